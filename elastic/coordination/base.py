@@ -1,0 +1,120 @@
+"""The port: a tree of small versioned values with watches, ephemeral nodes and transactions.
+
+States of a session, in words:
+
+    CONNECTED  <->  SUSPENDED  ->  LOST (for ever; a new session is a new object)
+
+While SUSPENDED nothing is known: reads and writes raise `NotConnected` (after a bounded wait), watches stay silent.
+No answer is ever made up: an empty list means that a connected server said so.
+When the connection returns within the session, every watch fires once, so that what was missed is read again.
+LOST means that ephemeral nodes are gone or will be gone: whoever owned something by them must have stopped already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class SessionState(Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A node's value and the number of times it was set (0 when it was created)."""
+
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Set, if the version is still that one (-1: any)."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The transaction goes through only if the node exists with this version (-1: any)."""
+
+    path: str
+    version: int = -1
+
+
+Operation = Create | Set | Delete | Check
+
+
+class Watch(Protocol):
+    def cancel(self) -> None:
+        """No call begins after this returns. Safe to call twice, and from within the callback."""
+
+
+class Coordination(Protocol):
+    """One session with the coordination service.
+
+    Every method has a bound: it raises `NotConnected` when no answer came in time, `SessionExpired` once the session is lost.
+    Callbacks run on the adapter's own thread, one at a time, in order; a callback must not block for long, but it may call
+    the other methods (an adapter whose client forbids that must run callbacks elsewhere).
+    """
+
+    def get(self, path: str) -> Versioned | None:
+        """The value, or None when a connected server says that there is no such node."""
+
+    def children(self, path: str) -> tuple[str, ...] | None:
+        """Names (not paths) of the children, sorted; None when there is no such node."""
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, parents: bool = True) -> None:
+        """Raises `Conflict` when it exists."""
+
+    def create_sequential(self, prefix: str, data: bytes = b"", *, ephemeral: bool = True) -> str:
+        """Creates `prefix` plus ten digits that no sibling had before; returns the whole path. Makes parents."""
+
+    def set(self, path: str, data: bytes, *, version: int = -1) -> int:
+        """Returns the new version. Raises `Conflict` when the version is another, `NotFound` when there is no such node."""
+
+    def put(self, path: str, data: bytes) -> None:
+        """Create or set, whatever is there; makes parents. Persistent."""
+
+    def delete(self, path: str, *, version: int = -1, recursive: bool = False, missing_ok: bool = True) -> None:
+        """Raises `Conflict` when the version is another or, without `recursive`, when it has children."""
+
+    def transaction(self, operations: Sequence[Operation]) -> None:
+        """All or nothing. Raises `Conflict` naming the operation that could not be done. Does not make parents."""
+
+    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
+        """Calls at once with the present value, and again after each change (also creation and deletion) with the value
+        that was read then. Changes close together may come as one call; the last is never missed."""
+
+    def watch_children(self, path: str, callback: Callable[[tuple[str, ...]], None]) -> Watch:
+        """The same for the names of the children. A node that does not exist has none, and is watched for being created."""
+
+    def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        """Calls at once with the present state, and on each change."""
+
+    @property
+    def session_timeout(self) -> float:
+        """Seconds after which the service may declare a silent session dead."""
+
+    def close(self) -> None:
+        """Ends the session: its ephemeral nodes go at once. Safe to call twice."""

@@ -1,0 +1,72 @@
+"""Every znode path, in one place.
+
+    /nimbus/candidates/<n>               ephemeral, sequential: who stands for leader; data: its address
+    /nodes/<node>                        ephemeral: NodeInfo
+    /drains/<node>                       persistent: the node is to be emptied and left alone
+    /topologies/<name>/spec              TopologySpec
+    /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
+    /topologies/<name>/assignment        Assignment
+    /topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
+    /topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
+"""
+
+from __future__ import annotations
+
+from elastic.model.ids import NodeId, TopologyName, WorkerId
+
+NIMBUS = "/nimbus"
+CANDIDATES = "/nimbus/candidates"
+NODES = "/nodes"
+DRAINS = "/drains"
+TOPOLOGIES = "/topologies"
+ALL = (NIMBUS, CANDIDATES, NODES, DRAINS, TOPOLOGIES)
+
+
+def node(id: NodeId) -> str:
+    return f"{NODES}/{id}"
+
+
+def drain(id: NodeId) -> str:
+    return f"{DRAINS}/{id}"
+
+
+def topology(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}"
+
+
+def spec(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/spec"
+
+
+def state(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/state"
+
+
+def assignment(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/assignment"
+
+
+def workers(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/workers"
+
+
+def worker(name: TopologyName, id: WorkerId) -> str:
+    return f"{workers(name)}/{leaf(id)}"
+
+
+def progress(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/progress"
+
+
+def worker_progress(name: TopologyName, id: WorkerId) -> str:
+    return f"{progress(name)}/{leaf(id)}"
+
+
+def leaf(id: WorkerId) -> str:
+    """A WorkerId as one path element: it contains a slash, which becomes a colon."""
+    return id.replace("/", ":")
+
+
+def unleaf(name: str) -> WorkerId:
+    """The WorkerId behind a path element."""
+    return WorkerId(name.replace(":", "/"))

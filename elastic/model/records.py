@@ -1,0 +1,114 @@
+"""What lies in coordination beside spec and assignment: the durable facts that recovery is a function of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
+
+
+class TopologyStatus(StrEnum):
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+    """Spouts are not asked for tuples; what is under way is worked off."""
+    KILLED = "killed"
+    """Being stopped; removed when its workers are gone."""
+    FINISHED = "finished"
+    """All spouts were exhausted and everything has been worked off; workers are gone, the record stays for a while."""
+    FAILED = "failed"
+    """An executor gave up (too many errors); the reason is in the events."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyState:
+    """What is wanted of a topology.
+
+    Attributes:
+        status: See TopologyStatus.
+        id: Differs between two topologies that had the same name one after the other.
+        drain: Grows with each `deactivate`; spouts send a drain mark with this number through the streams.
+        bundle: SHA-256 of the code bundle, hex.
+        submitted: Seconds since 1970.
+        ended: Seconds since 1970, or 0.
+        reason: Why it failed or was killed, for people.
+        settings: Changed while it runs, over those of the spec.
+    """
+
+    status: TopologyStatus
+    id: str
+    bundle: str
+    submitted: float
+    drain: int = 0
+    ended: float = 0.0
+    reason: str = ""
+    settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A living worker process.
+
+    Attributes:
+        address: Where its transport listens, as the transport writes it.
+        unix: The same on a Unix socket, for workers with the same `boot`; or "".
+        boot: Identifies the machine (and its file system) it runs on.
+    """
+
+    worker: WorkerId
+    incarnation: Incarnation
+    address: str
+    unix: str
+    boot: str
+    pid: int
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a worker has done that must outlive its process.
+
+    Attributes:
+        incarnation: Which life of the worker says so.
+        epoch: The newest assignment that it has carried out.
+        started: Stateful tasks that this life has started. Whoever starts one of them in another life has lost its state,
+            unless it was handed over, and says so.
+        finished: Tasks that have worked off all they will ever get: they are not started again.
+        drained: The newest drain generation that has passed all of its tasks.
+        failed: Why an executor gave up, or "".
+    """
+
+    incarnation: Incarnation
+    epoch: Epoch
+    started: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    drained: int = 0
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What the node-local store tells one worker: its part, and where everybody else is. (Seed 000, section III.B.)
+
+    Attributes:
+        epoch: Of the assignment that it comes from.
+        version: Grows with every write for this worker; also when only peers or status have changed.
+        status: Of the topology.
+        executors: (component, first task, last task) to run here; empty: stop.
+        finished: Tasks that are not to be started again.
+        places: Each task's worker, as (first task, last task, worker).
+        peers: The living incarnation of each worker of the topology.
+    """
+
+    topology: TopologyName
+    worker: WorkerId
+    epoch: Epoch
+    version: int
+    status: TopologyStatus
+    drain: int
+    executors: tuple[tuple[str, int, int], ...] = ()
+    finished: tuple[int, ...] = ()
+    places: tuple[tuple[int, int, WorkerId], ...] = ()
+    peers: tuple[WorkerInfo, ...] = ()
+    settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""The node-local store (seed 000, section III): one writer, the supervisor; many readers, its workers."""

@@ -1,0 +1,1 @@
+"""Transport: frames between worker processes. `base` is the port; `memory` and `sockets` fill it."""

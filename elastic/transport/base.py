@@ -1,0 +1,116 @@
+"""The port: ordered frames from one worker process to another, each meant for one task there.
+
+Promises, for two living processes:
+
+1. Frames from one process to another arrive once and in the order of `offer`, whatever happens to the connection between
+   them: a broken one is made again and goes on after the last frame that the receiver confirmed.
+2. A target (a task) whose frames are not consumed stops only the senders to that target: each target has its own window of
+   bytes that were sent and not yet consumed.
+3. At most `in_flight` bytes are on their way to one peer (offered, not yet received there): in-band marks wait behind them.
+4. A frame larger than a window passes when nothing else is in that window; one larger than `max_frame` raises `TupleTooLarge`.
+5. When the peer's process is gone (another incarnation answers at its address, or the link is closed), what was not yet
+   received is counted and reported by `on_lost`; it is never sent to anybody else.
+
+No method blocks on the peer. Whoever gets False from `offer` waits for `on_room`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elastic.model.ids import Incarnation
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """Bounds of the transport.
+
+    Attributes:
+        window: Bytes per target that are sent and not consumed.
+        in_flight: Bytes per peer that are offered and not received there.
+        max_frame: Bytes of the largest frame.
+        reconnect_min, reconnect_max: Seconds between attempts to connect again, growing from one to the other.
+    """
+
+    window: int = 1 << 20
+    in_flight: int = 1 << 20
+    max_frame: int = 256 << 20
+    reconnect_min: float = 0.02
+    reconnect_max: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a worker listens.
+
+    Attributes:
+        tcp: `host:port`.
+        unix: Path of a Unix socket, or "".
+        boot: Identifies the machine; the Unix socket is used between workers with the same one.
+    """
+
+    tcp: str
+    unix: str = ""
+    boot: str = ""
+
+
+class Receiver(Protocol):
+    """What the worker gives to its transport. Called on the transport's threads; must not block."""
+
+    def on_frame(self, source: Incarnation, target: int, payload: memoryview) -> None:
+        """A frame has arrived. The payload stays valid for ever; the worker calls `Transport.consumed` when its task has taken it."""
+
+    def on_room(self, peer: Incarnation, target: int) -> None:
+        """`offer` to that target said False before, and is worth another try."""
+
+    def on_lost(self, peer: Incarnation, frames: int, size: int) -> None:
+        """The peer's process is gone, with so many frames (bytes) that it had not received."""
+
+
+class Link(Protocol):
+    """The way to one incarnation of a peer. Thread-safe."""
+
+    @property
+    def peer(self) -> Incarnation: ...
+
+    @property
+    def connected(self) -> bool: ...
+
+    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
+        """Take a frame for `target`, to be sent at the next `flush`. The buffers must not change afterwards.
+
+        Returns:
+            False when the target's window or the peer's in-flight bound is full: nothing was taken, `on_room` will be called.
+
+        Raises:
+            TupleTooLarge: Larger than `max_frame`.
+        """
+
+    def flush(self) -> None:
+        """Write what was offered, as far as the socket takes it at once; the rest is written by the transport's thread."""
+
+    def close(self) -> None:
+        """Give up the link; what was not received is reported by `on_lost`. Safe to call twice."""
+
+
+class Transport(Protocol):
+    """All links of one worker."""
+
+    @property
+    def address(self) -> Address: ...
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to listen. Raises `EnvironmentProblem` when the address is taken."""
+
+    def link(self, peer: Incarnation, address: Address) -> Link:
+        """The link to that incarnation: made at the first call (connecting happens behind), the same object afterwards."""
+
+    def consumed(self, source: Incarnation, target: int, size: int) -> None:
+        """The task has taken frames of `size` payload bytes from that source: gives their room back to it."""
+
+    def close(self) -> None:
+        """Close everything; threads have ended when it returns. Safe to call twice."""
