@@ -2,7 +2,8 @@
 
     /nimbus/candidates/<n>               ephemeral, sequential: who stands for leader; data: its address
     /nodes/<node>                        ephemeral: NodeInfo
-    /drains/<node>                       persistent: the node is to be emptied and left alone
+    /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
+    /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
     /topologies/<name>/spec              TopologySpec
     /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
     /topologies/<name>/assignment        Assignment
@@ -17,13 +18,18 @@ from elastic.model.ids import NodeId, TopologyName, WorkerId
 NIMBUS = "/nimbus"
 CANDIDATES = "/nimbus/candidates"
 NODES = "/nodes"
+WANTED = "/wanted"
 DRAINS = "/drains"
 TOPOLOGIES = "/topologies"
-ALL = (NIMBUS, CANDIDATES, NODES, DRAINS, TOPOLOGIES)
+ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, TOPOLOGIES)
 
 
 def node(id: NodeId) -> str:
     return f"{NODES}/{id}"
+
+
+def wanted(id: NodeId) -> str:
+    return f"{WANTED}/{id}"
 
 
 def drain(id: NodeId) -> str:

@@ -47,6 +47,19 @@ class TopologyState:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedNode:
+    """A node that should run.
+
+    Attributes:
+        slots: How many workers it may run.
+        host: The kind of host to start it with ("process" or "spark"), or "" for the launcher's default.
+    """
+
+    slots: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A living worker process.
 
