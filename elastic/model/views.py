@@ -1,0 +1,187 @@
+"""What Nimbus answers when it is asked: facts from coordination and measurements from reports, side by side.
+
+Rates are per second, over the time between a worker's two newest reports; 0 while there is only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastic.model.assignment import Assignment
+from elastic.model.events import Event
+from elastic.model.ids import ComponentId, NodeId, TopologyName, WorkerId
+from elastic.model.load import WorkerReport
+from elastic.model.records import TopologyState, TopologyStatus
+from elastic.model.topology import TopologySpec
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySummary:
+    """One line of `elastic list`.
+
+    Attributes:
+        id: Differs between two topologies that had the same name one after the other.
+        submitted: Seconds since 1970.
+        uptime: Seconds from submission until now or until it ended.
+        tasks, executors, workers: How many it has; of executors and workers those that are assigned.
+        unassigned: Executors that wait for a slot.
+        reason: Why it failed or was killed; "" otherwise.
+    """
+
+    name: TopologyName
+    id: str
+    status: TopologyStatus
+    submitted: float
+    uptime: float
+    tasks: int
+    executors: int
+    workers: int
+    unassigned: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentView:
+    """One component while it runs: the sums over its tasks.
+
+    Attributes:
+        kind: "spout" or "bolt".
+        executed, emitted, failed: Tuples since its workers' present lives began.
+        queued: Tuples in its tasks' queues.
+        executed_rate, emitted_rate, failed_rate: Tuples per second.
+        busy, blocked: Mean share of its executors' wall time, 0 to 1.
+        finished: How many of its tasks have finished.
+        custom: Its own metrics, summed over its tasks.
+    """
+
+    id: ComponentId
+    kind: str
+    stateful: bool
+    tasks: int
+    executors: int
+    executed: int = 0
+    emitted: int = 0
+    failed: int = 0
+    queued: int = 0
+    executed_rate: float = 0.0
+    emitted_rate: float = 0.0
+    failed_rate: float = 0.0
+    busy: float = 0.0
+    blocked: float = 0.0
+    finished: int = 0
+    custom: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorView:
+    """One executor: where it is, and what it does.
+
+    Attributes:
+        id: `component[first-last]`.
+        worker, node: Its place; "" while it waits for a slot.
+        busy, blocked, idle: Shares of wall time, 0 to 1.
+        cpu: Thread CPU seconds per second.
+        queued: Tuples in its tasks' queues.
+        executed_rate, emitted_rate: Tuples per second.
+    """
+
+    id: str
+    component: ComponentId
+    first: int
+    last: int
+    worker: str = ""
+    node: str = ""
+    busy: float = 0.0
+    blocked: float = 0.0
+    idle: float = 0.0
+    cpu: float = 0.0
+    queued: int = 0
+    executed_rate: float = 0.0
+    emitted_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker: its place and its present life.
+
+    Attributes:
+        alive: Whether a process is registered there.
+        incarnation, pid, address: Of the living process; "" and 0 when there is none.
+        epoch: The assignment that it has carried out, by its own record.
+        drained: The newest drain generation that it has passed.
+        executors: How many are assigned to it.
+        uptime: Seconds since Nimbus first saw this life of it; 0 when none lives.
+        restarts: Lives that came after the first, as far as this Nimbus has seen them.
+        rss: Resident memory, bytes; 0 before the first report.
+        cpu: CPU seconds per second, by the newest report.
+        reported: When its newest report was made, seconds since 1970; 0 before the first.
+    """
+
+    worker: WorkerId
+    node: NodeId
+    slot: int
+    alive: bool = False
+    incarnation: str = ""
+    pid: int = 0
+    address: str = ""
+    epoch: int = 0
+    drained: int = 0
+    executors: int = 0
+    uptime: float = 0.0
+    restarts: int = 0
+    rss: int = 0
+    cpu: float = 0.0
+    reported: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyDetail:
+    """Everything about one topology.
+
+    Attributes:
+        components: In the order of the specification.
+        executors: Sorted by component and first task, those that wait included.
+        workers: Those of the assignment, and those that still live without being assigned; sorted.
+        reports: The newest report of each worker, sorted by worker.
+        errors: The newest errors of user code and workers, oldest first (bounded).
+        waits: Sentences that say why something does not run, or is not carried out yet.
+    """
+
+    summary: TopologySummary
+    spec: TopologySpec
+    state: TopologyState
+    assignment: Assignment
+    components: tuple[ComponentView, ...] = ()
+    executors: tuple[ExecutorView, ...] = ()
+    workers: tuple[WorkerView, ...] = ()
+    reports: tuple[WorkerReport, ...] = ()
+    errors: tuple[Event, ...] = ()
+    waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSummary:
+    """One line of `elastic nodes list`.
+
+    Attributes:
+        alive: Whether its supervisor is registered.
+        wanted: Whether the launcher is to keep it running.
+        draining: It is being emptied, and gets nothing new.
+        slots, used: How many workers it may run, and how many are assigned to it.
+        workers: Those, sorted.
+        host, kind, generation, address, pid: As in NodeInfo; empty while it is not alive.
+    """
+
+    id: NodeId
+    alive: bool
+    wanted: bool
+    draining: bool
+    slots: int
+    used: int
+    workers: tuple[WorkerId, ...] = ()
+    host: str = ""
+    kind: str = ""
+    generation: int = 0
+    address: str = ""
+    pid: int = 0
