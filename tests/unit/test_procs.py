@@ -1,0 +1,93 @@
+"""Children die with their parent, also when the thread that asked for them ended long before."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from elastic import procs
+
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True); signal.pause()"
+PARENT = f"""
+import sys, threading
+from elastic import procs
+children = []
+def start():
+    children.append(procs.spawn([sys.executable, "-c", {STUBBORN!r}], stdout=1))
+t = threading.Thread(target=start); t.start(); t.join()
+print(children[0].pid, flush=True)
+children[0].wait()
+"""
+
+
+def ended(pidfd: int, seconds: float = 20.0) -> bool:
+    return bool(select.select([pidfd], [], [], seconds)[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+@pytest.mark.parametrize("setpriv", [True, False])
+def test_child_of_a_short_lived_thread_lives_on_and_dies_with_the_process(setpriv: bool) -> None:
+    code = (
+        PARENT if setpriv else PARENT.replace("children = []", "children, procs._setpriv = [], lambda: None")
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    said = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}  # in either order
+    child = os.pidfd_open(int((said - {"up"}).pop()))
+    assert not ended(child, 0.0)
+    parent.kill()
+    parent.wait()
+    assert ended(child)
+    os.close(child)
+    parent.stdout.close()
+
+
+def test_end_asks_first_and_then_makes_it() -> None:
+    polite = procs.spawn([sys.executable, "-c", "import signal; signal.pause()"])
+    assert procs.end(polite, 20.0) == -signal.SIGTERM
+    stubborn = procs.spawn([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
+    assert stubborn.stdout is not None
+    stubborn.stdout.readline()
+    assert procs.end(stubborn, 0.1) == -signal.SIGKILL
+    stubborn.stdout.close()
+
+
+def test_log_takes_both_streams_and_a_missing_program_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "child.log"
+    code = "import os; os.write(1, b'out'); os.write(2, b'err')"
+    assert procs.spawn([sys.executable, "-c", code], log=log).wait() == 0
+    assert log.read_bytes() == b"outerr"
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        procs.spawn(["no-such-program"])
+
+
+def test_orphan_ends_itself() -> None:
+    code = "from elastic import procs; procs.die_with_parent(1 << 30); print('still here')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def test_identity_tells_processes_apart() -> None:
+    child = procs.spawn([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        assert procs.identity(child.pid) == procs.identity(child.pid) != ""
+    finally:
+        procs.end(child, 20.0)
+    assert procs.identity(child.pid) == ""
+
+
+def test_spawning_from_many_threads() -> None:
+    codes: list[int] = []
+    threads = [threading.Thread(target=lambda: codes.append(procs.spawn(["true"]).wait())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 8
