@@ -1,0 +1,1 @@
+"""What users subclass, and the builder. Users import from `elastic`."""

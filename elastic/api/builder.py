@@ -1,0 +1,252 @@
+"""`TopologyBuilder`: from components and subscriptions to a checked `Topology`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from elastic.api.components import Bolt, Component, CustomGrouping, Spout, TaskHook, _Stateful, overrides
+from elastic.api.fields import Fields
+from elastic.api.settings import check_settings
+from elastic.api.state import declared_states
+from elastic.api.validate import validate
+from elastic.errors import TopologyError
+from elastic.model.grouping import Grouping, GroupingKind
+from elastic.model.ids import DEFAULT_STREAM, ComponentId, StreamId, TopologyName
+from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
+
+C = TypeVar("C", bound=Component)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A topology that can be run: its description, and the user's objects.
+
+    Attributes:
+        spec: The description; no user code in it.
+        components: Each component's pristine instance, copied for every task.
+        groupings: The custom groupings, by (consumer, number of its subscription).
+        hooks: Task hooks by component; under "" those for all.
+    """
+
+    spec: TopologySpec
+    components: Mapping[str, Component]
+    groupings: Mapping[tuple[str, int], CustomGrouping] = field(default_factory=dict)
+    hooks: Mapping[str, tuple[TaskHook, ...]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The topology's name."""
+        return str(self.spec.name)
+
+    def renamed(self, name: str) -> Topology:
+        """The same topology under another name."""
+        return replace(self, spec=replace(self.spec, name=TopologyName(name)))
+
+    def with_workers(self, workers: int) -> Topology:
+        """The same topology for another number of workers."""
+        return replace(self, spec=replace(self.spec, workers=workers))
+
+
+class _Declared(Generic[C]):
+    """A component in the making; subscriptions are added by its methods."""
+
+    def __init__(self, id: str, component: C, tasks: int | None, executors: int | None, config: Mapping[str, Any]) -> None:
+        self.id = id
+        self.component = component
+        self.executors = executors if executors is not None else 1
+        self.tasks = tasks if tasks is not None else self.executors
+        self.config = dict(config)
+        self.inputs: list[InputSpec] = []
+        self.custom: dict[int, CustomGrouping] = {}
+        self.hooks: list[TaskHook] = []
+
+    def hook(self, hook: TaskHook) -> Any:
+        """Add a task hook to this component."""
+        self.hooks.append(hook)
+        return self
+
+
+class SpoutHandle(_Declared[Spout]):
+    """A declared spout."""
+
+
+class BoltHandle(_Declared[Bolt]):
+    """A declared bolt. Each method subscribes it to a stream of another component and returns the handle."""
+
+    def _add(self, source: str, stream: str, kind: GroupingKind, names: Sequence[str] = (), name: str = "") -> BoltHandle:
+        grouping = Grouping(kind, tuple(names), name)
+        self.inputs.append(InputSpec(ComponentId(source), StreamId(stream), grouping))
+        return self
+
+    def shuffle(self, source: str, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """Tuples go to this bolt's tasks in turn."""
+        return self._add(source, stream, GroupingKind.SHUFFLE)
+
+    def fields(self, source: str, *names: str, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """Tuples with equal values in these fields go to the same task, in the order of emission."""
+        return self._add(source, stream, GroupingKind.FIELDS, names)
+
+    def partial_key(self, source: str, *names: str, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """Tuples with equal values in these fields go to one of two tasks, the less used of them."""
+        return self._add(source, stream, GroupingKind.PARTIAL_KEY, names)
+
+    def all(self, source: str, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """Every task gets every tuple."""
+        return self._add(source, stream, GroupingKind.ALL)
+
+    def all_to_one(self, source: str, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """The first task gets every tuple (Storm's global grouping)."""
+        return self._add(source, stream, GroupingKind.GLOBAL)
+
+    def local_or_shuffle(self, source: str, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """In turn among the tasks in the emitter's own worker; among all where it has none."""
+        return self._add(source, stream, GroupingKind.LOCAL_OR_SHUFFLE)
+
+    def none(self, source: str, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """You do not care; it is a shuffle."""
+        return self._add(source, stream, GroupingKind.NONE)
+
+    def direct(self, source: str, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """The emitter names the task, by `emit_direct`."""
+        return self._add(source, stream, GroupingKind.DIRECT)
+
+    def custom(self, source: str, grouping: CustomGrouping, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
+        """Your own `CustomGrouping` decides."""
+        self.custom_groupings[len(self.inputs)] = grouping
+        return self._add(source, stream, GroupingKind.CUSTOM, name=type(grouping).__name__)
+
+    @property
+    def custom_groupings(self) -> dict[int, CustomGrouping]:
+        """The custom groupings by number of the subscription."""
+        return self.custom
+
+
+class TopologyBuilder:
+    """Puts a topology together.
+
+    Args:
+        name: The topology's name: letters, digits, `-`, `_` and `.`.
+        workers: How many worker processes it wants.
+        config: Settings for all components (`docs/settings.md`).
+    """
+
+    def __init__(self, name: str, *, workers: int = 1, **config: Any) -> None:
+        self._name = name
+        self._workers = workers
+        self._config = dict(config)
+        self._declared: dict[str, SpoutHandle | BoltHandle] = {}
+        self._hooks: list[TaskHook] = []
+
+    def spout(self, id: str, spout: Spout, *, tasks: int | None = None, executors: int | None = None, **config: Any) -> SpoutHandle:
+        """Add a spout.
+
+        Args:
+            id: Its name in the topology.
+            spout: The instance that each task gets a copy of.
+            tasks: Its number of tasks, fixed for the life of the topology (default: as many as executors).
+            executors: How many threads run them to begin with (default 1).
+            config: Its own settings, for instance `rate=10_000` tuples/s.
+        """
+        if not isinstance(spout, Spout):
+            raise TopologyError(f"Spout {id!r}: {spout!r} is not an instance of a subclass of elastic.Spout.")
+        return self._put(SpoutHandle(id, spout, tasks, executors, config))
+
+    def bolt(self, id: str, bolt: Bolt, *, tasks: int | None = None, executors: int | None = None, **config: Any) -> BoltHandle:
+        """Add a bolt; subscribe it with the methods of what is returned. Arguments as for `spout`."""
+        if not isinstance(bolt, Bolt):
+            raise TopologyError(f"Bolt {id!r}: {bolt!r} is not an instance of a subclass of elastic.Bolt.")
+        return self._put(BoltHandle(id, bolt, tasks, executors, config))
+
+    def hook(self, hook: TaskHook) -> TopologyBuilder:
+        """Add a task hook to every component."""
+        self._hooks.append(hook)
+        return self
+
+    def _put(self, handle: Any) -> Any:
+        if handle.id in self._declared:
+            raise TopologyError(f"Topology {self._name!r} has two components called {handle.id!r}.")
+        self._declared[handle.id] = handle
+        return handle
+
+    def build(self) -> Topology:
+        """Check everything and make the topology.
+
+        Raises:
+            TopologyError: Something does not fit; a subclass says what (`elastic.errors`).
+            ConfigError: A setting is unknown or has a value that it cannot have.
+        """
+        check_settings(self._config, where=f"topology {self._name!r}")
+        specs = []
+        for handle in self._declared.values():
+            check_settings(handle.config, where=f"component {handle.id!r}")
+            specs.append(_spec_of(handle))
+        spec = TopologySpec(TopologyName(self._name), tuple(specs), self._workers, self._config)
+        validate(spec)
+        return Topology(
+            spec,
+            {h.id: h.component for h in self._declared.values()},
+            {(h.id, n): g for h in self._declared.values() for n, g in h.custom.items()},
+            {"": tuple(self._hooks)} | {h.id: tuple(h.hooks) for h in self._declared.values() if h.hooks},
+        )
+
+
+def output_specs(component: Component, id: str = "") -> tuple[StreamSpec, ...]:
+    """The declared outputs of a component as data. Raises TopologyError when the declaration makes no sense."""
+    declared = component.outputs
+    if declared is None:
+        return ()
+    if isinstance(declared, str):
+        declared = Fields(declared)
+    if isinstance(declared, Fields):
+        declared = {DEFAULT_STREAM: declared}
+    if not isinstance(declared, Mapping):
+        raise TopologyError(f"Component {id!r}: outputs must be Fields or a mapping of stream names to Fields, not {declared!r}.")
+    made = []
+    for name, fields in declared.items():
+        if isinstance(fields, str):
+            fields = Fields(fields)
+        if not isinstance(fields, Fields):
+            raise TopologyError(f"Component {id!r}: the fields of stream {name!r} must be Fields(...), not {fields!r}.")
+        made.append(StreamSpec(StreamId(name), fields.specs))
+    return tuple(made)
+
+
+def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
+    component = handle.component
+    stateful = isinstance(component, _Stateful)
+    states = declared_states(type(component))
+    if states and not stateful:
+        raise TopologyError(
+            f"Component {handle.id!r}: {type(component).__name__} declares state ({', '.join(states)}) but is not stateful.",
+            remedy="Subclass StatefulBolt or StatefulSpout.",
+        )
+    if stateful:
+        own = [overrides(component, m, _Stateful) for m in ("get_state", "set_state")]
+        if any(own) != all(own):
+            raise TopologyError(f"Component {handle.id!r}: {type(component).__name__} must override both get_state and set_state.")
+        if not states and not any(own):
+            raise TopologyError(
+                f"Component {handle.id!r}: {type(component).__name__} is stateful but has no state.",
+                remedy="Declare it (counts = KeyedState(int)), or override get_state and set_state, or subclass Bolt.",
+            )
+    if isinstance(component, Bolt):
+        vector = overrides(component, "execute_batch", Bolt)
+        if not vector and not overrides(component, "execute", Bolt):
+            raise TopologyError(f"Bolt {handle.id!r}: {type(component).__name__} has neither execute nor execute_batch.")
+    else:
+        vector = overrides(component, "next_batch", Spout)
+        if not any(overrides(component, m, Spout) for m in ("tuples", "next_tuple", "next_batch")):
+            raise TopologyError(f"Spout {handle.id!r}: {type(component).__name__} has none of tuples, next_tuple, next_batch.")
+    return ComponentSpec(
+        id=ComponentId(handle.id),
+        kind="spout" if isinstance(component, Spout) else "bolt",
+        tasks=handle.tasks,
+        executors=handle.executors,
+        stateful=stateful,
+        vector=vector,
+        outputs=output_specs(component, handle.id),
+        inputs=tuple(handle.inputs),
+        config=handle.config,
+    )

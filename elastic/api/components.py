@@ -1,0 +1,185 @@
+"""What users subclass: spouts and bolts.
+
+The life of a component, once for each task, all in the executor's thread:
+
+    (made where the topology is built, copied to each task)
+    prepare -> execute / next_tuple, tick, activate, deactivate  (many times) -> finish (when all input is worked off) -> cleanup
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from elastic.api.context import TopologyContext
+from elastic.api.fields import Fields
+from elastic.api.state import StateMap, declared_states, restore
+from elastic.errors import ElasticError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Outputs = Fields | Mapping[str, Fields] | str | None
+
+
+class Component(ABC):  # noqa: B024 - spouts and bolts have different methods to fill in
+    """What spouts and bolts have in common.
+
+    Attributes:
+        outputs: The declared outputs, set on the class: `Fields(word=str)` for the one stream called `default`, a
+            mapping from stream names to Fields for several, a plain string for a single untyped field, or None.
+        context: The task's place in the topology; from `prepare` on.
+    """
+
+    outputs: ClassVar[Outputs] = None
+    context: TopologyContext
+
+    def prepare(self, context: TopologyContext) -> None:
+        """Called once before anything else, in the task's own process: open what cannot be pickled here."""
+
+    def cleanup(self) -> None:
+        """Called once when the task ends in an orderly way. After a crash it is not called."""
+
+    def tick(self) -> None:
+        """Called every `tick_interval` seconds (a setting of the component), between two tuples."""
+
+    def finish(self) -> None:
+        """Called when all input that there will ever be has been worked off; may still emit."""
+
+    # The four below are replaced on each task's copy by functions made for its streams, before `prepare` is called.
+
+    def emit(self, *values: Any) -> None:
+        """Emit a tuple on the default stream: the values in the declared order."""
+        self._unwired("emit")
+
+    def emit_to(self, stream: str, *values: Any) -> None:
+        """Emit a tuple on a named stream."""
+        self._unwired("emit_to")
+
+    def emit_direct(self, task: int, *values: Any, stream: str = "default") -> None:
+        """Emit a tuple to one task of the consumers that subscribed with the direct grouping."""
+        self._unwired("emit_direct")
+
+    def emit_batch(self, batch: pa.RecordBatch, stream: str = "default") -> None:
+        """Emit all rows of an Arrow record batch whose columns are the stream's fields."""
+        self._unwired("emit_batch")
+
+    def _unwired(self, name: str) -> None:
+        raise ElasticError(
+            f"{type(self).__name__}.{name} was called before the component was wired into a topology.",
+            remedy="Emit from prepare(), execute(), next_tuple(), tick() or finish(); in tests, use elastic.testing.BoltTester.",
+        )
+
+
+class Spout(Component):
+    """A source of tuples.
+
+    Fill in one of three: `tuples` (a generator; simplest), `next_tuple`, or `next_batch` (Arrow).
+    """
+
+    def tuples(self) -> Iterable[Any]:
+        """A generator of what to emit on the default stream: a tuple of values, or a single value.
+
+        Its end says that the spout is exhausted.
+        """
+        raise NotImplementedError
+
+    def next_tuple(self) -> float | None:
+        """Emit zero or more tuples, without blocking.
+
+        Returns:
+            None, or the seconds after which there may be something again. A call that emitted nothing and returns None is
+            followed by a short pause of the framework's choice.
+        """
+        raise NotImplementedError
+
+    def next_batch(self) -> float | None:
+        """The same with `emit_batch`."""
+        raise NotImplementedError
+
+    def exhausted(self) -> None:
+        """Say that nothing will ever be emitted again. When all spouts have said so, the topology works off what is under
+        way and ends by itself."""
+        self.__dict__["_exhausted"] = True
+
+    def activate(self) -> None:
+        """The topology was activated again."""
+
+    def deactivate(self) -> None:
+        """The topology was deactivated: `next_tuple` is not called until `activate`."""
+
+
+class Bolt(Component):
+    """An operator: fill in `execute`, or `execute_batch` to work on Arrow record batches."""
+
+    def execute(self, tup: Any) -> None:
+        """Work on one tuple: `tup.word`, `tup[0]`, `tup.values`."""
+        raise NotImplementedError
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Work on an Arrow record batch. A bolt that has this gets record batches, whatever its sources emit."""
+        raise NotImplementedError
+
+
+class _Stateful(Component):
+    """State that belongs to a task and travels with it (seed 004, section III).
+
+    Either declare it (`counts = KeyedState(int)`), or override both `get_state` and `set_state`.
+    """
+
+    def get_state(self) -> object:
+        """The whole state, as something that can be pickled."""
+        return {name: dict(getattr(self, name)) for name in declared_states(type(self))}
+
+    def set_state(self, state: Any) -> None:
+        """Take over a state that `get_state` gave. Called after `prepare`."""
+        for name in declared_states(type(self)):
+            target: StateMap[Any, Any] = getattr(self, name)
+            restore(target, state.get(name, {}).items())
+
+
+class StatefulSpout(_Stateful, Spout):
+    """A spout with state, for instance how far it has read."""
+
+
+class StatefulBolt(_Stateful, Bolt):
+    """A bolt with state."""
+
+
+class CustomGrouping(ABC):  # noqa: B024
+    """A user's own stream grouping: subclass and fill in `choose`."""
+
+    def prepare(self, tasks: tuple[int, ...]) -> None:
+        """Called once in each emitting task, with the numbers of the consumer's tasks."""
+
+    def choose(self, values: tuple[Any, ...]) -> Iterable[int]:
+        """The task numbers that get the tuple with these values."""
+        raise NotImplementedError
+
+
+class TaskHook:
+    """Told what a task does (Storm; seed 002, section 4). Override what you need; what is not overridden costs nothing."""
+
+    def prepare(self, context: TopologyContext) -> None:
+        """The task is about to begin."""
+
+    def on_execute(self, context: TopologyContext, tup: Any, seconds: float) -> None:
+        """A tuple was executed, in so many seconds."""
+
+    def on_emit(self, context: TopologyContext, stream: str, count: int) -> None:
+        """Tuples were emitted: called for each batch that leaves the task."""
+
+    def on_error(self, context: TopologyContext, tup: Any, error: BaseException) -> None:
+        """`execute` raised."""
+
+    def cleanup(self) -> None:
+        """The task has ended."""
+
+
+def overrides(instance: object, method: str, base: type) -> bool:
+    """Whether the class of `instance` has its own version of a method of `base`."""
+    return getattr(type(instance), method, None) is not getattr(base, method, None)
+
+
+Emit = Callable[..., None]

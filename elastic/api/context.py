@@ -1,0 +1,105 @@
+"""What a component learns about its place in the topology, and the metrics that it registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from elastic.errors import NotFound
+from elastic.model.topology import TopologySpec
+
+
+class Counter:
+    """A number that only grows. Read by name in `elastic describe`, `elastic top` and `LocalRun.metrics()`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def inc(self, by: int = 1) -> None:
+        """Add `by`."""
+        self.value += by
+
+
+class Gauge:
+    """A number that is set, or read from a function when it is asked for."""
+
+    __slots__ = ("_read", "value")
+
+    def __init__(self, read: Callable[[], float] | None = None) -> None:
+        self.value = 0.0
+        self._read = read
+
+    def set(self, value: float) -> None:
+        """Set it."""
+        self.value = value
+
+    def read(self) -> float:
+        """The present value."""
+        return float(self._read()) if self._read is not None else float(self.value)
+
+
+class Source(NamedTuple):
+    """Where the tuples that are being executed come from."""
+
+    component: str
+    stream: str
+    task: int
+
+
+class TopologyContext:
+    """Handed to `prepare`; also at `self.context` from then on.
+
+    Attributes:
+        topology: The topology's name.
+        component: This component's name.
+        task: This task's number, unique in the topology.
+        index: This task's place among those of its component, from 0.
+        parallelism: How many tasks its component has.
+        worker: The worker that it runs in.
+        config: The settings of the topology with those of the component over them; read-only.
+        source: Where the tuple that is being executed comes from; None in `tick`, `finish` and in spouts.
+    """
+
+    def __init__(self, spec: TopologySpec, component: str, task: int, worker: str, config: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self.topology = str(spec.name)
+        self.component = component
+        self.task = task
+        own = self.tasks_of(component)
+        self.index = task - own[0]
+        self.parallelism = len(own)
+        self.worker = worker
+        self.config: Mapping[str, Any] = MappingProxyType(dict(config))
+        self.source: Source | None = None
+        self.metrics: dict[str, Counter | Gauge] = {}
+
+    def tasks_of(self, component: str) -> tuple[int, ...]:
+        """The task numbers of a component of the topology, ascending. Raises NotFound."""
+        for spec in self._spec.components:
+            if spec.id == component:
+                return tuple(self._spec.tasks_of(spec.id))
+        raise NotFound(f"Topology {self.topology!r} has no component {component!r}.")
+
+    def counter(self, name: str) -> Counter:
+        """The counter of that name, registered at the first call."""
+        made = self.metrics.setdefault(name, Counter())
+        if not isinstance(made, Counter):
+            raise TypeError(f"{name!r} is registered as a gauge")
+        return made
+
+    def gauge(self, name: str, read: Callable[[], float] | None = None) -> Gauge:
+        """The gauge of that name, registered at the first call; `read` is called when it is reported."""
+        made = self.metrics.setdefault(name, Gauge(read))
+        if not isinstance(made, Gauge):
+            raise TypeError(f"{name!r} is registered as a counter")
+        return made
+
+    def metric_values(self) -> dict[str, float]:
+        """All registered metrics, now."""
+        # A copy first: the component may register another one while this is read by a reporting thread.
+        return {
+            n: float(m.value) if isinstance(m, Counter) else m.read() for n, m in list(self.metrics.items())
+        }

@@ -1,0 +1,168 @@
+"""Ready-made spout and sink for text files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from elastic.api.components import StatefulBolt, StatefulSpout
+from elastic.api.context import Counter, TopologyContext
+from elastic.api.fields import Fields
+from elastic.errors import ConfigError
+
+
+class TextSpout(StatefulSpout):
+    """Emits the lines of text files, without their ends, as the field `line`.
+
+    Several tasks share the work: each reads its own stretch of every file, cut at line ends. Bytes that are not UTF-8 are
+    replaced, and counted in the metric `undecodable_lines`.
+
+    Args:
+        paths: A file, a folder (all files in it and below, in order of their names), or a sequence of these.
+        loop: Begin again at the end, for ever.
+
+    Raises:
+        ConfigError: Something of it does not exist, cannot be read, or a folder has no files.
+    """
+
+    outputs = Fields(line=str)
+
+    def __init__(self, paths: str | Path | Sequence[str | Path], *, loop: bool = False) -> None:
+        given = [paths] if isinstance(paths, str | Path) else list(paths)
+        self.paths = tuple(str(f) for p in given for f in _files(Path(p)))
+        if not self.paths:
+            raise ConfigError("TextSpout was given nothing to read.")
+        self.loop = loop
+        self.file = 0  # the number of the file that is being read
+        self.offset = -1  # the byte in it where the next line begins; -1: at this task's first line
+        self.read: Counter | None = None
+        self.bad: Counter | None = None
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.read = context.counter("bytes_read")
+        self.bad = context.counter("undecodable_lines")
+
+    def get_state(self) -> object:
+        return {"file": self.file, "offset": self.offset}
+
+    def set_state(self, state: Any) -> None:
+        self.file, self.offset = state["file"], state["offset"]
+
+    def tuples(self) -> Iterator[str]:
+        while True:
+            while self.file < len(self.paths):
+                yield from self._lines(self.paths[self.file])
+                self.file, self.offset = self.file + 1, -1
+            if not self.loop:
+                return
+            self.file = 0
+
+    def _lines(self, path: str) -> Iterator[str]:
+        index, parts = self.context.index, self.context.parallelism
+        assert self.read is not None and self.bad is not None
+        with Path(path).open("rb", buffering=1 << 18) as file:
+            size = os.fstat(file.fileno()).st_size
+            start, end = size * index // parts, size * (index + 1) // parts
+            if self.offset < 0:
+                self.offset = start
+                if start > 0:
+                    # The line that begins before the stretch belongs to the task before, to its end.
+                    file.seek(start - 1)
+                    self.offset = start - 1 + len(file.readline())
+            file.seek(self.offset)
+            for raw in file:
+                if self.offset >= end and parts > 1:
+                    return
+                self.offset += len(raw)
+                self.read.value += len(raw)
+                try:
+                    line = raw.decode()
+                except UnicodeDecodeError:
+                    line = raw.decode("utf-8", "replace")
+                    self.bad.value += 1
+                yield line.rstrip("\r\n")
+
+
+def _files(path: Path) -> list[Path]:
+    path = path.expanduser().resolve()
+    if path.is_dir():
+        found = sorted(f for f in path.rglob("*") if f.is_file())
+        if not found:
+            raise ConfigError(f"There are no files in the folder {path}.")
+        return found
+    if not path.exists():
+        raise ConfigError(f"There is no file {path}.", remedy="Give the path of an existing text file or folder.")
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as e:
+        raise ConfigError(f"Cannot read {path}: {e.strerror}.") from e
+    return [path]
+
+
+class TextSink(StatefulBolt):
+    """Collects what it gets and writes it to a file when all input is worked off: a line a tuple, values separated by tabs, sorted.
+
+    Lines are sorted by their text (in code point order); tabs, line ends and backslashes within values are written as `\\t`, `\\n`,
+    `\\r`, `\\\\`. The file appears complete or not at all. Use one task.
+
+    Args:
+        path: The file. Relative to where the topology is built.
+        key: With it, only the newest tuple for each value of these fields is kept (positions, from 0).
+    """
+
+    def __init__(self, path: str | Path, *, key: Sequence[int] = ()) -> None:
+        self.path = str(Path(path).expanduser().resolve())
+        self.key = tuple(key)
+        self.rows: list[tuple[Any, ...]] = []
+        self.newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def get_state(self) -> object:
+        return {"rows": self.rows, "newest": self.newest}
+
+    def set_state(self, state: Any) -> None:
+        self.rows, self.newest = state["rows"], state["newest"]
+
+    def prepare(self, context: TopologyContext) -> None:
+        if context.parallelism > 1:
+            raise ConfigError(f"TextSink {context.component!r} has {context.parallelism} tasks, which would overwrite each other's file.", remedy="Give it one.")
+
+    def execute(self, tup: Any) -> None:
+        values = tup.values
+        if self.key:
+            self.newest[tuple(values[k] for k in self.key)] = values
+        else:
+            self.rows.append(values)
+
+    def finish(self) -> None:
+        rows = self.newest.values() if self.key else self.rows
+        write_rows(Path(self.path), rows)
+
+
+def write_rows(path: Path, rows: Any) -> None:
+    """Write rows sorted, tab-separated, escaped; atomically."""
+    lines = sorted("\t".join(map(_escape, row)) for row in rows)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+        # mkstemp makes files that only the owner may read; a result is for whoever the user's umask says.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _escape(value: Any) -> str:
+    text = value if isinstance(value, str) else str(value)
+    if "\t" in text or "\n" in text or "\\" in text or "\r" in text:
+        return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return text

@@ -1,0 +1,167 @@
+"""Keyed state: a dictionary with a default that knows, when asked to, which of its keys have changed.
+
+Tracking costs something at each access, so it is off until somebody needs it (while a move is under way, or a checkpoint
+is being taken). Switching it on exchanges the class of the dictionary in place: what holds a reference to it keeps working,
+and an untracked access costs exactly what it costs in a `defaultdict`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar, overload
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_IMMUTABLE = (int, float, str, bytes, bool, complex, frozenset, type(None))
+
+
+class StateMap(defaultdict[K, V]):
+    """The dictionary behind a `KeyedState`, one for each task."""
+
+    __slots__ = ("_changed",)
+    _changed: set[K]
+
+    def track(self) -> None:
+        """Begin to remember which keys change, from none."""
+        self._changed = set()
+        self.__class__ = _TrackedMap  # type: ignore[assignment]
+
+    def untrack(self) -> None:
+        """Stop remembering."""
+        self._changed = set()
+        self.__class__ = StateMap
+
+    @property
+    def tracking(self) -> bool:
+        """Whether changes are being remembered."""
+        return False
+
+    def take_changes(self) -> tuple[dict[K, V], set[K]]:
+        """What changed since tracking began or the last call: (key -> present value, removed keys).
+
+        A key whose mutable value was only read counts as changed: it may have been changed through the reference.
+        """
+        changed, self._changed = self._changed, set()
+        present = {k: dict.__getitem__(self, k) for k in changed if k in self}
+        return present, changed - present.keys()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.default_factory, dict(self))
+
+
+def _rebuild(factory: Callable[[], V] | None, items: dict[K, V]) -> StateMap[K, V]:
+    return StateMap(factory, items)
+
+
+class _TrackedMap(StateMap[K, V]):
+    """The same dictionary while changes are being remembered."""
+
+    __slots__ = ()
+
+    @property
+    def tracking(self) -> bool:
+        return True
+
+    def __getitem__(self, key: K) -> V:
+        value = super().__getitem__(key)
+        if not isinstance(value, _IMMUTABLE):
+            self._changed.add(key)
+        return value
+
+    def __missing__(self, key: K) -> V:
+        self._changed.add(key)
+        return super().__missing__(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._changed.add(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self._changed.add(key)
+        super().__delitem__(key)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        if key in self:
+            return self[key]
+        return default
+
+    def setdefault(self, key: K, default: Any = None) -> V:
+        self._changed.add(key)
+        return super().setdefault(key, default)
+
+    def pop(self, key: K, *default: Any) -> Any:
+        self._changed.add(key)
+        return super().pop(key, *default)
+
+    def popitem(self) -> tuple[K, V]:
+        key, value = super().popitem()
+        self._changed.add(key)
+        return key, value
+
+    def clear(self) -> None:
+        self._changed.update(self)
+        super().clear()
+
+    def update(self, *others: Any, **more: Any) -> None:
+        for key, value in dict(*others, **more).items():
+            self[key] = value
+
+    def values(self) -> Any:
+        # The values can be changed through what is handed out here, and nobody would notice.
+        self._changed.update(k for k, v in super().items() if not isinstance(v, _IMMUTABLE))
+        return super().values()
+
+    def items(self) -> Any:
+        self._changed.update(k for k, v in super().items() if not isinstance(v, _IMMUTABLE))
+        return super().items()
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        return self
+
+
+class KeyedState(Generic[K, V]):
+    """State by key, declared on the class of a stateful component: `counts = KeyedState(int)`.
+
+    Each task has its own dictionary of that name; the framework saves, moves and restores it.
+
+    Args:
+        default: Makes the value of a key that is not there yet (`int`, `list`, a function); None: such a key raises
+            KeyError.
+    """
+
+    __slots__ = ("default", "name")
+
+    def __init__(self, default: Callable[[], V] | None = None) -> None:
+        if default is not None and not callable(default):
+            raise TypeError(f"KeyedState takes a function that makes a default (int, list, ...), not {default!r}")
+        self.default = default
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> KeyedState[K, V]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> StateMap[Any, Any]: ...
+    def __get__(self, instance: object | None, owner: type) -> KeyedState[K, V] | StateMap[Any, Any]:
+        if instance is None:
+            return self
+        # Into the instance's own dictionary, where later accesses find it without coming here.
+        made: StateMap[Any, Any] = StateMap(self.default)
+        instance.__dict__[self.name] = made
+        return made
+
+
+def declared_states(kind: type) -> tuple[str, ...]:
+    """The names of the `KeyedState`s that a class and its bases declare, sorted."""
+    return tuple(sorted({n for base in kind.__mro__ for n, v in vars(base).items() if isinstance(v, KeyedState)}))
+
+
+def restore(target: StateMap[K, V], items: Iterable[tuple[K, V]]) -> None:
+    """Replace the content of a state dictionary in place."""
+    target.clear()
+    target.update(items)
