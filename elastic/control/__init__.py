@@ -1,0 +1,1 @@
+"""The gRPC service on Nimbus, its client, and the command line."""

@@ -1,0 +1,87 @@
+"""Makes the gRPC stubs from proto/, or checks that those in the repository are what proto/ gives.
+
+    python tools/proto.py            write them
+    python tools/proto.py --check    exit with 1 and a list when something differs
+
+`proto/elastic/control/v1/control.proto` becomes `elastic/control/v1/control_pb2.py` and its neighbours, so the generated
+imports work unedited. The generator runs in an environment of its own, at the oldest release that pyproject.toml
+allows: code made by an older one works with newer runtimes, not the other way round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROTO = ROOT / "proto"
+GENERATOR = ("--from", "grpcio-tools==1.76.0", "--with", "mypy-protobuf==5.1.0", "--with", "setuptools")
+SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
+
+
+def tool(name: str) -> str:
+    """The path of a command that is installed beside this interpreter, or found on PATH."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        sys.exit(f"{name} is not installed (pip install {'buf-bin' if name == 'buf' else name})")
+    return found
+
+
+def generate(into: Path) -> None:
+    """Write the stubs of all of proto/ below `into`."""
+    files = sorted(PROTO.rglob("*.proto"))
+    services = [f for f in files if any(line.startswith("service ") for line in f.read_text().splitlines())]
+    protoc = [tool("uv"), "tool", "run", "--python", sys.executable, *GENERATOR, "python", "-m", "grpc_tools.protoc"]
+    protoc.append(f"-I{PROTO}")
+    subprocess.run([*protoc, f"--python_out={into}", f"--mypy_out=quiet:{into}", *map(str, files)], check=True)
+    subprocess.run(
+        [*protoc, f"--grpc_python_out={into}", f"--mypy_grpc_out=quiet:{into}", *map(str, services)], check=True
+    )
+
+
+def stubs(below: Path) -> set[Path]:
+    """The generated files below a directory, relative to it; only in packages that proto/ has."""
+    packages = {f.parent.relative_to(PROTO) for f in PROTO.rglob("*.proto")}
+    return {
+        f.relative_to(below)
+        for package in packages
+        for f in (below / package).glob("*")
+        if f.name.endswith(SUFFIXES)
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when something differs")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        fresh = Path(directory)
+        generate(fresh)
+        made, kept = stubs(fresh), stubs(ROOT)
+        stale = sorted(kept - made)
+        changed = sorted(
+            f for f in made if f not in kept or not filecmp.cmp(fresh / f, ROOT / f, shallow=False)
+        )
+        if options.check:
+            for f in (*changed, *stale):
+                print(f"{f} is not what proto/ gives: run python tools/proto.py", file=sys.stderr)  # noqa: T201
+            return 1 if changed or stale else 0
+        for f in stale:
+            (ROOT / f).unlink()
+        for f in changed:
+            (ROOT / f).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(fresh / f, ROOT / f)
+            init = (ROOT / f).parent / "__init__.py"
+            if not init.exists():
+                init.write_text('"""Generated from proto/ by tools/proto.py."""\n')
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
