@@ -15,7 +15,7 @@ class NodeCommand:
 
     Attributes:
         node: The node's name.
-        arguments: Arguments for the Python interpreter there: `("-m", "elastic.cluster.supervisor_main", ...)`.
+        arguments: For the Python interpreter there: `("-m", "elastic.cluster.supervisor_main", ...)`.
         environment: Set over the environment found there.
         log: File that takes stdout and stderr, or "" to inherit.
     """
@@ -35,7 +35,10 @@ class NodeHandle(Protocol):
     def alive(self) -> bool: ...
 
     def stop(self, grace: float) -> None:
-        """Ask it to end, wait `grace` seconds, then make it. Returns when it has ended. Safe to call twice."""
+        """Ask it to end, wait `grace` seconds, then make it.
+
+        Returns when it has ended. Safe to call twice.
+        """
 
 
 class Host(Protocol):
@@ -48,7 +51,8 @@ class Host(Protocol):
         """Start a node; returns when it is on its way, not when it is ready.
 
         Args:
-            on_exit: Called once, from any thread, when the node has ended, with a sentence that says why ("" when it was asked to).
+            on_exit: Called once, from any thread, when the node has ended, with a sentence that says why ("" when
+                it was asked to).
 
         Raises:
             EnvironmentProblem: It cannot be started here.
