@@ -51,8 +51,8 @@ class Host(Protocol):
         """Start a node; returns when it is on its way, not when it is ready.
 
         Args:
-            on_exit: Called once, from any thread, when the node has ended, with a sentence that says why ("" when
-                it was asked to).
+            on_exit: Called once, from any thread, when the node has ended, with a sentence that says why; ""
+                when it was asked to.
 
         Raises:
             EnvironmentProblem: It cannot be started here.

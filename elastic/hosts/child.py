@@ -44,8 +44,8 @@ class Child:
     def wait(self) -> int:
         """Wait until it has ended, and end what is left in its process group.
 
-        One thread does this, once. Children of its own that lead other sessions are not in the group: they die with
-        it by `PR_SET_PDEATHSIG`.
+        One thread does this, once. Children of its own that lead other sessions are not in the group: they
+        die with it by `PR_SET_PDEATHSIG`.
 
         Returns:
             Its exit code; negative: the signal that ended it.
@@ -76,7 +76,7 @@ def exit_sentence(code: int) -> str:
 
 
 def python_path(inherited: str = "") -> str:
-    """A PYTHONPATH by which another Python of this machine finds this very package, before what was inherited.
+    """A PYTHONPATH by which another Python of this machine finds this very package, before the inherited.
 
     An installed one is found without; naming `site-packages` would only let it hide the standard library.
     """
