@@ -3,15 +3,16 @@
     python tools/proto.py            write them
     python tools/proto.py --check    exit with 1 and a list when something differs
 
-`proto/elastic/control/v1/control.proto` becomes `elastic/control/v1/control_pb2.py` and its neighbours, so the generated
-imports work unedited. The generator runs in an environment of its own, at the oldest release that pyproject.toml
-allows: code made by an older one works with newer runtimes, not the other way round.
+`proto/elastic/control/v1/control.proto` becomes `elastic/control/v1/control_pb2.py` and its neighbours, so the
+generated imports work unedited. The generator runs in an environment of its own (`tools/stubs.lock`), at the oldest
+release that pyproject.toml allows: code made by an older one works with newer runtimes, not the other way round.
 """
 
 from __future__ import annotations
 
 import argparse
 import filecmp
+import os
 import shutil
 import subprocess
 import sys
@@ -20,29 +21,42 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-GENERATOR = ("--from", "grpcio-tools==1.76.0", "--with", "mypy-protobuf==5.1.0", "--with", "setuptools")
+STUBS = ROOT / ".venv" / "stubs"
 SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 
-def tool(name: str) -> str:
-    """The path of a command that is installed beside this interpreter, or found on PATH."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        sys.exit(f"{name} is not installed (pip install {'buf-bin' if name == 'buf' else name})")
-    return found
+def generator() -> Path:
+    """The interpreter of the environment that has the generator; made when it isn't there."""
+    setup = [
+        sys.executable,
+        ROOT / "tools" / "setup.py",
+        "--venv",
+        STUBS,
+        "--lock",
+        ROOT / "tools" / "stubs.lock",
+    ]
+    if subprocess.run(setup, stdin=subprocess.DEVNULL).returncode != 0:
+        sys.exit("The environment that generates the stubs could not be made.")
+    return STUBS / "bin" / "python"
 
 
 def generate(into: Path) -> None:
     """Write the stubs of all of proto/ below `into`."""
     files = sorted(PROTO.rglob("*.proto"))
     services = [f for f in files if any(line.startswith("service ") for line in f.read_text().splitlines())]
-    protoc = [tool("uv"), "tool", "run", "--python", sys.executable, *GENERATOR, "python", "-m", "grpc_tools.protoc"]
-    protoc.append(f"-I{PROTO}")
-    subprocess.run([*protoc, f"--python_out={into}", f"--mypy_out=quiet:{into}", *map(str, files)], check=True)
-    subprocess.run(
-        [*protoc, f"--grpc_python_out={into}", f"--mypy_grpc_out=quiet:{into}", *map(str, services)], check=True
-    )
+    python = generator()
+    protoc = [str(python), "-m", "grpc_tools.protoc", f"-I{PROTO}"]
+    # protoc looks for its plug-ins on the PATH.
+    env = {**os.environ, "PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])}
+    for out, sources in (
+        ("python", files),
+        ("mypy", files),
+        ("grpc_python", services),
+        ("mypy_grpc", services),
+    ):
+        option = f"--{out}_out={'quiet:' if out.startswith('mypy') else ''}{into}"
+        if sources and subprocess.run([*protoc, option, *map(str, sources)], env=env).returncode != 0:
+            sys.exit("The proto files could not be compiled.")
 
 
 def stubs(below: Path) -> set[Path]:
@@ -57,8 +71,8 @@ def stubs(below: Path) -> set[Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when something differs")
+    parser = argparse.ArgumentParser(description="Make the gRPC stubs from proto/.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when something differs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         fresh = Path(directory)

@@ -1,0 +1,71 @@
+# `make demo` and `make test` need nothing but Python 3.11-3.13, make and a package registry: each does its own set-up.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+
+# Options for the targets, for instance: make test PYTEST_ARGS="-k router -x", make demo DEMO_ARGS=--help
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BENCH ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports protos setup lock proto format bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: setup ## Run the demonstration: a cluster on Spark, regrouped and hurt while it counts words
+	@$(PY) -m examples.demo $(DEMO_ARGS)
+
+test: check ## Run everything: style, types, imports, protos, all tests
+	@echo "== Tests"
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+check: lint types imports protos ## Run the checks that start nothing
+
+lint: setup ## Check style and format
+	@echo "== Style: ruff"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+
+types: setup ## Check types
+	@echo "== Types: mypy"
+	@$(BIN)/mypy
+
+imports: setup ## Check who imports whom
+	@echo "== Imports: import-linter"
+	@$(BIN)/lint-imports --no-cache
+
+protos: setup ## Check the proto files and what was generated from them
+	@echo "== Protos: buf, generated stubs"
+	@$(BIN)/buf lint
+	@$(BIN)/buf format --diff --exit-code
+	@$(PY) tools/proto.py --check
+
+proto: setup ## Generate Python from proto/
+	@$(BIN)/buf format --write
+	@$(PY) tools/proto.py
+
+format: setup ## Format and fix what can be fixed
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## Run benchmarks: make bench BENCH=wordcount, or without BENCH to list them
+	@$(PY) -m benchmarks $(BENCH) $(BENCH_ARGS)
+
+setup: ## Make .venv from requirements.lock (done by the others when needed)
+	@python=$$(sh tools/python.sh) && "$$python" tools/setup.py
+
+# Without the environment's own settings: a lock with a registry's address in it would only work here.
+lock: ## Make requirements.lock anew from pyproject.toml (needs the .venv)
+	@$(PY) -m uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
+	@$(PY) -m uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate $(LOCK_ARGS) tools/stubs.in -o tools/stubs.lock
+	@! grep -n '://' requirements.lock tools/stubs.lock || { echo "a lock holds an address" >&2; exit 1; }
+
+clean: ## Remove .venv, caches and build products
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

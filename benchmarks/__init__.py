@@ -1,0 +1,1 @@
+"""What elastic is measured by: `python -m benchmarks`."""

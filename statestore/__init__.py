@@ -1,0 +1,1 @@
+"""The state store: one service per node, holding what tasks hand over. Knows nothing of elastic."""
