@@ -1,0 +1,180 @@
+"""gRPC servers: translated errors, bounded threads, loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Refused
+from elastic.rpc.channels import SHARED
+from elastic.rpc.errors import to_status
+
+_log = logging.getLogger(__name__)
+_SERVER = (
+    *SHARED,
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 15_000),
+)
+
+
+def check_listen(address: str, *, allow_remote: bool) -> None:
+    """See that `host:port` is only reachable from this machine, unless that is wanted.
+
+    Raises:
+        ConfigError: It is not `host:port`, or reachable from elsewhere without `allow_remote`.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{address!r} is no address to listen at", remedy="Write host:port, e.g. 127.0.0.1:6627.")
+    if allow_remote or host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ConfigError(
+            f"listening at {address} would let other machines control this cluster: there is no authentication",
+            remedy="Listen at 127.0.0.1, or say that remote access is wanted (allow_remote).",
+        )
+
+
+class Server:
+    """A gRPC server with translated errors, bounded threads and a bounded number of long streams.
+
+    Args:
+        listen: `host:port`; port 0 takes a free one.
+        name: For thread names and messages.
+        allow_remote: Whether it may be reached from other machines.
+        threads: Calls that are served at the same time.
+        streams: How many of those may be streams that a caller follows.
+
+    Raises:
+        ConfigError: See `check_listen`.
+        EnvironmentProblem: The port is taken.
+    """
+
+    def __init__(
+        self, listen: str, *, name: str, allow_remote: bool = False, threads: int = 64, streams: int = 32
+    ) -> None:
+        check_listen(listen, allow_remote=allow_remote)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._name = name
+        self._streams = threading.BoundedSemaphore(streams)
+        self._most = streams
+        self.stopping = threading.Event()
+        self.grpc: grpc.Server = grpc.server(
+            self._pool, options=_SERVER, interceptors=[_Translate()], maximum_concurrent_rpcs=4 * threads
+        )
+        try:
+            port = self.grpc.add_insecure_port(listen)
+        except RuntimeError as e:
+            self._pool.shutdown()
+            raise EnvironmentProblem(
+                f"cannot listen at {listen}: {e}", remedy="Is the port taken? Choose another, or 0 for a free one."
+            ) from e
+        self.address = f"{listen.rpartition(':')[0]}:{port}"
+
+    def start(self) -> None:
+        """Begin to answer; returns at once."""
+        self.grpc.start()
+
+    def close(self, grace: float = 1.0) -> None:
+        """Refuse new calls, give those under way `grace` seconds, then cancel them. Its threads have ended then."""
+        self.stopping.set()
+        self.grpc.stop(grace).wait()
+        self._pool.shutdown(wait=True)
+
+    @contextmanager
+    def stream(self, context: grpc.ServicerContext) -> Iterator[threading.Event]:
+        """One of the bounded long streams: gives an event that is set when the caller or the server has gone.
+
+        Raises:
+            Refused: Too many are open.
+        """
+        if not self._streams.acquire(blocking=False):
+            raise Refused(
+                f"{self._name} at {self.address} already serves {self._most} followed streams",
+                remedy="End some of the commands that follow events or logs.",
+            )
+        ended = threading.Event()
+        try:
+            if not context.add_callback(ended.set):
+                ended.set()
+            yield ended
+        finally:
+            self._streams.release()
+
+
+class _Translate(grpc.ServerInterceptor[Any, Any]):
+    """Turns what a service method raises into a status with details; anything unexpected also into a log entry."""
+
+    def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Any], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = continuation(details)
+        method = str(details.method)
+        if handler is None or not method.startswith("/elastic."):
+            return handler
+        if handler.response_streaming:
+            return _replace(handler, _guard_stream(_behaviour(handler), method))
+        return _replace(handler, _guard(_behaviour(handler), method))
+
+
+def _behaviour(handler: Any) -> Callable[..., Any]:
+    found = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    assert found is not None
+    return found  # type: ignore[no-any-return]
+
+
+def _replace(handler: Any, behaviour: Callable[..., Any]) -> Any:
+    make = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    return make(
+        behaviour,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+
+
+def _guard(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def call(request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return behaviour(request, context)
+        except Exception as e:  # noqa: BLE001  whatever it is, the caller gets a status
+            _abort(context, e, method)
+
+    return call
+
+
+def _guard_stream(behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            yield from behaviour(request, context)
+        except Exception as e:  # noqa: BLE001
+            _abort(context, e, method)
+
+    return call
+
+
+def _abort(context: grpc.ServicerContext, error: Exception, method: str) -> None:
+    if not context.is_active():  # nobody is left to be told
+        return
+    if not isinstance(error, ElasticError):
+        _log.error("%s failed", method, exc_info=error)
+        error = ElasticError(
+            f"{method.rpartition('/')[2]} failed in the server: {type(error).__name__}: {error}",
+            remedy="This is a defect; the server's log has the traceback.",
+        )
+    context.abort_with_status(to_status(error))
