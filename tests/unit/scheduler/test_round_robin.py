@@ -1,0 +1,200 @@
+"""The even scheduler: what it decides in the cases that people meet."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic.errors import InvalidParallelism, Refused
+from elastic.model.assignment import Assignment
+from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName
+from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.scheduler.base import ClusterView, Demand, NodeSlots
+from elastic.scheduler.round_robin import RoundRobinScheduler, natural
+from elastic.scheduler.tasks import regroup, runs, split_tasks
+
+
+def spec(name: str = "t", workers: int = 2, **components: tuple[int, int, bool]) -> TopologySpec:
+    return TopologySpec(
+        TopologyName(name),
+        tuple(
+            ComponentSpec(ComponentId(c), "bolt", tasks, executors, stateful)
+            for c, (tasks, executors, stateful) in components.items()
+        ),
+        workers=workers,
+    )
+
+
+def nodes(**slots: int) -> ClusterView:
+    return ClusterView(tuple(NodeSlots(NodeId(n), s) for n, s in slots.items()))
+
+
+def place(demand: Demand, cluster: ClusterView, *current: Assignment) -> Assignment:
+    name = demand.spec.name
+    return RoundRobinScheduler().schedule([demand], cluster, {a.topology: a for a in current})[name]
+
+
+def shape(a: Assignment) -> dict[str, list[str]]:
+    return {w: [str(e) for e in a.executors_of(w)] for w in a.workers}
+
+
+def test_executors_are_dealt_in_turn_and_neighbours_share_a_worker() -> None:
+    a = place(Demand(spec(a=(1, 1, False), b=(8, 4, True)), 2), nodes(n1=2, n2=2))
+    assert shape(a) == {
+        "t@n1/0": ["a[1-1]", "b[2-3]", "b[4-5]"],
+        "t@n2/0": ["b[6-7]", "b[8-9]"],
+    }
+    assert a.epoch == 1 and not a.unassigned
+
+
+def test_the_same_object_comes_back_when_nothing_changes() -> None:
+    demand, cluster = Demand(spec(b=(4, 4, False)), 2), nodes(n1=2, n2=2)
+    a = place(demand, cluster)
+    assert place(demand, cluster, a) is a
+    assert place(demand, nodes(n1=2, n2=2, n3=4), a) is a
+
+
+def test_without_slots_everything_waits_and_is_placed_when_a_node_comes() -> None:
+    demand = Demand(spec(b=(4, 2, False)), 2)
+    a = place(demand, nodes())
+    assert [str(e) for e in a.unassigned] == ["b[1-2]", "b[3-4]"] and not a.workers
+    b = place(demand, nodes(n1=1), a)
+    assert shape(b) == {"t@n1/0": ["b[1-2]", "b[3-4]"]} and b.epoch == 2
+
+
+def test_only_what_was_on_the_lost_node_moves() -> None:
+    demand = Demand(spec(workers=3, b=(9, 9, True)), 3)
+    a = place(demand, nodes(n1=2, n2=2, n3=2))
+    b = place(demand, nodes(n1=2, n3=2), a)
+    lost = {e for e, w in a.executors if "@n2/" in w}
+    assert {e: w for e, w in a.executors if e not in lost}.items() <= dict(b.executors).items()
+    assert all("@n2/" not in w for _, w in b.executors) and len(b.workers) == 3
+
+
+def test_without_a_free_slot_the_living_workers_take_over() -> None:
+    demand = Demand(spec(b=(4, 4, False)), 2)
+    a = place(demand, nodes(n1=1, n2=1))
+    b = place(demand, nodes(n1=1), a)
+    assert [len(x) for x in shape(b).values()] == [4]
+
+
+def test_slots_of_other_topologies_are_taken() -> None:
+    a = place(Demand(spec("x", workers=3, b=(4, 4, False)), 3), nodes(n1=2, n2=2))
+    b = place(Demand(spec("y", workers=3, b=(4, 4, False)), 3), nodes(n1=2, n2=2), a)
+    assert list(b.workers) == ["y@n2/1"]
+
+
+def test_a_draining_node_keeps_state_and_gives_away_the_rest() -> None:
+    demand = Demand(spec(workers=1, a=(2, 2, False), b=(2, 2, True)), 1)
+    a = place(demand, nodes(n1=2))
+    view = ClusterView((NodeSlots(NodeId("n1"), 2, draining=True), NodeSlots(NodeId("n2"), 1)))
+    assert shape(place(demand, view, a)) == {
+        "t@n1/0": ["b[3-3]", "b[4-4]"],
+        "t@n2/0": ["a[1-1]", "a[2-2]"],
+    }
+    finished = Demand(demand.spec, 1, finished=frozenset({TaskId(3), TaskId(4)}))
+    assert list(place(finished, view, a).workers) == ["t@n2/0"]
+
+
+def test_a_draining_node_stops_nothing_when_there_is_no_other_place() -> None:
+    demand = Demand(spec(workers=1, a=(2, 2, False)), 1)
+    a = place(demand, nodes(n1=2))
+    assert place(demand, ClusterView((NodeSlots(NodeId("n1"), 2, draining=True),)), a) is a
+
+
+def test_an_evicted_node_is_emptied_state_or_not() -> None:
+    demand = Demand(spec(workers=1, b=(2, 2, True)), 1)
+    a = place(demand, nodes(n1=2))
+    evicted = NodeSlots(NodeId("n1"), 2, draining=True, evict=True)
+    assert list(place(demand, ClusterView((evicted, NodeSlots(NodeId("n2"), 1))), a).workers) == ["t@n2/0"]
+    assert len(place(demand, ClusterView((evicted,)), a).unassigned) == 2
+
+
+def rebalanced(
+    a: Assignment, cluster: ClusterView, s: TopologySpec, /, workers: int = 0, **executors: int
+) -> Assignment:
+    wanted = {ComponentId(c): n for c, n in executors.items()}
+    return place(Demand(s, workers or len(a.workers), wanted, rebalance=True), cluster, a)
+
+
+def test_rebalance_regroups_a_stateful_component_within_its_workers() -> None:
+    s, cluster = spec(b=(8, 2, True)), nodes(n1=1, n2=1)
+    a = place(Demand(s, 2), cluster)
+    b = rebalanced(a, cluster, s, b=8)
+    assert b.place_of() == a.place_of() and len(b.executors) == 8
+    assert rebalanced(b, cluster, s, b=2).executors == a.executors
+
+
+def test_rebalance_refuses_fewer_executors_than_separate_runs() -> None:
+    s, cluster = spec(b=(8, 4, True)), nodes(n1=1, n2=1)
+    a = place(Demand(s, 2), cluster)
+    with pytest.raises(Refused, match=r"'b' cannot have 1 executors.*2 separate runs in t@n1/0, t@n2/0"):
+        rebalanced(a, cluster, s, b=1)
+
+
+def test_rebalance_refuses_more_executors_than_tasks() -> None:
+    s, cluster = spec(b=(8, 4, True)), nodes(n1=1, n2=1)
+    with pytest.raises(InvalidParallelism, match="8 tasks and cannot have 9"):
+        rebalanced(place(Demand(s, 2), cluster), cluster, s, b=9)
+
+
+def test_rebalance_of_a_stateless_component_may_merge_over_workers() -> None:
+    s, cluster = spec(a=(8, 4, False), c=(2, 2, False)), nodes(n1=1, n2=1)
+    a = place(Demand(s, 2), cluster)
+    b = rebalanced(a, cluster, s, a=1)
+    assert [str(e) for e, _ in b.executors] == ["a[1-8]", "c[9-9]", "c[10-10]"]
+    assert sorted(len(x) for x in shape(b).values()) == [1, 2]
+
+
+def test_rebalance_to_more_workers_moves_only_stateless_executors() -> None:
+    s, cluster = spec(workers=1, a=(4, 4, False), b=(4, 2, True)), nodes(n1=1, n2=1)
+    a = place(Demand(s, 1), cluster)
+    b = rebalanced(a, cluster, s, workers=2)
+    assert sorted(len(x) for x in shape(b).values()) == [3, 3]
+    assert {w for e, w in b.executors if e.component == "b"} == {"t@n1/0"}
+
+
+def test_rebalance_to_more_workers_refuses_when_only_state_could_move() -> None:
+    s, cluster = spec(workers=1, b=(4, 2, True)), nodes(n1=1, n2=1)
+    a = place(Demand(s, 1), cluster)
+    with pytest.raises(Refused, match=r"cannot have 2 workers.*'b'.*live migration"):
+        rebalanced(a, cluster, s, workers=2)
+
+
+def test_rebalance_to_fewer_workers() -> None:
+    s, cluster = spec(workers=3, a=(6, 6, False)), nodes(n1=2, n2=2)
+    a = place(Demand(s, 3), cluster)
+    b = rebalanced(a, cluster, s, workers=2)
+    assert sorted(len(x) for x in shape(b).values()) == [3, 3] and set(b.workers) < set(a.workers)
+    stateful = spec(workers=3, a=(6, 6, True))
+    with pytest.raises(Refused, match=r"cannot shrink to 2 workers: .* hold tasks of 'a'"):
+        rebalanced(a, cluster, stateful, workers=2)
+
+
+def test_rebalance_refuses_workers_that_have_no_slot_or_no_executor() -> None:
+    s, cluster = spec(workers=1, a=(4, 4, False)), nodes(n1=2)
+    a = place(Demand(s, 1), cluster)
+    with pytest.raises(Refused, match="there are slots for 2"):
+        rebalanced(a, cluster, s, workers=3)
+    with pytest.raises(Refused, match="4 executors and cannot run in 5"):
+        rebalanced(a, cluster, s, workers=5)
+
+
+def test_split_tasks_is_contiguous_and_even() -> None:
+    assert [str(e) for e in split_tasks(ComponentId("c"), range(3, 10), 3)] == ["c[3-5]", "c[6-7]", "c[8-9]"]
+
+
+def test_regroup_gives_the_larger_runs_more_executors() -> None:
+    places = {TaskId(t): ("x" if t <= 6 else "y") for t in range(1, 9)}
+    component = ComponentSpec(ComponentId("c"), "bolt", 8, 2, stateful=True)
+    new = regroup(component, range(1, 9), places, 4)  # type: ignore[arg-type]
+    assert [(str(e), w) for e, w in new] == [
+        ("c[1-2]", "x"),
+        ("c[3-4]", "x"),
+        ("c[5-6]", "x"),
+        ("c[7-8]", "y"),
+    ]
+    assert len(runs(range(1, 9), places)) == 2  # type: ignore[arg-type]
+
+
+def test_nodes_sort_as_people_count() -> None:
+    assert sorted(["node-10", "node-2", "b", "node-1"], key=natural) == ["b", "node-1", "node-2", "node-10"]
