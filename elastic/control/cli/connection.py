@@ -1,0 +1,40 @@
+"""How the command line finds the cluster that is meant."""
+
+from __future__ import annotations
+
+from elastic.control.cli.ports import Client
+from elastic.control.cli.settings import Settings
+from elastic.errors import Unavailable
+
+
+def connect(settings: Settings, timeout: float) -> Client:
+    """A client of the Nimbus that `settings` names.
+
+    Args:
+        timeout: Seconds within which it must answer.
+
+    Raises:
+        Unavailable: No cluster of that name runs on this machine, or none of its Nimbuses answers.
+    """
+    from elastic.control.client import Client as RealClient
+
+    return RealClient(addresses(settings), timeout=timeout)
+
+
+def addresses(settings: Settings) -> tuple[str, ...]:
+    """Where the Nimbuses of the cluster listen, as `host:port`.
+
+    Raises:
+        Unavailable: No such cluster runs on this machine.
+    """
+    if settings.address:
+        return (settings.address,)
+    from elastic.cluster.launcher import read_cluster
+
+    cluster = read_cluster(settings.home, settings.cluster)
+    if cluster is None:
+        raise Unavailable(
+            f"There is no cluster {settings.cluster} on this machine ({settings.directory} says so).",
+            remedy=f"Start it with {settings.command('up')}, or name one elsewhere with --address HOST:PORT.",
+        )
+    return tuple(cluster.nimbus)

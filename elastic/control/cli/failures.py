@@ -1,0 +1,126 @@
+"""How things that go wrong are told, and which exit code they end with (`docs/cli.md`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import click
+
+from elastic.errors import ElasticError, ExecutionError, TopologyError
+
+UNEXPECTED = 1
+USAGE = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+_ELASTIC = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+class Interrupted(Exception):
+    """Ctrl-C, at a place that knows what it leaves behind.
+
+    Args:
+        left: What keeps running or was left undone, and how to go on; for the reader.
+    """
+
+    def __init__(self, left: str) -> None:
+        super().__init__(left)
+        self.left = left
+
+
+class CodeFailed(TopologyError):
+    """The user's own code raised while its topology was loaded.
+
+    Args:
+        user_traceback: The frames of the user's code, as text.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", user_traceback: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.user_traceback = user_traceback
+
+
+class Outcome(click.exceptions.Exit):
+    """The command did its work, and its result is an exit code other than 0."""
+
+
+def report(error: BaseException, *, verbose: bool | None = None) -> int:
+    """Tell on standard error what went wrong; return the exit code.
+
+    Args:
+        verbose: Whether elastic's own traceback is shown too; None: when `-v` is on the command line.
+    """
+    if verbose is None:
+        verbose = any(a == "--verbose" or (a.startswith("-v") and set(a[1:]) == {"v"}) for a in sys.argv[1:])
+    if isinstance(error, Interrupted):
+        say(f"\ninterrupted: {error.left}" if sys.stderr.isatty() else f"interrupted: {error.left}")
+        return INTERRUPTED
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        say("interrupted")
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has gone (`elastic events | head`): nothing is left to say, also not at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, ElasticError):
+        if verbose:
+            say("".join(traceback.format_exception(error)).rstrip())
+        elif text := user_part(error):
+            say(text)
+        say(click.style("error: ", fg="red", bold=True) + error.message)
+        if error.remedy:
+            say("  " + error.remedy.replace("\n", "\n  "))
+        return error.exit_code
+    say("".join(traceback.format_exception(error)).rstrip())
+    say(click.style("error: ", fg="red", bold=True) + f"unexpected: {type(error).__name__}: {error}")
+    say("  This is a fault of elastic itself; the traceback above says where.")
+    return UNEXPECTED
+
+
+def say(text: str) -> None:
+    """A line of narration, on standard error (colours are removed where it is not a terminal)."""
+    click.echo(text, err=True)
+
+
+def user_part(error: ElasticError) -> str:
+    """What the reader's own code did to cause `error`, as text; "" when it had no part in it."""
+    text = getattr(error, "user_traceback", "")
+    if text:
+        return str(text).rstrip()
+    if isinstance(error, ExecutionError) and error.__cause__ is not None:
+        return user_traceback(error.__cause__)
+    return ""
+
+
+def user_traceback(error: BaseException, *, message: bool = True) -> str:
+    """The traceback of `error` without the frames of elastic and of Python's import machinery.
+
+    Args:
+        message: Whether the last line, the exception itself, is kept.
+    """
+    whole = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = whole
+    seen: set[int] = set()
+    while part is not None and id(part) not in seen:
+        seen.add(id(part))
+        part.stack[:] = [frame for frame in part.stack if _is_users(frame.filename)]
+        part = part.__cause__ or part.__context__
+    lines = list(whole.format())
+    if not message:
+        lines = [line for line in lines if line.startswith((" ", "Traceback"))]
+        if not whole.stack:
+            return ""
+    return "".join(lines).rstrip()
+
+
+def _is_users(filename: str) -> bool:
+    return not (
+        filename.startswith(("<frozen ", "<string>")) or str(Path(filename).resolve()).startswith(_ELASTIC)
+    )

@@ -1,0 +1,97 @@
+"""Narration on standard error: what is going on, and what Ctrl-C leaves behind. Data never goes there."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import click
+
+from elastic.control.cli.failures import Interrupted
+from elastic.control.cli.output import duration
+
+PATIENCE = 2.0
+"""Seconds of silence before a wait is narrated."""
+
+
+def note(text: str) -> None:
+    """A line of narration."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def leaving(left: str) -> Iterator[None]:
+    """Turns Ctrl-C inside into `Interrupted(left)`, which says what keeps running."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(left) from None
+
+
+class Waiting:
+    """Narrates a wait: silent for two seconds, then says what is waited for, and for how long already.
+
+    On a terminal it is one line that changes each second, elsewhere a line at 2 s and then at growing distances,
+    so that a log keeps few of them.
+
+    Args:
+        what: What is under way, e.g. "stopping word-count".
+        patience: Seconds before the first word.
+    """
+
+    def __init__(self, what: str, *, patience: float = PATIENCE) -> None:
+        self._what = what
+        self._patience = patience
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._drawn = 0
+        self._thread = threading.Thread(target=self._narrate, name="narration", daemon=True)
+        self._began = 0.0
+
+    def __enter__(self) -> Waiting:
+        self._began = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        self._clear()
+
+    def update(self, what: str) -> None:
+        """Say this from now on."""
+        with self._lock:
+            self._what = what
+
+    def line(self, text: str) -> None:
+        """Write a line of its own, above the one that changes."""
+        with self._lock:
+            self._clear()
+            click.echo(text, err=True)
+
+    def _narrate(self) -> None:
+        pause = self._patience
+        terminal = sys.stderr.isatty()
+        while not self._done.wait(pause):
+            elapsed = duration(time.monotonic() - self._began)
+            with self._lock:
+                if terminal:
+                    text = f"… {self._what} ({elapsed})"
+                    sys.stderr.write("\r" + text.ljust(self._drawn))
+                    sys.stderr.flush()
+                    self._drawn = len(text)
+                else:
+                    click.echo(f"{self._what} ({elapsed})", err=True)
+            pause = 1.0 if terminal else min(30.0, max(5.0, pause * 2))
+
+    def _clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r" + " " * self._drawn + "\r")
+            sys.stderr.flush()
+            self._drawn = 0

@@ -1,0 +1,121 @@
+"""nodes list, add, drain."""
+
+from __future__ import annotations
+
+import click
+
+from elastic.control.cli import output, present
+from elastic.control.cli.arguments import SECONDS, node_argument
+from elastic.control.cli.base import Lazy, LazyGroup, command
+from elastic.control.cli.narration import Waiting, leaving, note
+from elastic.control.cli.output import Column
+from elastic.control.cli.settings import Settings
+
+_HERE = "elastic.control.cli.nodes"
+
+nodes = LazyGroup(
+    name="nodes",
+    sections={
+        "Nodes": {
+            "list": Lazy(_HERE, "list_", "List the nodes, their slots and their workers."),
+            "add": Lazy(_HERE, "add", "Start more nodes."),
+            "drain": Lazy(_HERE, "drain", "Move a node's workers elsewhere, then end it."),
+        }
+    },
+    help="List, add and drain the nodes that workers run on.\n\nA node is a supervisor with slots; each slot can run"
+    " one worker process. A host provides it: this machine (process), or Spark.",
+    short_help="List, add and drain the nodes that workers run on.",
+    examples=[
+        ("elastic nodes list", "what there is"),
+        ("elastic nodes add 2", "two more"),
+        ("elastic nodes drain node-2", "empty it and give it up"),
+    ],
+    no_args_is_help=True,
+)
+
+
+@command(
+    "list",
+    examples=[("elastic nodes list", "all nodes"), ("elastic nodes list -o json", "for programs")],
+    see=("nodes add", "nodes drain", "get"),
+)
+def list_(settings: Settings) -> None:
+    """List the nodes, their slots and their workers."""
+    with Waiting(f"asking {settings.target}"), settings.connect() as client:
+        rows = [present.node(n) for n in client.nodes()]
+
+    def show() -> None:
+        if not rows:
+            note(f"No nodes. Start one: {settings.command('nodes', 'add', '1')}")
+            return
+        output.table(
+            settings,
+            [
+                Column("NODE", "node"),
+                Column("STATUS", "status", status=True),
+                Column("HOST", "kind"),
+                Column("USED", lambda r: f"{r['used']}/{r['slots']}", right=True),
+                Column("PID", lambda r: r["pid"] or None, right=True),
+                Column("ADDRESS", "address"),
+                Column("WORKERS", lambda r: ", ".join(r["workers"])),
+            ],
+            rows,
+        )
+
+    output.show(settings, rows, show)
+
+
+@command(
+    "add",
+    examples=[
+        ("elastic nodes add 1", "one more, like the others"),
+        ("elastic nodes add 2 --slots 4 --host spark", "two that Spark provides, with four slots each"),
+    ],
+    see=("nodes list", "nodes drain", "rebalance"),
+)
+@click.argument("count", type=click.IntRange(min=1, max=1000), metavar="N")
+@click.option("--slots", type=click.IntRange(min=1), help="Workers that each may run [as the others].")
+@click.option("--host", type=click.Choice(["process", "spark"]), help="What provides them [as the others].")
+@click.option(
+    "--wait", type=SECONDS, default=60.0, show_default="60s", help="Wait so long until they have joined."
+)
+def add(settings: Settings, count: int, slots: int | None, host: str | None, wait: float) -> None:
+    """Start more nodes.
+
+    Topologies with executors that wait for a slot get them at once; others can be spread over them by
+    `elastic rebalance NAME`.
+    """
+    left = f"the nodes go on starting; {settings.command('nodes', 'list')} shows them."
+    with Waiting(f"starting {count} node{'s' * (count > 1)}"), leaving(left), settings.connect() as client:
+        names = [str(n) for n in client.add_nodes(count, slots=slots, host=host or "", wait=wait)]
+
+    def show() -> None:
+        for name in names:
+            click.echo(name)
+
+    output.show(settings, names, show)
+    note(f"{len(names)} node{'s' * (len(names) != 1)} joined.")
+
+
+@command(
+    "drain",
+    examples=[
+        ("elastic nodes drain node-2", "its workers go elsewhere, then it ends"),
+        ("elastic nodes drain node-2 --force", "do not wait for that"),
+    ],
+    see=("nodes list", "nodes add"),
+)
+@node_argument()
+@click.option(
+    "--wait", type=SECONDS, default=60.0, show_default="60s", help="Wait so long until it is empty and gone."
+)
+@click.option("--force", is_flag=True, help="Do not wait: return as soon as the drain has been accepted.")
+def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
+    """Move a node's workers elsewhere, then end it.
+
+    It gets no new workers from now on. It keeps running while executors on it have nowhere else to go.
+    """
+    left = f"{node} goes on draining; {settings.command('nodes', 'list')} shows it."
+    with Waiting(f"draining {node}"), leaving(left), settings.connect() as client:
+        client.drain_node(node, wait=0.0 if force else wait)
+    note(f"{node} is draining." if force else f"{node} is gone.")

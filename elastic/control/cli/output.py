@@ -1,0 +1,162 @@
+"""Data on standard output: tables for people, JSON and YAML for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from elastic.control.cli.settings import Settings
+
+Row = Mapping[str, Any]
+GAP = "  "
+STATUS_COLORS = {
+    "active": "green",
+    "inactive": "yellow",
+    "killed": "yellow",
+    "finished": "cyan",
+    "failed": "red",
+    "ok": "green",
+    "warning": "yellow",
+    "problem": "red",
+    "error": "red",
+    "waiting": "yellow",
+    "alive": "green",
+    "draining": "yellow",
+    "starting": "yellow",
+    "gone": "red",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        title: Its heading.
+        key: Which value of the row, or a function of the row.
+        right: Align to the right (numbers).
+        status: Colour the words of `STATUS_COLORS`.
+    """
+
+    title: str
+    key: str | Callable[[Row], object]
+    right: bool = False
+    status: bool = False
+
+    def text(self, row: Row) -> str:
+        value = self.key(row) if callable(self.key) else row[self.key]
+        return "-" if value is None or value == "" else str(value)
+
+
+def show(settings: Settings, data: Any, table: Callable[[], None]) -> None:
+    """Write one answer: `data` (plain values) as JSON or YAML, or what `table` writes."""
+    if settings.output == "table":
+        table()
+    else:
+        write(settings, data)
+
+
+def write(settings: Settings, data: Any, *, one_line: bool = False) -> None:
+    """Write plain values as JSON or YAML.
+
+    Args:
+        one_line: For entries of a stream: JSON in one line; YAML as a document of its own.
+    """
+    if settings.output == "json":
+        click.echo(json.dumps(data, indent=None if one_line else 2, ensure_ascii=False, default=str))
+        return
+    import yaml
+
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    click.echo(("---\n" if one_line else "") + text, nl=False)
+
+
+def table(settings: Settings, columns: Sequence[Column], rows: Sequence[Row], *, indent: str = "") -> None:
+    """Write rows under headings, with two spaces between columns and no lines around them."""
+    for line in lines_of(columns, rows, color=settings.color):
+        click.echo(indent + line)
+
+
+def lines_of(columns: Sequence[Column], rows: Sequence[Row], *, color: bool = False) -> list[str]:
+    """The lines of a table, the heading first."""
+    cells = [[c.text(row) for c in columns] for row in rows]
+    widths = [max([len(c.title), *(len(line[i]) for line in cells)]) for i, c in enumerate(columns)]
+    lines = []
+    for number, line in enumerate([[c.title for c in columns], *cells]):
+        parts = []
+        for column, width, cell in zip(columns, widths, line, strict=True):
+            text = cell.rjust(width) if column.right else cell.ljust(width)
+            if color and number == 0:
+                text = click.style(text, bold=True)
+            elif color and column.status and cell in STATUS_COLORS:
+                text = click.style(text, fg=STATUS_COLORS[cell])
+            parts.append(text)
+        lines.append(GAP.join(parts).rstrip())
+    return lines
+
+
+def heading(settings: Settings, text: str) -> None:
+    """A line above a part of an answer."""
+    click.echo(click.style(text, bold=True) if settings.color else text)
+
+
+def pairs(settings: Settings, values: Sequence[tuple[str, object]], *, indent: str = "") -> None:
+    """Names and values, one a line."""
+    width = max((len(name) for name, _ in values), default=0)
+    for name, value in values:
+        text = "-" if value is None or value == "" else str(value)
+        if settings.color and text in STATUS_COLORS:
+            text = click.style(text, fg=STATUS_COLORS[text])
+        click.echo(f"{indent}{name.ljust(width)}  {text}")
+
+
+def number(value: float) -> str:
+    """A count or rate, with thousands separated; three figures below a hundred."""
+    if value == int(value) or value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
+
+
+def share(value: float) -> str:
+    """A share of 1 as a percentage."""
+    return f"{value * 100:.0f}%"
+
+
+def size(value: float) -> str:
+    """Bytes, for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, for people: 0.42 s, 12 s, 3m 20s, 2h 05m, 3d 04h."""
+    if seconds < 10:
+        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
+
+
+def clock(time: float) -> str:
+    """Seconds since 1970 as the local date and time."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()

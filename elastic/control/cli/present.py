@@ -1,0 +1,175 @@
+"""Domain values as plain values: the schema of `-o json` and `-o yaml`, which `docs/cli.md` documents.
+
+Only names and numbers that stay are here: what is added later is added at the end of a mapping, nothing is renamed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elastic.model.events import Event
+from elastic.model.views import (
+    ComponentView,
+    ExecutorView,
+    NodeSummary,
+    TopologyDetail,
+    TopologySummary,
+    WorkerView,
+)
+
+Plain = dict[str, Any]
+
+
+def topology(summary: TopologySummary) -> Plain:
+    """One element of `elastic list`."""
+    return {
+        "name": str(summary.name),
+        "id": summary.id,
+        "status": str(summary.status.value),
+        "uptime": round(summary.uptime, 3),
+        "submitted": summary.submitted,
+        "workers": summary.workers,
+        "executors": summary.executors,
+        "tasks": summary.tasks,
+        "unassigned": summary.unassigned,
+        "reason": summary.reason,
+    }
+
+
+def component(view: ComponentView) -> Plain:
+    """One component while it runs."""
+    return {
+        "id": str(view.id),
+        "kind": view.kind,
+        "stateful": view.stateful,
+        "executors": view.executors,
+        "tasks": view.tasks,
+        "finished": view.finished,
+        "executed": view.executed,
+        "emitted": view.emitted,
+        "failed": view.failed,
+        "queued": view.queued,
+        "executed_rate": round(view.executed_rate, 3),
+        "emitted_rate": round(view.emitted_rate, 3),
+        "failed_rate": round(view.failed_rate, 3),
+        "busy": round(view.busy, 4),
+        "blocked": round(view.blocked, 4),
+        "metrics": dict(view.custom),
+    }
+
+
+def executor(view: ExecutorView) -> Plain:
+    """One executor: its place and its load."""
+    return {
+        "id": view.id,
+        "component": str(view.component),
+        "first_task": view.first,
+        "last_task": view.last,
+        "node": view.node,
+        "worker": view.worker,
+        "queued": view.queued,
+        "executed_rate": round(view.executed_rate, 3),
+        "emitted_rate": round(view.emitted_rate, 3),
+        "busy": round(view.busy, 4),
+        "blocked": round(view.blocked, 4),
+        "idle": round(view.idle, 4),
+        "cpu": round(view.cpu, 4),
+    }
+
+
+def worker(view: WorkerView) -> Plain:
+    """One worker: its place and its present life."""
+    return {
+        "worker": str(view.worker),
+        "node": str(view.node),
+        "slot": view.slot,
+        "alive": view.alive,
+        "pid": view.pid,
+        "address": view.address,
+        "epoch": view.epoch,
+        "executors": view.executors,
+        "uptime": round(view.uptime, 3),
+        "restarts": view.restarts,
+        "memory": view.rss,
+        "cpu": round(view.cpu, 4),
+    }
+
+
+def node(summary: NodeSummary) -> Plain:
+    """One element of `elastic nodes list`."""
+    return {
+        "node": str(summary.id),
+        "status": node_status(summary),
+        "kind": summary.kind,
+        "host": summary.host,
+        "slots": summary.slots,
+        "used": summary.used,
+        "workers": [str(w) for w in summary.workers],
+        "generation": summary.generation,
+        "address": summary.address,
+        "pid": summary.pid,
+    }
+
+
+def node_status(summary: NodeSummary) -> str:
+    """alive, draining, starting (wanted, not there yet) or gone."""
+    if summary.draining:
+        return "draining"
+    if summary.alive:
+        return "alive"
+    return "starting" if summary.wanted else "gone"
+
+
+def event(what: Event) -> Plain:
+    """One event."""
+    return {
+        "time": what.time,
+        "kind": what.kind,
+        "severity": str(what.severity.value),
+        "message": what.message,
+        "topology": what.topology,
+        "component": what.component,
+        "task": what.task,
+        "worker": what.worker,
+        "node": what.node,
+        "details": dict(what.details),
+    }
+
+
+def placement(detail: TopologyDetail) -> Plain:
+    """The answer of `elastic get`."""
+    return {
+        **topology(detail.summary),
+        "epoch": int(detail.assignment.epoch),
+        "placement": [
+            {
+                "worker": str(w),
+                "node": str(slot.node),
+                "slot": slot.slot,
+                "executors": [str(e) for e in detail.assignment.executors_of(w)],
+            }
+            for w, slot in sorted(detail.assignment.workers.items())
+        ],
+        "waiting": [str(e) for e in detail.assignment.unassigned],
+    }
+
+
+def description(detail: TopologyDetail) -> Plain:
+    """The answer of `elastic describe`."""
+    groupings = {
+        str(c.id): [
+            {"source": str(i.source), "stream": str(i.stream), "grouping": str(i.grouping)} for i in c.inputs
+        ]
+        for c in detail.spec.components
+    }
+    return {
+        **topology(detail.summary),
+        "epoch": int(detail.assignment.epoch),
+        "bundle": detail.state.bundle,
+        "config": {**detail.spec.config, **detail.state.settings},
+        "components": [{**component(c), "inputs": groupings.get(str(c.id), [])} for c in detail.components],
+        "executor_list": [executor(e) for e in detail.executors],
+        "worker_list": [worker(w) for w in detail.workers],
+        "errors": [event(e) for e in detail.errors],
+        "waits": list(detail.waits),
+    }

@@ -1,0 +1,226 @@
+"""top: a live view of one topology, or of all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from elastic.control.cli import output, present
+from elastic.control.cli.arguments import SECONDS, topology_argument
+from elastic.control.cli.base import command
+from elastic.control.cli.narration import leaving, note
+from elastic.control.cli.output import Column, duration, number, share
+from elastic.control.cli.ports import Client
+from elastic.control.cli.settings import Settings
+from elastic.control.cli.topologies import COMPONENT_COLUMNS, EXECUTOR_COLUMNS, WORKER_COLUMNS
+from elastic.errors import Unavailable
+from elastic.model.records import TopologyStatus
+from elastic.model.views import TopologyDetail
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ENDED = (TopologyStatus.FINISHED, TopologyStatus.FAILED)
+OUT_OF_REACH_SECONDS = 60.0
+"""How long the view outlives a Nimbus that does not answer: a standby takes over within that time."""
+
+
+@command(
+    "top",
+    examples=[
+        ("elastic top word-count", "components, executors and workers of one topology, each second"),
+        ("elastic top --once -o json", "one look at all, for programs"),
+        ("elastic top word-count --interval 5s | tee load.log", "plain lines where it is not a terminal"),
+    ],
+    see=("describe", "events", "stacks"),
+)
+@topology_argument(required=False, metavar="[NAME]")
+@click.option("--once", is_flag=True, help="One look, then end.")
+@click.option("--interval", type=SECONDS, default=1.0, show_default="1s", help="Time between two looks.")
+def top(settings: Settings, name: str | None, once: bool, interval: float) -> None:
+    """Watch a topology's rates, queues and load.
+
+    BUSY is the share of time in user code and the framework's work for it, BLOCKED the share spent waiting for
+    room further down. Ends with the topology, or by Ctrl-C; the topology goes on.
+    """
+    interval = max(0.1, interval)
+    with leaving("the topologies go on."), settings.connect() as client:
+        if once:
+            details = look(client, name)
+            if settings.output == "table":
+                for line in snapshot(settings, details):
+                    click.echo(line)
+            else:
+                output.write(settings, [present.description(d) for d in details])
+        elif settings.output == "table" and output.is_terminal():
+            _live(client, name, interval)
+        else:
+            _plain(settings, client, name, interval)
+
+
+def look(client: Client, name: str | None) -> list[TopologyDetail]:
+    """One topology, or all that have not ended."""
+    if name is not None:
+        return [client.describe(name)]
+    return [client.describe(str(t.name)) for t in client.list() if t.status not in ENDED]
+
+
+class Looks:
+    """Looks at the cluster again and again, and stays when Nimbus is away for a while.
+
+    Args:
+        interval: Seconds between two looks.
+    """
+
+    def __init__(self, client: Client, name: str | None, interval: float) -> None:
+        self._client = client
+        self._name = name
+        self._interval = interval
+        self._wake = threading.Event()  # never set: a wait on it ends at once by Ctrl-C
+        self._answered = time.monotonic()
+        self.trouble = ""
+
+    def again(self) -> list[TopologyDetail] | None:
+        """The next look, or None when nobody answered.
+
+        Raises:
+            Unavailable: Nobody has answered for a minute.
+        """
+        try:
+            details = look(self._client, self._name)
+        except Unavailable as error:
+            away = time.monotonic() - self._answered
+            if away > OUT_OF_REACH_SECONDS:
+                raise
+            self.trouble = f"no answer for {duration(away)}: {error.message}"
+            return None
+        self._answered = time.monotonic()
+        self.trouble = ""
+        return details
+
+    def ended(self, details: Sequence[TopologyDetail] | None) -> bool:
+        """Whether the one topology that is watched has ended."""
+        return bool(self._name and details and details[0].summary.status in ENDED)
+
+    def pause(self) -> None:
+        """Until the next look."""
+        self._wake.wait(self._interval)
+
+
+def title(detail: TopologyDetail) -> str:
+    """One line about a topology."""
+    s = detail.summary
+    parts = [str(s.name), s.status.value, f"up {duration(s.uptime)}", f"{s.workers} workers"]
+    parts += [f"{s.executors} executors", f"{s.tasks} tasks"]
+    return "  ".join(parts + ([f"{s.unassigned} wait for a slot"] if s.unassigned else []))
+
+
+def snapshot(settings: Settings, details: Sequence[TopologyDetail]) -> list[str]:
+    """One look as lines of text."""
+    lines: list[str] = []
+    for detail in details:
+        lines += [title(detail), ""]
+        for columns, rows in _tables(detail):
+            lines += ["  " + line for line in output.lines_of(columns, rows, color=settings.color)] + [""]
+        lines += [f"  waits: {sentence}" for sentence in detail.waits]
+    return lines or ["No topology is running."]
+
+
+def _tables(detail: TopologyDetail) -> list[tuple[list[Column], list[dict[str, Any]]]]:
+    return [
+        (COMPONENT_COLUMNS, [present.component(c) for c in detail.components]),
+        (EXECUTOR_COLUMNS, [present.executor(e) for e in detail.executors]),
+        (WORKER_COLUMNS, [present.worker(w) for w in detail.workers]),
+    ]
+
+
+def _plain(settings: Settings, client: Client, name: str | None, interval: float) -> None:
+    """A line for each component and look: for logs, and for programs with -o json."""
+    looks = Looks(client, name, interval)
+    while True:
+        details = looks.again()
+        if details is None:
+            note(looks.trouble)
+        now = time.time()
+        for detail in details or ():
+            if settings.output != "table":
+                output.write(settings, {"time": now, **present.description(detail)}, one_line=True)
+                continue
+            for c in detail.components:
+                click.echo(
+                    f"{output.clock(now)}  {detail.summary.name}  {detail.summary.status.value}  {c.id}"
+                    f"  in/s {number(c.executed_rate)}  out/s {number(c.emitted_rate)}  queued {number(c.queued)}"
+                    f"  busy {share(c.busy)}  blocked {share(c.blocked)}  failed {number(c.failed)}"
+                )
+        if looks.ended(details):
+            return
+        looks.pause()
+
+
+def _live(client: Client, name: str | None, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    looks = Looks(client, name, interval)
+    shown: list[TopologyDetail] = []
+    with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
+        while True:
+            details = looks.again()
+            shown = details if details is not None else shown
+            live.update(_render(shown, looks.trouble, console.size.height), refresh=True)
+            if looks.ended(details):
+                return
+            looks.pause()
+
+
+def _render(details: Sequence[TopologyDetail], trouble: str, height: int) -> RenderableType:
+    """One look for a terminal with `height` lines: components always, executors and workers as far as there is room."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    left = height - 2
+    for detail in details:
+        color = output.STATUS_COLORS.get(detail.summary.status.value, "")
+        parts.append(Text(title(detail), style=f"bold {color}"))
+        left -= 1
+        for columns, rows in _tables(detail):
+            room = max(0, left - 3)
+            if not rows or room < 1:
+                continue
+            table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold dim")
+            for column in columns:
+                table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
+            for row in rows[:room]:
+                table.add_row(*(_cell(column, row) for column in columns))
+            parts += [Text(""), table]
+            left -= 2 + min(len(rows), room)
+            if len(rows) > room:
+                parts.append(Text(f"… {len(rows) - room} more", style="dim"))
+                left -= 1
+        parts += [Text(f"waits: {sentence}", style="yellow") for sentence in detail.waits[:3]]
+        parts.append(Text(""))
+        left -= 1 + len(detail.waits[:3])
+    if not details and not trouble:
+        parts.append(Text("No topology is running.", style="dim"))
+    if trouble:
+        parts.append(Text(trouble, style="red"))
+    parts.append(Text("Ctrl-C ends this view; the topologies go on.", style="dim"))
+    return Group(*parts)
+
+
+def _cell(column: Column, row: dict[str, Any]) -> Any:
+    from rich.text import Text
+
+    text = column.text(row)
+    style = output.STATUS_COLORS.get(text, "") if column.status else ""
+    if column.title in ("BUSY", "BLOCKED"):
+        value = float(row["busy" if column.title == "BUSY" else "blocked"])
+        style = "red" if value > 0.9 else "yellow" if value > 0.7 else "green" if value > 0.01 else "dim"
+    return Text(text, style=style)

@@ -1,0 +1,203 @@
+"""list, get, describe: what the cluster says about its topologies."""
+
+from __future__ import annotations
+
+import click
+
+from elastic.control.cli import output, present
+from elastic.control.cli.arguments import topology_argument
+from elastic.control.cli.base import command
+from elastic.control.cli.narration import Waiting, note
+from elastic.control.cli.output import Column, number, share
+from elastic.control.cli.settings import Settings
+from elastic.model.views import TopologyDetail
+
+
+@command(
+    "list",
+    examples=[("elastic list", "all topologies"), ("elastic list -o json", "for programs")],
+    see=("get", "describe", "top"),
+)
+def list_(settings: Settings) -> None:
+    """List the topologies.
+
+    Those that run, and for a while also those that have finished or failed.
+    """
+    with Waiting(f"asking {settings.target}"), settings.connect() as client:
+        rows = [present.topology(t) for t in client.list()]
+
+    def show() -> None:
+        if not rows:
+            note(f"No topologies. Submit one: {settings.command('submit', 'FILE.py')}")
+            return
+        output.table(
+            settings,
+            [
+                Column("NAME", "name"),
+                Column("STATUS", "status", status=True),
+                Column("UPTIME", lambda r: output.duration(r["uptime"]), right=True),
+                Column("WORKERS", "workers", right=True),
+                Column("EXECUTORS", "executors", right=True),
+                Column("TASKS", "tasks", right=True),
+                Column("WAITING", lambda r: r["unassigned"] or None, right=True),
+                Column("REASON", lambda r: r["reason"].partition("\n")[0][:60]),
+            ],
+            rows,
+        )
+
+    output.show(settings, rows, show)
+
+
+@command(
+    "get",
+    examples=[
+        ("elastic get word-count", "status, and which executor is in which worker on which node"),
+        ("elastic get word-count -o yaml", "the same for programs"),
+    ],
+    see=("describe", "list", "rebalance"),
+)
+@topology_argument()
+def get(settings: Settings, name: str) -> None:
+    """Show a topology's status and where its executors are.
+
+    Answers "does it run, and where". `describe` says everything else.
+    """
+    with Waiting(f"asking {settings.target}"), settings.connect() as client:
+        detail = client.describe(name)
+    data = present.placement(detail)
+
+    def show() -> None:
+        _summary(settings, detail)
+        rows = [{**p, "executors": ", ".join(p["executors"])} for p in data["placement"]]
+        click.echo()
+        output.table(
+            settings,
+            [Column("WORKER", "worker"), Column("NODE", "node"), Column("EXECUTORS", "executors")],
+            rows,
+        )
+        _waits(settings, detail)
+
+    output.show(settings, data, show)
+
+
+@command(
+    "describe",
+    examples=[
+        ("elastic describe word-count", "components, executors, workers, rates, errors, and what waits"),
+        (
+            "elastic describe word-count -o json | jq '.components[] | {id, executed_rate}'",
+            "one figure of it",
+        ),
+    ],
+    see=("get", "top", "errors", "events"),
+)
+@topology_argument()
+def describe(settings: Settings, name: str) -> None:
+    """Show everything about a topology.
+
+    Components with their rates and queues, executors with their load, workers, the newest errors, and for
+    what does not run: why it waits.
+    """
+    with Waiting(f"asking {settings.target}"), settings.connect() as client:
+        detail = client.describe(name)
+    output.show(settings, present.description(detail), lambda: _describe(settings, detail))
+
+
+def _describe(settings: Settings, detail: TopologyDetail) -> None:
+    _summary(settings, detail)
+    inputs = {
+        c.id: ", ".join(
+            f"{i.source}{'' if i.stream == 'default' else ':' + i.stream} {i.grouping}" for i in c.inputs
+        )
+        for c in detail.spec.components
+    }
+    click.echo()
+    output.heading(settings, "Components")
+    output.table(
+        settings,
+        [*COMPONENT_COLUMNS, Column("INPUTS", "inputs")],
+        [{**present.component(c), "inputs": inputs.get(c.id, "")} for c in detail.components],
+        indent="  ",
+    )
+    custom = [(f"{c.id}.{k}", number(v)) for c in detail.components for k, v in sorted(c.custom.items())]
+    if custom:
+        click.echo()
+        output.heading(settings, "Metrics of components")
+        output.pairs(settings, custom, indent="  ")
+    click.echo()
+    output.heading(settings, "Executors")
+    output.table(settings, EXECUTOR_COLUMNS, [present.executor(e) for e in detail.executors], indent="  ")
+    click.echo()
+    output.heading(settings, "Workers")
+    output.table(settings, WORKER_COLUMNS, [present.worker(w) for w in detail.workers], indent="  ")
+    _waits(settings, detail)
+    if detail.errors:
+        click.echo()
+        output.heading(settings, "Newest errors")
+        for error in detail.errors[-5:]:
+            click.echo(f"  {output.clock(error.time)}  {error.message.partition(chr(10))[0]}")
+        note(f"Tracebacks: {settings.command('errors', str(detail.summary.name))}")
+
+
+COMPONENT_COLUMNS = [
+    Column("COMPONENT", "id"),
+    Column("KIND", lambda r: r["kind"] + (" (stateful)" if r["stateful"] else "")),
+    Column("EXECUTORS", "executors", right=True),
+    Column(
+        "TASKS", lambda r: f"{r['tasks']}" + (f" ({r['finished']} done)" if r["finished"] else ""), right=True
+    ),
+    Column("EXECUTED", lambda r: number(r["executed"]), right=True),
+    Column("EMITTED", lambda r: number(r["emitted"]), right=True),
+    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
+    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
+    Column("QUEUED", lambda r: number(r["queued"]), right=True),
+    Column("BUSY", lambda r: share(r["busy"]), right=True),
+    Column("BLOCKED", lambda r: share(r["blocked"]), right=True),
+    Column("FAILED", lambda r: number(r["failed"]), right=True),
+]
+
+EXECUTOR_COLUMNS = [
+    Column("EXECUTOR", "id"),
+    Column("WORKER", lambda r: r["worker"] or "waiting for a slot"),
+    Column("IN/S", lambda r: number(r["executed_rate"]), right=True),
+    Column("OUT/S", lambda r: number(r["emitted_rate"]), right=True),
+    Column("QUEUED", lambda r: number(r["queued"]), right=True),
+    Column("BUSY", lambda r: share(r["busy"]), right=True),
+    Column("BLOCKED", lambda r: share(r["blocked"]), right=True),
+    Column("IDLE", lambda r: share(r["idle"]), right=True),
+    Column("CPU", lambda r: share(r["cpu"]), right=True),
+]
+
+WORKER_COLUMNS = [
+    Column("WORKER", "worker"),
+    Column("STATUS", lambda r: "alive" if r["alive"] else "starting", status=True),
+    Column("PID", lambda r: r["pid"] or None, right=True),
+    Column("UPTIME", lambda r: output.duration(r["uptime"]) if r["alive"] else None, right=True),
+    Column("RESTARTS", "restarts", right=True),
+    Column("EXECUTORS", "executors", right=True),
+    Column("MEMORY", lambda r: output.size(r["memory"]) if r["memory"] else None, right=True),
+    Column("CPU", lambda r: share(r["cpu"]), right=True),
+]
+
+
+def _summary(settings: Settings, detail: TopologyDetail) -> None:
+    summary = detail.summary
+    values: list[tuple[str, object]] = [
+        ("Topology", summary.name),
+        ("Status", summary.status.value),
+        ("Id", summary.id),
+        ("Submitted", f"{output.clock(summary.submitted)} ({output.duration(summary.uptime)} ago)"),
+        ("Placed", f"{summary.executors} executors of {summary.tasks} tasks in {summary.workers} workers"),
+        ("Epoch", int(detail.assignment.epoch)),
+    ]
+    if summary.reason:
+        values.append(("Reason", summary.reason.replace("\n", "\n" + " " * 11)))
+    output.pairs(settings, values)
+
+
+def _waits(settings: Settings, detail: TopologyDetail) -> None:
+    if detail.waits:
+        click.echo()
+        output.heading(settings, "Waits")
+        for sentence in detail.waits:
+            click.echo(f"  {sentence}")
