@@ -2,16 +2,16 @@
 
 `spawn` starts any program so that the kernel kills it when this process ends, however it ends (Linux:
 `PR_SET_PDEATHSIG`). The kernel ties that signal to the *thread* that forked, not to the process, so all
-children are forked by one thread that lives as long as the process: `spawn` may be called from any thread, also
-from one that ends soon.
+children are forked by one thread that lives as long as the process: `spawn` may be called from any thread,
+also from one that ends soon.
 
-The signal is armed before the program runs, by `setpriv`, and a line of shell then compares the parent, so that
-a parent which died in between is noticed. This keeps `subprocess` on `vfork`: a plain `fork` (which `preexec_fn`
-needs) would run gRPC's fork handlers in processes that have gRPC loaded. `preexec_fn` is the fallback where
-`setpriv` is missing.
+The signal is armed before the program runs, by `setpriv`, and a line of shell then compares the parent, so
+that a parent which died in between is noticed. This keeps `subprocess` on `vfork`: a plain `fork` (which
+`preexec_fn` needs) would run gRPC's fork handlers in processes that have gRPC loaded. `preexec_fn` is the
+fallback where `setpriv` is missing.
 
-A Python program may call `die_with_parent()` first thing in its main as well: it arms the signal again for those
-that were started by something else, and ends at once when the parent is already gone.
+A Python program may call `die_with_parent()` first thing in its main as well: it arms the signal again for
+those that were started by something else, and ends at once when the parent is already gone.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def spawn(
     Args:
         argv: The program (an absolute path, or found on PATH) and its arguments.
         env: Its whole environment; None for this process's.
-        log: File that takes stdout and stderr, appended to; its directory is made. `stdout` and `stderr`, when
-            given, win.
+        log: File that takes stdout and stderr, appended to; its directory is made. `stdout` and `stderr`,
+            when given, win.
         stdin: As for `subprocess.Popen`; nothing by default.
         stdout: As for `subprocess.Popen`.
         stderr: As for `subprocess.Popen`.
         pass_fds: File descriptors that stay open in the child, under the same numbers.
         cwd: Where it runs.
-        new_session: Away from the terminal, so that Ctrl-C reaches only the parent, which then ends its children
-            in order.
+        new_session: Away from the terminal, so that Ctrl-C reaches only the parent, which then ends its
+            children in order.
 
     Returns:
         The process; whoever called owns it, ends it and waits for it.

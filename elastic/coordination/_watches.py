@@ -1,0 +1,225 @@
+"""What both adapters share: one thread that reads what has changed and calls back, one call at a time, in
+order.
+
+An adapter tells it *that* something may have changed, never what: the thread reads the node when it gets
+there, so changes close together become one call, the last is never missed, and what waits is bounded by the
+number of watched paths. While the session is not connected nothing is read; when it is connected again,
+everything is.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from enum import Enum
+from typing import Any
+
+from elastic.coordination.base import SessionState
+from elastic.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+
+class Kind(Enum):
+    VALUE = "value"
+    CHILDREN = "children"
+
+
+Key = tuple[Kind, str]
+Read = Callable[[Kind, str], tuple[Hashable, Any]]
+"""Reads a node and leaves a watch on it; returns something that differs when the node has changed, and the value."""
+
+
+class Subscription:
+    """A `base.Watch`."""
+
+    def __init__(self, callback: Callable[[Any], None]) -> None:
+        self.callback = callback
+        self.cancelled = False
+        self.seen: Hashable = _NEVER
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class _Never:
+    pass
+
+
+_NEVER = _Never()
+_IDLE = 3600.0
+_MOMENT = 0.05
+_JOIN = 10.0
+
+
+class Watches:
+    """Runs the callbacks of one session.
+
+    Args:
+        read: See `Read`; raises `Unavailable` when there is no connection.
+        expire: Called on this thread once the connection has been away until `deadline`.
+        name: Of the thread.
+    """
+
+    def __init__(self, read: Read, name: str, expire: Callable[[], None] = lambda: None) -> None:
+        self._read = read
+        self._expire = expire
+        self._wake = threading.Condition()
+        self._subscriptions: dict[Key, list[Subscription]] = {}
+        self._session: list[Subscription] = []
+        self._dirty: dict[Key, None] = {}
+        self._states: deque[tuple[SessionState, list[Subscription]]] = deque()
+        self._state = SessionState.CONNECTED
+        self._deadline: float | None = None
+        self._closed = False
+        self._on_end: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def state(self) -> SessionState:
+        return self._state
+
+    def subscribe(self, kind: Kind, path: str, callback: Callable[[Any], None]) -> Subscription:
+        subscription = Subscription(callback)
+        with self._wake:
+            self._subscriptions.setdefault((kind, path), []).append(subscription)
+            self._mark((kind, path))
+        return subscription
+
+    def subscribe_session(self, callback: Callable[[SessionState], None]) -> Subscription:
+        subscription = Subscription(callback)
+        with self._wake:
+            self._session = [s for s in self._session if not s.cancelled] + [subscription]
+            self._states.append((self._state, [subscription]))
+            self._wake.notify()
+        return subscription
+
+    def changed(self, kind: Kind, path: str) -> None:
+        """The node may have changed: it will be read."""
+        with self._wake:
+            self._mark((kind, path))
+
+    def set_state(self, state: SessionState, deadline: float | None = None) -> bool:
+        """The session's state, as the client sees it. LOST is for ever: what comes after it is ignored.
+
+        Args:
+            deadline: With SUSPENDED: when to give up, on the monotonic clock; `expire` is called then.
+
+        Returns:
+            Whether it changed anything.
+        """
+        with self._wake:
+            if self._closed or self._state in (state, SessionState.LOST):
+                return False
+            self._state = state
+            self._deadline = deadline if state is SessionState.SUSPENDED else None
+            self._states.append((state, self._session))
+            if state is SessionState.CONNECTED:
+                for key, subscriptions in self._subscriptions.items():
+                    for subscription in subscriptions:
+                        subscription.seen = _NEVER
+                    self._dirty[key] = None
+            self._wake.notify_all()
+            return True
+
+    def wait_connected(self, timeout: float) -> SessionState:
+        """Wait until the session is connected or lost, but not longer than `timeout` seconds."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._closed or self._state is not SessionState.SUSPENDED, timeout)
+            return SessionState.LOST if self._closed else self._state
+
+    def wait_disconnected(self, timeout: float) -> None:
+        """Wait until the session is not connected, but not longer than `timeout` seconds."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._closed or self._state is not SessionState.CONNECTED, timeout)
+
+    def on_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def close(self, then: Callable[[], None] | None = None) -> None:
+        """No call begins after this. Waits for one under way, unless it is that call which closes.
+
+        Args:
+            then: Run when the thread has ended, by the thread itself when it is that which closes.
+        """
+        with self._wake:
+            already, self._closed = self._closed, True
+            self._on_end = then if self.on_thread() and not already else None
+            self._subscriptions.clear()
+            self._wake.notify_all()
+        if not self.on_thread():
+            self._thread.join(_JOIN)
+            if then is not None and not already:
+                then()
+
+    def _mark(self, key: Key) -> None:
+        if key in self._subscriptions:
+            self._dirty[key] = None
+            self._wake.notify()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            if isinstance(job, tuple):
+                self._refresh(job)
+            else:
+                job()
+        if self._on_end is not None:
+            self._on_end()
+
+    def _next(self) -> Key | Callable[[], None] | None:
+        """Waits for the next thing to do. Session states go before values: whoever must stop learns of it first."""
+        with self._wake:
+            while not self._closed:
+                if self._states:
+                    state, subscriptions = self._states.popleft()
+                    return functools.partial(self._tell, subscriptions, state)
+                wait = _IDLE
+                if self._deadline is not None:
+                    wait = self._deadline - time.monotonic()
+                    if wait <= 0:
+                        self._deadline = None
+                        return self._expire
+                if self._dirty and self._state is SessionState.CONNECTED:
+                    key = next(iter(self._dirty))
+                    del self._dirty[key]
+                    return key
+                self._wake.wait(wait)
+            return None
+
+    def _refresh(self, key: Key) -> None:
+        with self._wake:
+            living = [s for s in self._subscriptions.get(key, ()) if not s.cancelled]
+            if not living:
+                self._subscriptions.pop(key, None)
+                return
+            self._subscriptions[key] = living
+        try:
+            seen, value = self._read(*key)
+        except Unavailable:
+            with self._wake:
+                if key in self._subscriptions:
+                    self._dirty[key] = None
+                # The client may fail requests a moment before it says that the connection is gone.
+                self._wake.wait_for(lambda: self._closed or bool(self._states), _MOMENT)
+            return
+        for subscription in living:
+            if subscription.seen != seen:
+                subscription.seen = seen
+                self._call(subscription, value)
+
+    def _tell(self, subscriptions: list[Subscription], state: SessionState) -> None:
+        for subscription in subscriptions:
+            self._call(subscription, state)
+
+    def _call(self, subscription: Subscription, argument: object) -> None:
+        if subscription.cancelled or self._closed:
+            return
+        try:
+            subscription.callback(argument)
+        except Exception:  # one callback's fault must not silence the others
+            log.exception("a watch callback raised")

@@ -1,0 +1,265 @@
+"""The coordination port without any service: for tests, and for everything in one process.
+
+`MemoryZooKeeper` is the server; each `connect` is a session with it. A test can take a session's connection
+away (`suspend`), give it back (`resume`) and let the server expire it (`expire`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from elastic.coordination._checks import check, parent, size
+from elastic.coordination._watches import Kind, Subscription, Watches
+from elastic.coordination.base import Check, Create, Delete, Operation, SessionState, Set, Versioned
+from elastic.errors import Conflict, NotConnected, NotFound, SessionExpired
+
+
+@dataclass(slots=True)
+class _Node:
+    data: bytes
+    version: int = 0
+    owner: int = 0
+    changed: int = 0
+    """When the value was set, in the server's count of changes."""
+    children_changed: int = 0
+    next: int = 0
+    """Of the sequential children."""
+    children: set[str] = field(default_factory=set)
+
+
+class MemoryZooKeeper:
+    """The server: a tree, and the sessions that watch it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._clock = itertools.count(1)
+        self._ids = itertools.count(1)
+        self._nodes: dict[str, _Node] = {"/": _Node(b"")}
+        self._sessions: dict[int, MemoryCoordination] = {}
+
+    def connect(self, *, session_timeout: float = 6.0) -> MemoryCoordination:
+        """Open a session.
+
+        Args:
+            session_timeout: Seconds that a request waits for a connection. Sessions end by `expire` only.
+        """
+        with self._lock:
+            session = MemoryCoordination(self, next(self._ids), session_timeout)
+            self._sessions[session.id] = session
+            return session
+
+    def suspend(self, session: MemoryCoordination) -> None:
+        """Take the session's connection away."""
+        session._watches.set_state(SessionState.SUSPENDED)
+
+    def resume(self, session: MemoryCoordination) -> None:
+        """Give the connection back: the session goes on, or learns that it has expired."""
+        with self._lock:
+            state = SessionState.CONNECTED if session.id in self._sessions else SessionState.LOST
+            session._watches.set_state(state)
+
+    def expire(self, session: MemoryCoordination) -> None:
+        """End the session on the server. If it is suspended it learns that from `resume`."""
+        with self._lock:
+            self._end(session)
+            if session.state is SessionState.CONNECTED:
+                session._watches.set_state(SessionState.LOST)
+
+    # -- what a session asks, under the lock
+
+    def _end(self, session: MemoryCoordination) -> None:
+        self._sessions.pop(session.id, None)
+        for path in [p for p, n in self._nodes.items() if n.owner == session.id]:
+            self._delete(path, -1)
+
+    def _find(self, path: str) -> _Node:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NotFound(f"{path}: there is no such node")
+        return node
+
+    def _create(self, path: str, data: bytes, owner: int) -> None:
+        above = self._find(parent(path))
+        if path in self._nodes:
+            raise Conflict(f"{path}: it exists already")
+        if above.owner:
+            raise Conflict(f"{path}: its parent is ephemeral and cannot have children")
+        now = next(self._clock)
+        self._nodes[path] = _Node(data, owner=owner, changed=now, children_changed=now)
+        above.children.add(path.rpartition("/")[2])
+        above.children_changed = now
+        above.next += 1
+        self._tell(path)
+
+    def _set(self, path: str, data: bytes, version: int) -> int:
+        node = self._find(path)
+        if version not in (-1, node.version):
+            raise Conflict(f"{path}: somebody else has changed it")
+        node.data, node.version, node.changed = data, node.version + 1, next(self._clock)
+        self._tell(path)
+        return node.version
+
+    def _delete(self, path: str, version: int) -> None:
+        node = self._find(path)
+        if version not in (-1, node.version):
+            raise Conflict(f"{path}: somebody else has changed it")
+        if node.children:
+            raise Conflict(f"{path}: it has children")
+        del self._nodes[path]
+        above = self._nodes[parent(path)]
+        above.children.discard(path.rpartition("/")[2])
+        above.children_changed = next(self._clock)
+        self._tell(path)
+
+    def _check(self, path: str, version: int) -> None:
+        if version not in (-1, self._find(path).version):
+            raise Conflict(f"{path}: somebody else has changed it")
+
+    def _tell(self, path: str) -> None:
+        for session in self._sessions.values():
+            session._watches.changed(Kind.VALUE, path)
+            session._watches.changed(Kind.CHILDREN, path)
+            session._watches.changed(Kind.CHILDREN, parent(path))
+
+    def _copy(self) -> dict[str, _Node]:
+        return {p: dataclasses.replace(n, children=set(n.children)) for p, n in self._nodes.items()}
+
+    def _apply(self, operation: Operation, session: int) -> None:
+        match operation:
+            case Create(path, data, ephemeral):
+                self._create(path, data, session if ephemeral else 0)
+            case Set(path, data, version):
+                self._set(path, data, version)
+            case Delete(path, version):
+                self._delete(path, version)
+            case Check(path, version):
+                self._check(path, version)
+
+
+class MemoryCoordination:
+    """One session with a `MemoryZooKeeper`. Made by its `connect`."""
+
+    def __init__(self, server: MemoryZooKeeper, id: int, session_timeout: float) -> None:
+        self.id = id
+        self._server = server
+        self._timeout = session_timeout
+        self._closed = False
+        self._watches = Watches(self._read_watched, "memory-coordination")
+
+    @property
+    def session_timeout(self) -> float:
+        return self._timeout
+
+    @property
+    def state(self) -> SessionState:
+        return self._watches.state
+
+    def get(self, path: str) -> Versioned | None:
+        with self._connected(check(path)):
+            node = self._server._nodes.get(path)
+            return None if node is None else Versioned(node.data, node.version)
+
+    def children(self, path: str) -> tuple[str, ...] | None:
+        with self._connected(check(path)):
+            node = self._server._nodes.get(path)
+            return None if node is None else tuple(sorted(node.children))
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, parents: bool = True) -> None:
+        with self._connected(check(path, data)):
+            if parents:
+                self._make(parent(path))
+            self._server._create(path, data, self.id if ephemeral else 0)
+
+    def create_sequential(self, prefix: str, data: bytes = b"", *, ephemeral: bool = True) -> str:
+        above = parent(check(prefix + "0", data))
+        with self._connected(prefix):
+            self._make(above)
+            path = f"{prefix}{self._server._find(above).next:010d}"
+            self._server._create(path, data, self.id if ephemeral else 0)
+            return path
+
+    def set(self, path: str, data: bytes, *, version: int = -1) -> int:
+        with self._connected(check(path, data)):
+            return self._server._set(path, data, version)
+
+    def put(self, path: str, data: bytes) -> None:
+        with self._connected(check(path, data)):
+            if path in self._server._nodes:
+                self._server._set(path, data, -1)
+            else:
+                self._make(parent(path))
+                self._server._create(path, data, 0)
+
+    def delete(
+        self, path: str, *, version: int = -1, recursive: bool = False, missing_ok: bool = True
+    ) -> None:
+        with self._connected(check(path)):
+            if missing_ok and path not in self._server._nodes:
+                return
+            if recursive:
+                for name in sorted(self._server._find(path).children):
+                    self.delete(f"{path.rstrip('/')}/{name}", recursive=True)
+            self._server._delete(path, version)
+
+    def transaction(self, operations: Sequence[Operation]) -> None:
+        paths = ", ".join(check(o.path) for o in operations)
+        size(
+            paths, sum(len(o.path) + (len(o.data) if isinstance(o, Create | Set) else 0) for o in operations)
+        )
+        with self._connected(paths):
+            before = self._server._copy()
+            for operation in operations:
+                try:
+                    self._server._apply(operation, self.id)
+                except (Conflict, NotFound) as error:
+                    self._server._nodes = before
+                    raise Conflict(f"{operation}: {error.message}; nothing was changed") from error
+
+    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Subscription:
+        return self._watches.subscribe(Kind.VALUE, check(path), callback)
+
+    def watch_children(self, path: str, callback: Callable[[tuple[str, ...]], None]) -> Subscription:
+        return self._watches.subscribe(Kind.CHILDREN, check(path), callback)
+
+    def watch_session(self, callback: Callable[[SessionState], None]) -> Subscription:
+        return self._watches.subscribe_session(callback)
+
+    def close(self) -> None:
+        self._closed = True
+        self._watches.close()
+        with self._server._lock:
+            self._server._end(self)
+
+    @contextlib.contextmanager
+    def _connected(self, what: str) -> Iterator[None]:
+        """The server's lock, once there is a connection; callbacks don't wait for one."""
+        state = self._watches.wait_connected(0.0 if self._watches.on_thread() else self._timeout)
+        with self._server._lock:
+            if state is not SessionState.SUSPENDED:
+                state = self._watches.wait_connected(0.0)
+            if state is SessionState.LOST:
+                why = "was closed" if self._closed else "has expired"
+                raise SessionExpired(f"{what}: the session {why}")
+            if state is SessionState.SUSPENDED:
+                raise NotConnected(f"{what}: no connection to the coordination service")
+            yield
+
+    def _make(self, path: str) -> None:
+        if path not in self._server._nodes:
+            self._make(parent(path))
+            self._server._create(path, b"", 0)
+
+    def _read_watched(self, kind: Kind, path: str) -> tuple[Hashable, Any]:
+        with self._connected(path):
+            node = self._server._nodes.get(path)
+            if kind is Kind.VALUE:
+                return (None, None) if node is None else (node.changed, Versioned(node.data, node.version))
+            if node is None or not node.children:
+                return None, ()
+            return node.children_changed, tuple(sorted(node.children))
