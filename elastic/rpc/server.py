@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Refused
+from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Refused, Unavailable
 from elastic.rpc.channels import SHARED
 from elastic.rpc.errors import to_status
 
@@ -69,7 +69,9 @@ class Server:
         self._name = name
         self._streams = threading.BoundedSemaphore(streams)
         self._most = streams
-        self.stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._open: set[threading.Event] = set()
+        self._stopping = False
         self.grpc: grpc.Server = grpc.server(
             self._pool, options=_SERVER, interceptors=[_Translate()], maximum_concurrent_rpcs=4 * threads
         )
@@ -87,14 +89,17 @@ class Server:
         self.grpc.start()
 
     def close(self, grace: float = 1.0) -> None:
-        """Refuse new calls, give those under way `grace` seconds, then cancel them. Its threads have ended then."""
-        self.stopping.set()
+        """Refuse new calls, end the followed streams, give other calls `grace` seconds. Its threads have ended then."""
+        with self._lock:
+            self._stopping = True
+            for ended in self._open:
+                ended.set()
         self.grpc.stop(grace).wait()
         self._pool.shutdown(wait=True)
 
     @contextmanager
     def stream(self, context: grpc.ServicerContext) -> Iterator[threading.Event]:
-        """One of the bounded long streams: gives an event that is set when the caller or the server has gone.
+        """One of the bounded long streams: gives an event that is set when the caller or the server goes.
 
         Raises:
             Refused: Too many are open.
@@ -105,12 +110,22 @@ class Server:
                 remedy="End some of the commands that follow events or logs.",
             )
         ended = threading.Event()
+        with self._lock:
+            self._open.add(ended)
+            if self._stopping:
+                ended.set()
         try:
             if not context.add_callback(ended.set):
                 ended.set()
             yield ended
         finally:
+            with self._lock:
+                self._open.discard(ended)
             self._streams.release()
+
+    def gone(self) -> Unavailable:
+        """What a stream raises when its event was set: reaches the caller when it was the server that went."""
+        return Unavailable(f"{self._name} at {self.address} is going down")
 
 
 class _Translate(grpc.ServerInterceptor[Any, Any]):
