@@ -1,0 +1,190 @@
+"""Who imports what: the rules that import-linter cannot say, read from the sources, and what `import elastic` loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Threads, clocks, sockets, chance: what makes a decision depend on more than its arguments.
+IMPURE = {
+    *(
+        "_thread",
+        "asyncio",
+        "concurrent",
+        "multiprocessing",
+        "queue",
+        "random",
+        "secrets",
+        "select",
+        "selectors",
+    ),
+    *("signal", "socket", "socketserver", "ssl", "subprocess", "threading", "time"),
+}
+CLIENTS = {"grpc", "hazelcast", "kazoo", "lmdb", "py4j", "pyspark"}
+# `api` holds what users subclass and touch files with; it decides nothing, but starts nothing either.
+PURE = {
+    "elastic.model": IMPURE | CLIENTS,
+    "elastic.migration": IMPURE | CLIENTS,
+    "elastic.scheduler": IMPURE | CLIENTS,
+    "elastic.elasticity": IMPURE | CLIENTS,
+    "elastic.api": (IMPURE - {"time"}) | CLIENTS,
+}
+PORTS = {f"elastic.{name}" for name in ("coordination", "transport", "hosts", "nodestore", "reporting")}
+# The parts of a port's package that everybody may see; the rest are implementations.
+SHARED = {"base", "codec", "keys", "options", "paths", "v1"}
+HEAVY = (
+    "pyspark",
+    "grpc",
+    "kazoo",
+    "hazelcast",
+    "pyarrow",
+    "rich",
+    "lmdb",
+    "pandas",
+    "numpy",
+    "google.protobuf",
+)
+
+
+class Import(NamedTuple):
+    """One imported name: where it stands, and the dotted name (`from a.b import c` is `a.b.c`)."""
+
+    module: str
+    line: int
+    name: str
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def imports_of(module: str, source: str) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (Import(module, node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: imports are absolute"
+            yield from (Import(module, node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def all_imports() -> list[Import]:
+    found: list[Import] = []
+    for package in ("elastic", "statestore"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                continue
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found += imports_of(module, path.read_text(encoding="utf-8"))
+    return found
+
+
+def impure(imports: Iterable[Import]) -> list[Import]:
+    """Imports of pure packages that are not pure."""
+    return [
+        i
+        for i in imports
+        for package, forbidden in PURE.items()
+        if within(i.module, package) and any(within(i.name, name) for name in forbidden)
+    ]
+
+
+def adapters_named(imports: Iterable[Import]) -> list[Import]:
+    """Imports of a port's implementations by somebody who does not choose implementations."""
+    wrong = []
+    for i in imports:
+        for port in PORTS:
+            if not i.name.startswith(port + ".") or within(i.module, port):
+                continue
+            part = i.name.removeprefix(port + ".").split(".")[0]
+            if not (ROOT / port.replace(".", "/") / f"{part}.py").exists() and part != "memory":
+                continue  # a name that the package itself offers
+            chooses = ["elastic.cluster"]
+            if part == "memory":
+                chooses += ["elastic.local", "elastic.testing"]
+            if part not in SHARED and not any(within(i.module, who) for who in chooses):
+                wrong.append(i)
+    return wrong
+
+
+def upside_down(imports: Iterable[Import]) -> list[Import]:
+    """Imports of what is built on elastic by elastic."""
+    above = ("examples", "benchmarks", "tests", "tools", "protocol_tests", "pytest", "hypothesis")
+    return [i for i in imports if any(within(i.name, name) for name in above)]
+
+
+RULES = {"impure": impure, "adapters_named": adapters_named, "upside_down": upside_down}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_module_imports_only_what_its_place_allows(rule: str) -> None:
+    imports = all_imports()
+    assert len(imports) > 200, "the sources were not found"
+    assert [f"{i.module}:{i.line} imports {i.name}" for i in RULES[rule](imports)] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "module", "source"),
+    [
+        ("impure", "elastic.scheduler.round_robin", "def f():\n    import random"),
+        ("impure", "elastic.model.ids", "from time import monotonic"),
+        ("impure", "elastic.api.state", "import os, threading"),
+        ("impure", "elastic.migration.mover", "from kazoo.client import KazooClient"),
+        (
+            "adapters_named",
+            "elastic.nimbus.leader",
+            "from elastic.coordination.zookeeper import ZooKeeperCoordination",
+        ),
+        ("adapters_named", "elastic.worker.process", "from elastic.coordination import zookeeper"),
+        ("adapters_named", "elastic.worker.process", "import elastic.transport.memory"),
+        ("upside_down", "elastic.local", "from benchmarks.text import words"),
+    ],
+)
+def test_a_planted_import_is_found(rule: str, module: str, source: str) -> None:
+    assert len(RULES[rule](imports_of(module, source))) == 1
+
+
+def test_allowed_imports_are_not_found() -> None:
+    allowed = [
+        ("elastic.cluster.wiring", "from elastic.coordination.zookeeper import ZooKeeperCoordination"),
+        ("elastic.local", "from elastic.coordination.memory import MemoryCoordination"),
+        (
+            "elastic.nimbus.leader",
+            "from elastic.coordination import paths\nfrom elastic.coordination.base import Watch",
+        ),
+        ("elastic.worker.executor", "import threading, time"),
+    ]
+    for module, source in allowed:
+        assert [found for rule in RULES.values() for found in rule(imports_of(module, source))] == []
+
+
+def loaded_by(statement: str) -> list[str]:
+    """Which heavy packages a fresh interpreter has loaded after that statement."""
+    script = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.split()
+
+
+def test_importing_elastic_loads_nothing_heavy() -> None:
+    names = (
+        "Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, TextSink, TextSpout, TopologyBuilder"
+    )
+    assert loaded_by(f"from elastic import {names}") == []
+
+
+def test_the_command_line_lists_its_commands_without_loading_anything_heavy() -> None:
+    assert loaded_by("import elastic.control.cli") == []
+
+
+def test_a_heavy_import_would_be_noticed() -> None:
+    assert loaded_by("import elastic, lmdb") == ["lmdb"]
