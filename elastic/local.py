@@ -1,0 +1,246 @@
+"""Local mode: a topology in this process, without any service (Storm-MC, seed 002)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from elastic.api.builder import Topology
+from elastic.api.settings import setting
+from elastic.errors import AlreadyExists, DeadlineExceeded, ExecutionError, NotFound, Refused
+from elastic.model.assignment import ExecutorId
+from elastic.model.events import Event
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, worker_id
+from elastic.model.load import WorkerReport
+from elastic.model.records import Allocation, TopologyStatus
+from elastic.model.split import split_tasks
+from elastic.worker.components import LocalComponents
+from elastic.worker.report import Measurer
+from elastic.worker.watchdog import Watchdog
+from elastic.worker.worker import Worker
+
+_numbers = itertools.count(1)
+
+
+class LocalRun:
+    """A topology that runs in this process.
+
+    Attributes:
+        name: The topology's name.
+        events: What has happened so far (the newest 1,000).
+    """
+
+    def __init__(self, topology: Topology, on_event: Callable[[Event], None] | None = None) -> None:
+        self.name = topology.name
+        self.spec = topology.spec
+        self.events: list[Event] = []
+        self._on_event = on_event
+        self._changed = threading.Condition()
+        self._failure: tuple[str, str] | None = None
+        self._status = TopologyStatus.ACTIVE
+        self._drain = 0
+        self._epoch = 0
+        self._started = time.monotonic()
+        self._executors = {c.id: c.executors for c in topology.spec.components}
+        self.worker = Worker(
+            topology.spec,
+            worker_id(topology.spec.name, NodeId("local"), 0),
+            Incarnation(f"{topology.name}@local/0#{next(_numbers)}"),
+            LocalComponents(topology),
+            self,
+        )
+        self._measurer = Measurer(self.worker)
+        self._watchdog = Watchdog(self.worker, setting("watchdog", topology.spec.config))
+        try:
+            self._apply()
+        except BaseException:
+            self.worker.close(1.0)
+            raise
+        self._watchdog.start()
+
+    # ------------------------------------------------------------------ what users call
+
+    def wait(self, timeout: float | None = None) -> LocalRun:
+        """Wait until all spouts are exhausted and everything they emitted has been worked off.
+
+        Args:
+            timeout: Seconds, or None for as long as it takes.
+
+        Raises:
+            ExecutionError: A task gave up; the user's traceback is in the message.
+            DeadlineExceeded: It did not end in that time. The topology goes on running.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not self.finished:
+                self._check()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise DeadlineExceeded(f"Topology {self.name!r} was still running after {timeout:g} s.")
+                # A bounded wait, so that Ctrl-C is noticed on every platform.
+                self._changed.wait(1.0 if left is None else min(left, 1.0))
+            self._check()
+        return self
+
+    @property
+    def finished(self) -> bool:
+        """Whether all tasks have worked off all they will ever get."""
+        return len(self.worker.finished()) == self.spec.task_count
+
+    @property
+    def failed_tuples(self) -> int:
+        """How many tuples' execution has raised."""
+        return sum(t.failed for t in self.worker.tasks.values())
+
+    def deactivate(self, timeout: float = 10.0) -> bool:
+        """Stop asking spouts; returns whether everything emitted has been worked off within `timeout` seconds."""
+        self._status, self._drain = TopologyStatus.INACTIVE, self._drain + 1
+        self._apply()
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while self.worker.drained() < self._drain and not self.finished:
+                self._check()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def activate(self) -> None:
+        """Ask spouts again."""
+        self._status = TopologyStatus.ACTIVE
+        self._apply()
+
+    def rebalance(self, **executors: int) -> None:
+        """Regroup the tasks of components among another number of threads, while they run: `rebalance(count=4)`."""
+        for name, number in executors.items():
+            if name not in self._executors:
+                raise NotFound(f"Topology {self.name!r} has no component {name!r}.")
+            tasks = self.spec.component(ComponentId(name)).tasks
+            if not 1 <= number <= tasks:
+                raise Refused(f"Component {name!r} has {tasks} tasks: it can have 1 to {tasks} executors, not {number}.")
+        self._executors.update({ComponentId(n): e for n, e in executors.items()})
+        self._apply()
+
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """By component: `executed`, `emitted`, `failed`, `queued`, and what the component registered, summed over its tasks."""
+        summed: dict[str, dict[str, float]] = {}
+        for load in self.report().tasks:
+            into = summed.setdefault(load.component, {})
+            own = {"executed": load.executed, "emitted": load.emitted, "failed": load.failed, "queued": load.queued, **load.custom}
+            for name, value in own.items():
+                into[name] = into.get(name, 0) + value
+        return summed
+
+    def report(self) -> WorkerReport:
+        """All measurements, as a worker in a cluster reports them."""
+        return self._measurer.report()
+
+    def stop(self) -> None:
+        """Stop at once; safe to call twice.
+
+        Raises:
+            ExecutionError: A call into user code did not return within `stop_grace` seconds; its stack is in the message.
+        """
+        self._watchdog.close()
+        if not self.worker.close(setting("stop_grace", self.spec.config)):
+            raise ExecutionError(
+                f"Topology {self.name!r} was stopped, but a call into user code does not return:\n{self._watchdog.stacks()}",
+                remedy="The thread is left behind; it ends with this process.",
+            )
+
+    # ------------------------------------------------------------------ WorkerListener
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+        del self.events[:-1000]
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def on_progress(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def on_failure(self, reason: str, trace: str) -> None:
+        with self._changed:
+            self._failure = self._failure or (reason, trace)
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            reason, trace = self._failure
+            raise ExecutionError(f"{trace}\nTopology {self.name!r} failed: {reason}" if trace else f"Topology {self.name!r} failed: {reason}")
+
+    def _apply(self) -> None:
+        self._epoch += 1
+        executors: list[ExecutorId] = []
+        for c in self.spec.components:
+            executors += split_tasks(c.id, self.spec.tasks_of(c.id), self._executors[c.id])
+        self.worker.apply(
+            Allocation(
+                topology=self.spec.name,
+                worker=self.worker.id,
+                epoch=Epoch(self._epoch),
+                version=self._epoch,
+                status=self._status,
+                drain=self._drain,
+                executors=tuple((e.component, e.first, e.last) for e in executors),
+                places=((TaskId(1), TaskId(self.spec.task_count), self.worker.id),),
+            )
+        )
+
+
+class LocalCluster:
+    """Runs topologies in this process; for tests, and for one machine. A context manager: it stops what still runs.
+
+    Example:
+        with LocalCluster() as cluster:
+            cluster.submit(topology).wait(timeout=30)
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, LocalRun] = {}
+
+    def submit(self, topology: Topology, on_event: Callable[[Event], None] | None = None) -> LocalRun:
+        """Start a topology.
+
+        Raises:
+            AlreadyExists: One with that name is running here.
+        """
+        running = self._runs.get(topology.name)
+        if running is not None and not running.finished:
+            raise AlreadyExists(f"A topology named {topology.name!r} is running in this LocalCluster.", remedy="Stop it, or use topology.renamed(...).")
+        if running is not None:
+            running.stop()
+        run = self._runs[topology.name] = LocalRun(topology, on_event)
+        return run
+
+    def close(self) -> None:
+        """Stop everything. Safe to call twice."""
+        runs, self._runs = list(self._runs.values()), {}
+        for run in runs:
+            run.stop()
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def run(topology: Topology, *, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> LocalRun:
+    """Run a topology to its end in this process, without any service.
+
+    Args:
+        timeout: Seconds until it is stopped, or None.
+        on_event: Told what happens.
+
+    Raises:
+        ExecutionError: A task gave up.
+        DeadlineExceeded: It did not end in time.
+    """
+    with LocalCluster() as cluster:
+        return cluster.submit(topology, on_event).wait(timeout)

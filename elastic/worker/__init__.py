@@ -1,0 +1,1 @@
+"""The data path in one process: spout executor -> collector -> router -> transport -> inbox -> bolt executor."""

@@ -1,0 +1,270 @@
+"""An executor: one thread that runs a range of a component's tasks.
+
+It waits on one queue, `ready`, in which stand tasks that have something to do (each at most once) and calls that concern the
+executor itself. Between two slices of work it flushes what has waited long enough, fires timers, and gives way to other threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from elastic.model.assignment import ExecutorId
+from elastic.transport.base import Link
+from elastic.worker.destination import ExecutorStopped
+from elastic.worker.task import SLICE, Task, user_traceback
+
+YIELD_EVERY = 0.005
+YIELD_FOR = 1e-4
+"""A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
+every 5 ms costs 1 to 3 % and bounds what a control thread waits (architecture: the interpreter lock)."""
+
+
+class Executor:
+    """One executor of a worker.
+
+    Attributes:
+        id: Which tasks it is to run; changes when they are regrouped.
+        ready: Tasks with something to do, and calls.
+        busy_since: When the present call into user code began (monotonic seconds), 0 while there is none; the watchdog looks at it.
+    """
+
+    def __init__(self, id: ExecutorId, linger: float, on_ended: Callable[[Executor], None]) -> None:
+        self.id = id
+        self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.tasks: dict[int, Task] = {}
+        self.busy_since = 0.0
+        self.current: Task | None = None
+        self.idle = 0.0
+        self.blocked = 0.0
+        self.blocked_on = 0
+        self._blocked_since = 0.0
+        self._linger = linger
+        self._on_ended = on_ended
+        self._stopping = False
+        self._abandon = False
+        self._dirty: dict[int, Task] = {}
+        self._dirty_since = 0.0
+        self._links: set[Link] = set()
+        self._timers: list[tuple[float, int, Task]] = []
+        self._order = itertools.count()
+        self.thread = threading.Thread(target=self._run, name=f"executor-{id}", daemon=True)
+
+    # ------------------------------------------------------------------ from any thread
+
+    def start(self) -> None:
+        """Begin to run."""
+        self.thread.start()
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have `what` called on the executor's thread, between two slices."""
+        self.ready.put(what)
+
+    def adopt(self, tasks: Iterable[Task]) -> None:
+        """Run these tasks, which nobody runs yet."""
+        adopted = list(tasks)
+
+        def begin() -> None:
+            for task in adopted:
+                self._begin(task)
+
+        self.call(begin)
+
+    def release(self, task: Task, to: Executor, done: Callable[[Task], None] | None = None) -> None:
+        """Hand a task to another executor of this worker, between two slices of work."""
+
+        def hand_over() -> None:
+            if self.tasks.pop(task.id, None) is None:
+                return  # it ended in the meantime
+            self._dirty.pop(task.id, None)
+            task.outputs.flush()
+            self.flush_links()
+            task.handed_over = time.monotonic()
+            to.tasks[task.id] = task
+            task.give_to(to)
+            if done is not None:
+                done(task)
+
+        self.call(hand_over)
+
+    def drop(self, task: Task, done: Callable[[Task], None]) -> None:
+        """Close a task."""
+
+        def close() -> None:
+            self.tasks.pop(task.id, None)
+            self._dirty.pop(task.id, None)
+            if not task.closed:
+                task.outputs.flush()
+                task.close()
+            done(task)
+
+        self.call(close)
+
+    def stop(self, *, abandon: bool = False) -> None:
+        """End when the present slice is over; tasks are cleaned up.
+
+        Args:
+            abandon: Also out of a wait for room: what was about to be sent is given up.
+        """
+        self._abandon = self._abandon or abandon
+        self._stopping = True
+        self.ready.put(_nothing)
+
+    def shares(self) -> tuple[float, float]:
+        """Seconds spent idle and blocked so far, the present wait included."""
+        blocked_since = self._blocked_since
+        now = time.monotonic()
+        blocked = self.blocked + (now - blocked_since if blocked_since else 0.0)
+        idle_since = self._idle_since
+        return self.idle + (now - idle_since if idle_since else 0.0), blocked
+
+    _idle_since = 0.0
+
+    # ------------------------------------------------------------------ Emitter
+
+    def written(self, link: Link) -> None:
+        self._links.add(link)
+
+    def flush_links(self) -> None:
+        if self._links:
+            for link in self._links:
+                link.flush()
+            self._links.clear()
+
+    def begin_blocked(self, task: int) -> None:
+        self.blocked_on = task
+        self._blocked_since = time.monotonic()
+
+    def end_blocked(self) -> None:
+        self.blocked += time.monotonic() - self._blocked_since
+        self._blocked_since = 0.0
+        self.blocked_on = 0
+        if self.busy_since:
+            self.busy_since = time.monotonic()
+
+    def check_stop(self) -> None:
+        if self._abandon:
+            raise ExecutorStopped
+
+    # ------------------------------------------------------------------ on the thread
+
+    def wake_later(self, at: float, task: Task) -> None:
+        """Wake the task at that monotonic time, if it is still ours then. On the executor's thread only."""
+        heapq.heappush(self._timers, (at, next(self._order), task))
+
+    def _begin(self, task: Task) -> None:
+        self.tasks[task.id] = task
+        with task._lock:
+            task.executor = self
+            task.outputs.emitter = self
+        if not task.prepared:
+            self.current, self.busy_since = task, time.monotonic()
+            try:
+                task.prepare()
+            except ExecutorStopped:
+                raise
+            except Exception as e:
+                task.fail(f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}", user_traceback(e))
+            finally:
+                self.current, self.busy_since = None, 0.0
+        task.give_to(self)
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except ExecutorStopped:
+            pass
+        finally:
+            self._pass_on()
+            for task in list(self.tasks.values()):
+                self.current, self.busy_since = task, time.monotonic()
+                try:
+                    if not self._abandon and not task.closed:
+                        task.outputs.flush()
+                except ExecutorStopped:
+                    pass
+                task.close()
+            self.current, self.busy_since = None, 0.0
+            self.flush_links()
+            self._on_ended(self)
+
+    def _pass_on(self) -> None:
+        """At the end: what stands in the queue and belongs to somebody else goes there; calls are still carried out."""
+        while True:
+            try:
+                item = self.ready.get_nowait()
+            except queue.Empty:
+                return
+            if item.__class__ is not Task:
+                with contextlib.suppress(ExecutorStopped):
+                    item()
+            elif item.executor is not None and item.executor is not self:
+                item.executor.ready.put(item)
+
+    def _loop(self) -> None:
+        ready, clock = self.ready, time.monotonic
+        rested = clock()
+        while not self._stopping:
+            try:
+                item = ready.get_nowait()
+            except queue.Empty:
+                self._flush_all()
+                self._idle_since = began = clock()
+                timeout = max(0.0, self._timers[0][0] - began) if self._timers else None
+                try:
+                    item = ready.get(timeout=timeout)
+                except queue.Empty:
+                    item = _nothing
+                self._idle_since = 0.0
+                rested = clock()
+                self.idle += rested - began
+            if item.__class__ is Task:
+                self._run_task(item)
+            else:
+                item()
+            now = clock()
+            while self._timers and self._timers[0][0] <= now:
+                task = heapq.heappop(self._timers)[2]
+                if task.executor is self:
+                    task.wake()
+            if self._dirty and now - self._dirty_since >= self._linger:
+                self._flush_all()
+            elif self._links:
+                self.flush_links()
+            if now - rested > YIELD_EVERY:
+                time.sleep(YIELD_FOR)
+                rested = clock()
+
+    def _run_task(self, task: Task) -> None:
+        if task.executor is not self:
+            # It changed hands while it stood in this queue.
+            if task.executor is not None:
+                task.executor.ready.put(task)
+            return
+        began = time.monotonic()
+        self.current, self.busy_since = task, began
+        try:
+            again = task.run(began + SLICE)
+        finally:
+            self.current, self.busy_since = None, 0.0
+        if task.outputs.flush_hungry():
+            if not self._dirty:
+                self._dirty_since = began
+            self._dirty[task.id] = task
+        if again:
+            self.ready.put(task)
+
+    def _flush_all(self) -> None:
+        while self._dirty:
+            self._dirty.popitem()[1].outputs.flush()
+        self.flush_links()
+
+
+def _nothing() -> None:
+    """Wakes the loop."""

@@ -1,0 +1,97 @@
+"""The stable hash of keys: the same for rows and Arrow columns, in every process, on every machine, in every version.
+
+It is the Iceberg bucket hash (Murmur3, 32 bit, x86 variant; Iceberg specification, appendix B), cut to 31 bits, and
+folded over several fields. Golden values stand in `tests/unit/test_hashing.py`: they must never change, because state is kept by it.
+
+Values that are equal in Python hash equally: 1, 1.0, True and Decimal(1) are the same key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import mmh3
+
+from elastic.errors import ExecutionError
+
+KEY_GROUPS = 1 << 15
+"""Keys fall into this many groups; a task owns a contiguous range of them."""
+
+_MASK = 0x7FFFFFFF
+_LONG = struct.Struct("<q")
+_DOUBLE = struct.Struct("<d")
+
+
+def hash_value(value: Any) -> int:
+    """The 31-bit hash of one value.
+
+    Raises:
+        ExecutionError: A type whose values have no stable form.
+    """
+    kind = type(value)
+    if kind is str:
+        try:
+            data = value.encode()
+        except UnicodeEncodeError:
+            data = value.encode("utf-8", "surrogatepass")
+    elif kind is int or kind is bool:
+        data = _LONG.pack(value) if -(1 << 63) <= value < (1 << 63) else b"int" + str(int(value)).encode()
+    elif kind is bytes:
+        data = value
+    elif value is None:
+        return 0
+    else:
+        return _hash_other(value)
+    return int((mmh3.hash(data, 0, False) & _MASK) % _MASK)
+
+
+def _hash_other(value: Any) -> int:
+    if isinstance(value, float):
+        if value.is_integer():
+            return hash_value(int(value))
+        return int((mmh3.hash(_DOUBLE.pack(value), 0, False) & _MASK) % _MASK)
+    if isinstance(value, decimal.Decimal):
+        if value == value.to_integral_value():
+            return hash_value(int(value))
+        if value == decimal.Decimal(float(value)):
+            return hash_value(float(value))
+        return hash_value(str(value.normalize()))
+    if isinstance(value, tuple):
+        return hash_values(value)
+    if isinstance(value, str | int | bytes):  # subclasses, enums among them
+        base = str if isinstance(value, str) else int if isinstance(value, int) else bytes
+        return hash_value(base.__str__(value) if base is str else base(value))
+    if isinstance(value, bytearray | memoryview):
+        return hash_value(bytes(value))
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(datetime.UTC)
+        return hash_value(value.isoformat())
+    if isinstance(value, datetime.date | datetime.time | uuid.UUID):
+        return hash_value(str(value))
+    if isinstance(value, frozenset):
+        return sum(hash_value(v) for v in value) & _MASK
+    if hasattr(value, "item") and hasattr(value, "dtype"):  # a numpy scalar
+        return hash_value(value.item())
+    raise ExecutionError(
+        f"A value of type {type(value).__name__} cannot decide where a tuple goes: it has no stable hash.",
+        remedy="Group by str, int, float, bool, bytes, date and time, UUID, Decimal, None, or tuples of these.",
+    )
+
+
+def hash_values(values: Sequence[Any]) -> int:
+    """The 31-bit hash of several values together; of one value, that value's own."""
+    folded = 0
+    for value in values:
+        folded = (folded * 31 + hash_value(value)) & _MASK
+    return folded
+
+
+def task_index(hashed: int, tasks: int) -> int:
+    """Which of `tasks` tasks owns the key group of a hash, from 0."""
+    return (hashed % KEY_GROUPS) * tasks // KEY_GROUPS

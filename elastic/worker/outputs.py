@@ -1,0 +1,374 @@
+"""A task's outputs: a buffer for each target task, and the `emit` functions made for the task's streams.
+
+`emit` is the hottest line of the system, so it is generated for each stream: one function that makes the tuple, finds the
+buffer of its target (memoised for groupings by key) and appends. Counting, positions and sending happen once a batch.
+
+The order of emission from this task to each target is kept across all of its streams: they share the target's buffer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from elastic.api.components import CustomGrouping
+from elastic.errors import ExecutionError, NotFound
+from elastic.model.grouping import GroupingKind
+from elastic.model.topology import ComponentSpec, InputSpec
+from elastic.worker.batch import Batch, Mark, Stream, Streams
+from elastic.worker.destination import Destination, Emitter
+from elastic.worker.hashing import hash_values, task_index
+
+MEMO_KEYS = 1 << 17
+"""A key memo with more entries than this begins anew."""
+
+
+class Out:
+    """What this task has for one target task."""
+
+    __slots__ = ("destination", "mixed", "position", "rows")
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self.rows: list[Any] = []
+        self.position = 0
+        self.mixed = False
+
+
+class Subscription:
+    """One consumer of one of the task's streams."""
+
+    def __init__(self, consumer: ComponentSpec, number: int, spec: InputSpec, targets: Sequence[int], custom: CustomGrouping | None) -> None:
+        self.consumer = consumer
+        self.number = number
+        self.spec = spec
+        self.targets = tuple(targets)
+        self.custom = custom
+
+
+class Outputs:
+    """All outputs of one task.
+
+    Args:
+        task: The emitting task's number.
+        subscriptions: Who gets what, by stream.
+        destination: Gives the way to a target task.
+        batch_rows: How many tuples are handed on together at most.
+        on_emit: Told the stream and number of each batch that leaves, or None.
+        on_unsendable: Told of a tuple that cannot be sent to another process; it is left out. Without it, the error is raised.
+    """
+
+    def __init__(
+        self,
+        task: int,
+        component: ComponentSpec,
+        streams: Streams,
+        subscriptions: dict[Stream, list[Subscription]],
+        destination: Callable[[int], Destination],
+        batch_rows: int,
+        on_emit: Callable[[str, int], None] | None = None,
+        on_unsendable: Callable[[ExecutionError, Any], None] | None = None,
+    ) -> None:
+        self.task = task
+        self.component = component
+        self.emitter: Emitter | None = None
+        self.emitted = 0
+        self.unrouted = 0
+        self._limit = batch_rows
+        self._on_emit = on_emit
+        self.on_unsendable = on_unsendable or _raise
+        self._streams = streams
+        self._subscriptions = subscriptions
+        targets = sorted({t for subs in subscriptions.values() for s in subs for t in s.targets})
+        self.outs: dict[int, Out] = {t: Out(destination(t)) for t in targets}
+        self._list = list(self.outs.values())
+        self._by_rows = {id(o.rows): o for o in self._list}
+        for consumer in {s.consumer.id for subs in subscriptions.values() for s in subs}:
+            here = [s for subs in subscriptions.values() for s in subs if s.consumer.id == consumer]
+            if len({s.spec.stream for s in here}) > 1:
+                for t in here[0].targets:
+                    self.outs[t].mixed = True
+        self._choosers: dict[int, Callable[[], list[Any]]] = {}
+        self._local_first: list[_LocalFirst] = []
+        self.emits = {str(s.spec.id): self._make_emit(s) for s in subscriptions}
+        self._turns: dict[tuple[str, int], Any] = {}
+
+    # ------------------------------------------------------------------ what user code calls
+
+    def emit_to(self, stream: str, *values: Any) -> None:
+        """Emit on a named stream."""
+        emit = self.emits.get(stream)
+        if emit is None:
+            raise self._no_stream(stream)
+        emit(*values)
+
+    def emit_direct(self, task: int, *values: Any, stream: str = "default") -> None:
+        """Emit to one task."""
+        found = next((s for s in self._subscriptions if s.spec.id == stream), None)
+        if found is None:
+            raise self._no_stream(stream)
+        for s in self._subscriptions[found]:
+            if s.spec.grouping.kind == GroupingKind.DIRECT and task in s.targets:
+                rows = self.outs[task].rows
+                rows.append(found.kind(*values))
+                if len(rows) >= self._limit:
+                    self.full(rows)
+                return
+        raise NotFound(
+            f"Task {task} does not take tuples of stream {stream!r} of {str(self.component.id)!r} by direct grouping.",
+            remedy="Use a number from context.tasks_of(consumer), and subscribe the consumer with .direct(...).",
+        )
+
+    def emit_batch(self, record: Any, stream: str = "default") -> None:
+        """Emit the rows of an Arrow record batch."""
+        from elastic.worker import vector
+
+        found = next((s for s in self._subscriptions if s.spec.id == stream), None)
+        if found is None:
+            raise self._no_stream(stream)
+        record = vector.check_record(record, found.spec)
+        if not record.num_rows:
+            return
+        subscriptions = self._subscriptions[found]
+        if not subscriptions:
+            self.unrouted += record.num_rows
+        for s in subscriptions:
+            for target, part in self._divide(s, record):
+                out = self.outs[target]
+                if out.rows:
+                    self.full(out.rows)
+                self._send(out, found, part.num_rows, None, part)
+
+    def _divide(self, s: Subscription, record: Any) -> Iterable[tuple[int, Any]]:
+        from elastic.worker import vector
+
+        kind = s.spec.grouping.kind
+        if kind == GroupingKind.FIELDS and len(s.targets) > 1:
+            groups = vector.key_groups(record, s.spec.grouping.fields)
+            return [(s.targets[i], part) for i, part in vector.partition(record, groups, len(s.targets))]
+        if kind == GroupingKind.ALL:
+            return [(t, record) for t in s.targets]
+        if kind in (GroupingKind.GLOBAL, GroupingKind.FIELDS) or len(s.targets) == 1:
+            return [(s.targets[0], record)]
+        if kind in (GroupingKind.SHUFFLE, GroupingKind.NONE, GroupingKind.LOCAL_OR_SHUFFLE):
+            key = (s.consumer.id, s.number)
+            turn = self._turns.get(key)
+            if turn is None:
+                turn = self._turns[key] = itertools.count(self.task)
+            targets = s.targets
+            if kind == GroupingKind.LOCAL_OR_SHUFFLE:
+                targets = tuple(t for t in targets if self.outs[t].destination.local is not None) or targets
+            return [(targets[next(turn) % len(targets)], record)]
+        raise ExecutionError(
+            f"emit_batch cannot divide stream {s.spec.stream!r} of {str(self.component.id)!r} by the grouping {s.spec.grouping}.",
+            remedy="Use shuffle, fields, all, all_to_one or local_or_shuffle with record batches, or emit tuples.",
+        )
+
+    def _no_stream(self, stream: str) -> ExecutionError:
+        names = ", ".join(sorted(self.emits)) or "none"
+        return ExecutionError(
+            f"Component {str(self.component.id)!r} emits on stream {stream!r}, which it does not declare (declared: {names}).",
+            remedy="Declare it in `outputs` on the class.",
+        )
+
+    # ------------------------------------------------------------------ sending
+
+    def full(self, rows: list[Any]) -> None:
+        """Hand on the buffer that `rows` is."""
+        self._flush(self._by_rows[id(rows)])
+
+    def pending(self) -> bool:
+        """Whether something waits to be handed on."""
+        return any(o.rows for o in self._list)
+
+    def waiting(self) -> int:
+        """How many tuples wait to be handed on."""
+        return sum(len(o.rows) for o in self._list)
+
+    def flush(self) -> None:
+        """Hand on everything."""
+        for out in self._list:
+            if out.rows:
+                self._flush(out)
+
+    def flush_hungry(self) -> bool:
+        """Hand on what is for tasks with nothing to do; returns whether something is left."""
+        left = False
+        for out in self._list:
+            if out.rows:
+                if out.destination.hungry():
+                    self._flush(out)
+                else:
+                    left = True
+        return left
+
+    def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
+        """Send a mark to all targets (or these), after everything that was emitted to them."""
+        assert self.emitter is not None
+        for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
+            if out.rows:
+                self._flush(out)
+            out.destination.put(mark, self.emitter)
+
+    def _flush(self, out: Out) -> None:
+        rows = out.rows[:]
+        out.rows.clear()
+        kinds = self._streams.by_kind
+        if not out.mixed:
+            self._send(out, kinds[type(rows[0])], len(rows), rows, None)
+            return
+        for kind, run in groupby(rows, type):
+            part = list(run)
+            self._send(out, kinds[kind], len(part), part, None)
+
+    def _send(self, out: Out, stream: Stream, count: int, rows: list[Any] | None, record: Any) -> None:
+        assert self.emitter is not None
+        batch = Batch(stream, self.task, count, out.position + count, rows, record)
+        try:
+            out.destination.put(batch, self.emitter)
+        except ExecutionError as e:
+            # Nothing of the batch was sent. One tuple that cannot be sent must not cost those around it.
+            if rows is None or count == 1:
+                self.on_unsendable(e, rows[0] if rows else record)
+                return
+            for row in rows:
+                self._send(out, stream, 1, [row], None)
+            return
+        out.position += count
+        self.emitted += count
+        if self._on_emit is not None:
+            self._on_emit(str(stream.spec.id), count)
+
+    def refresh(self) -> None:
+        """Which targets are in this worker has changed."""
+        for chooser in self._local_first:
+            chooser.refresh()
+
+    # ------------------------------------------------------------------ making `emit`
+
+    def _make_emit(self, stream: Stream) -> Callable[..., None]:
+        """Generate `emit` for a stream: the fields are its parameters, each subscription a few lines of its body."""
+        names = [f.name for f in stream.spec.fields]
+        scope: dict[str, Any] = {"_T": stream.kind, "_full": self.full, "_limit": self._limit, "_self": self}
+        body: list[str] = []
+        subscriptions = [s for s in self._subscriptions[stream] if s.spec.grouping.kind != GroupingKind.DIRECT]
+        make = f"_T({', '.join(names)})"
+        if len(subscriptions) == 1 and subscriptions[0].spec.grouping.kind not in (GroupingKind.ALL, GroupingKind.CUSTOM):
+            value = make
+        else:
+            body.append(f"_t = {make}")
+            value = "_t"
+        for n, s in enumerate(subscriptions):
+            body += self._route(s, n, names, scope, value)
+        if not subscriptions:
+            body.append("_self.unrouted += 1")
+        code = f"def emit({', '.join(names)}):\n    " + "\n    ".join(body)
+        exec(compile(code, f"<emit of {self.component.id}.{stream.spec.id}>", "exec"), scope)
+        made: Callable[..., None] = scope["emit"]
+        made.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self.component.id!r}."
+        return made
+
+    def _route(self, s: Subscription, n: int, names: list[str], scope: dict[str, Any], value: str) -> list[str]:
+        kind, fields = s.spec.grouping.kind, s.spec.grouping.fields
+        lists = [self.outs[t].rows for t in s.targets]
+        append = [f"_r.append({value})", "if len(_r) >= _limit: _full(_r)"]
+        if kind == GroupingKind.ALL or kind == GroupingKind.CUSTOM:
+            if kind == GroupingKind.ALL:
+                scope[f"_all{n}"] = lists
+                source = f"_all{n}"
+            else:
+                scope[f"_choose{n}"] = self._custom(s)
+                source = f"_choose{n}(({', '.join(names)},))"
+            return [f"for _r in {source}:", *("    " + line for line in append)]
+        if kind == GroupingKind.GLOBAL or len(lists) == 1:
+            scope[f"_one{n}"] = lists[0]
+            return [f"_r = _one{n}", *append]
+        if kind == GroupingKind.FIELDS:
+            memo, miss = _memo(lists, len(fields))
+            scope[f"_memo{n}"], scope[f"_miss{n}"] = memo, miss
+            key = fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
+            # A key that cannot be hashed by Python is routed without the memo; one that has no stable hash raises from there.
+            return [f"try: _r = _memo{n}[{key}]", f"except (KeyError, TypeError): _r = _miss{n}({key})", *append]
+        if kind == GroupingKind.PARTIAL_KEY:
+            scope[f"_choose{n}"] = _partial(lists, len(fields))
+            return [f"_r = _choose{n}({', '.join(fields)})", *append]
+        if kind == GroupingKind.LOCAL_OR_SHUFFLE:
+            chooser = _LocalFirst([self.outs[t] for t in s.targets], self.task)
+            self._local_first.append(chooser)
+            scope[f"_next{n}"] = chooser
+            return [f"_r = next(_next{n}.turn)", *append]
+        # Different tasks begin at different targets, so that the first tuples of all don't go to the same one.
+        start = self.task % len(lists)
+        scope[f"_next{n}"] = itertools.cycle(lists[start:] + lists[:start]).__next__
+        return [f"_r = _next{n}()", *append]
+
+    def _custom(self, s: Subscription) -> Callable[[tuple[Any, ...]], list[list[Any]]]:
+        grouping = s.custom
+        if grouping is None:
+            raise ExecutionError(f"The custom grouping {s.spec.grouping.name!r} of {str(s.consumer.id)!r} did not come with the code.")
+        grouping.prepare(s.targets)
+        rows = {t: self.outs[t].rows for t in s.targets}
+
+        def choose(values: tuple[Any, ...]) -> list[list[Any]]:
+            try:
+                return [rows[t] for t in grouping.choose(values)]
+            except KeyError as e:
+                raise ExecutionError(
+                    f"The custom grouping {type(grouping).__name__} chose task {e.args[0]!r}, which is not one of {str(s.consumer.id)!r}."
+                ) from e
+
+        return choose
+
+
+def _memo(lists: list[list[Any]], fields: int) -> tuple[dict[Any, list[Any]], Callable[[Any], list[Any]]]:
+    memo: dict[Any, list[Any]] = {}
+
+    def miss(key: Any) -> list[Any]:
+        rows = lists[task_index(hash_values((key,) if fields == 1 else key), len(lists))]
+        try:
+            if len(memo) >= MEMO_KEYS:
+                memo.clear()
+            memo[key] = rows
+        except TypeError:
+            pass
+        return rows
+
+    return memo, miss
+
+
+def _partial(lists: list[list[Any]], fields: int) -> Callable[..., list[Any]]:
+    """The power of two choices: of the two tasks that a key hashes to, the one that this emitter has given less."""
+    sent = [0] * len(lists)
+
+    def choose(*key: Any) -> list[Any]:
+        hashed = hash_values(key)
+        a = task_index(hashed, len(lists))
+        b = task_index(hash_values((hashed, 0x5BD1E995)), len(lists))
+        if a == b:
+            b = (a + 1) % len(lists)
+        chosen = a if sent[a] <= sent[b] else b
+        sent[chosen] += 1
+        return lists[chosen]
+
+    return choose
+
+
+def _raise(error: ExecutionError, row: Any) -> None:
+    raise error
+
+
+class _LocalFirst:
+    """Turns among the targets in this worker, or among all when there is none."""
+
+    def __init__(self, outs: list[Out], start: int) -> None:
+        self._outs = outs
+        self._start = start
+        self.turn = itertools.cycle([o.rows for o in outs])
+        self.refresh()
+
+    def refresh(self) -> None:
+        here = [o.rows for o in self._outs if o.destination.local is not None] or [o.rows for o in self._outs]
+        start = self._start % len(here)
+        self.turn = itertools.cycle(here[start:] + here[:start])

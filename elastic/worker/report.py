@@ -1,0 +1,102 @@
+"""Measuring a worker: counters of tasks, shares of executors, memory and CPU of the process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elastic.model.load import ExecutorLoad, TaskLoad, WorkerReport
+
+if TYPE_CHECKING:
+    from elastic.worker.worker import Worker
+
+
+class Measurer:
+    """Makes reports of a worker; shares are those of the time since the report before."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._at = time.monotonic()
+        self._process = time.process_time()
+        self._before: dict[int, tuple[float, float, float]] = {}
+
+    def report(self) -> WorkerReport:
+        """Measure now."""
+        worker = self._worker
+        now, process = time.monotonic(), time.process_time()
+        wall = max(now - self._at, 1e-6)
+        executors = []
+        before, self._before = self._before, {}
+        for id, executor in sorted(list(worker.executors.items())):
+            idle, blocked = executor.shares()
+            cpu = _thread_cpu(executor.thread.ident)
+            old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0))
+            self._before[id_] = (idle, blocked, cpu)
+            idle_share, blocked_share = (min(1.0, max(0.0, (n - o) / wall)) for n, o in ((idle, old[0]), (blocked, old[1])))
+            executors.append(
+                ExecutorLoad(str(id), max(0.0, 1.0 - idle_share - blocked_share), blocked_share, idle_share, (cpu - old[2]) / wall)
+            )
+        tasks = []
+        for number, task in sorted(list(worker.tasks.items())):
+            owner = task.executor
+            tasks.append(
+                TaskLoad(
+                    number,
+                    str(task.spec.id),
+                    str(owner.id) if owner is not None else "",
+                    task.executed,
+                    task.outputs.emitted + task.outputs.unrouted,
+                    task.failed,
+                    task.queued,
+                    task.finished,
+                    _custom(task.context.metric_values),
+                )
+            )
+        cpu_share = (process - self._process) / wall
+        self._at, self._process = now, process
+        return WorkerReport(
+            topology=str(worker.spec.name),
+            worker=worker.id,
+            incarnation=worker.incarnation,
+            time=time.time(),
+            epoch=worker.epoch,
+            drained=worker.drained(),
+            rss=resident_bytes(),
+            cpu=cpu_share,
+            tasks=tuple(tasks),
+            executors=tuple(executors),
+        )
+
+
+def id_of(executor: object) -> int:
+    """A key for an executor's earlier measurements: its range may change, the object does not."""
+    return id(executor)
+
+
+def _custom(read: object) -> dict[str, float]:
+    # A gauge is a user's function: that it raises must not cost the report.
+    with contextlib.suppress(Exception):
+        assert callable(read)
+        values: dict[str, float] = read()
+        return values
+    return {}
+
+
+def _thread_cpu(ident: int | None) -> float:
+    if ident is None or not hasattr(time, "pthread_getcpuclockid"):
+        return 0.0
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+    except OSError:  # the thread has ended
+        return 0.0
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process in bytes; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

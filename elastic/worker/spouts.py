@@ -1,0 +1,163 @@
+"""How a spout task is driven: asked for tuples in slices, at a rate or flat out, paused and resumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from elastic.api.components import Component, Spout, overrides
+from elastic.api.settings import setting
+
+if TYPE_CHECKING:
+    from elastic.worker.task import Task
+
+_SLICE = 0.002
+_SHORTEST = 0.0005
+"""Seconds between two wake-ups of a paced spout at least."""
+
+
+class SpoutDriver:
+    """The spout's side of a task. All methods but `set_active` run on the executor's thread."""
+
+    def __init__(self, task: Task, component: Component, config: Mapping[str, Any]) -> None:
+        assert isinstance(component, Spout)
+        self._task = task
+        self._spout = component
+        self._chunk = 1
+        self._idle_wait: float = setting("idle_wait", config)
+        rate: float | None = setting("rate", config)
+        self._rate = rate / task.context.parallelism if rate else None
+        self._began = 0.0
+        self._asked = 0
+        self._generator: Iterator[Any] | None = None
+        self._from_generator = overrides(component, "tuples", Spout)
+        self._timer = False
+        self.active = True
+        self.wanted = True  # what Nimbus wants; `active` follows between two slices
+        self.drain = 0
+
+    def set_active(self, active: bool, drain: int) -> None:
+        """What is wanted of the topology has changed. Called from any thread."""
+        self.wanted, self.drain = active, drain
+        self._task.wake()
+
+    def taken_over(self) -> None:
+        """Another executor runs the task now; the timer stayed with the old one."""
+        self._timer = False
+
+    def run(self, until: float) -> bool:
+        """Ask for tuples for a slice of time; returns whether to ask again at once."""
+        task = self._task
+        self._timer = False  # if one is armed still, it wakes the task once too often, which does no harm
+        while True:
+            if not self.wanted:
+                self._pause()
+            elif not self.active:
+                self.active = True
+                self._began = 0.0  # pace from now on, without catching up on the time in between
+                task.guarded(self._spout.activate)
+            if not self.active or task.finished or task.broken:
+                return self._rest(None)
+            wait = self._ask()
+            if self._spout.__dict__.get("_exhausted"):
+                task.end()
+                return self._rest(None)
+            if wait:
+                return self._rest(wait)
+            if time.monotonic() >= until:
+                return True
+
+    def _pause(self) -> None:
+        task = self._task
+        if self.active:
+            self.active = False
+            task.guarded(self._spout.deactivate)
+        if self.drain > task.drained and not task.finished:
+            task.outputs.flush()
+            task.pass_drain(self.drain)
+
+    def _rest(self, seconds: float | None) -> bool:
+        """Nothing to do for some seconds (None: until woken)."""
+        task = self._task
+        with task._lock:
+            task.scheduled = False
+        if seconds is not None and not self._timer and task.executor is not None:
+            self._timer = True
+            task.executor.wake_later(time.monotonic() + seconds, task)
+        elif not task.finished and not task.broken:
+            changed = self.wanted != self.active or (not self.wanted and self.drain > task.drained)
+            if changed:  # between looking and resting
+                task.wake()
+        return False
+
+    def _ask(self) -> float | None:
+        """Ask for a chunk; returns the seconds to wait before the next one, or None."""
+        chunk = self._chunk
+        if self._rate is not None:
+            now = time.monotonic()
+            if not self._began:
+                self._began, self._asked = now, 0
+            due = int((now - self._began) * self._rate) - self._asked
+            if due <= 0:
+                return max(_SHORTEST, (self._asked + 1) / self._rate - (now - self._began))
+            chunk = min(chunk, due)
+            if due > self._rate:  # a second behind (blocked, or too slow): go on from here instead of in a burst
+                self._began, self._asked = now - chunk / self._rate, 0
+        outputs = self._task.outputs
+        before = outputs.emitted + outputs.waiting() + outputs.unrouted
+        began = time.monotonic()
+        hint, asked = self._chunk_of(chunk)
+        self._asked += asked
+        took = time.monotonic() - began
+        if took < _SLICE / 4 and asked == self._chunk and self._chunk < 1 << 14:
+            self._chunk *= 2
+        elif took > _SLICE and self._chunk > 1:
+            self._chunk = max(1, int(asked * _SLICE / took))
+        emitted = outputs.emitted + outputs.waiting() + outputs.unrouted - before
+        self._task.executed += asked
+        if hint:
+            return max(float(hint), 0.0)
+        if not emitted and not self._spout.__dict__.get("_exhausted"):
+            self._chunk = 1
+            return self._idle_wait
+        return None
+
+    def _chunk_of(self, chunk: int) -> tuple[float | None, int]:
+        """Up to `chunk` tuples; returns (the spout's hint, how many times it was asked)."""
+        spout, task = self._spout, self._task
+        if self._from_generator:
+            if self._generator is None:
+                self._generator = iter(spout.tuples())
+            emit = spout.emit
+            asked = 0
+            try:
+                for value in islice(self._generator, chunk):
+                    asked += 1
+                    if value.__class__ is tuple:
+                        emit(*value)
+                    else:
+                        emit(value)
+            except Exception as e:
+                # A generator that raised has ended; there is nothing to go on with.
+                from elastic.worker.task import user_traceback
+
+                task.fail(f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}", user_traceback(e))
+                return None, asked
+            if asked < chunk:
+                spout.exhausted()
+            return None, asked
+        call = spout.next_batch if task.spec.vector else spout.next_tuple
+        hint: float | None = None
+        asked = 0
+        state = spout.__dict__
+        try:
+            while asked < chunk:
+                asked += 1
+                hint = call()
+                if hint or "_exhausted" in state:
+                    break
+        except Exception as e:
+            task._failed(e, None)
+        return hint, asked

@@ -1,0 +1,463 @@
+"""A task: a component's copy, its queue, its outputs, and how far the marks of its sources have come.
+
+    WAITING -> (prepare) -> RUNNING -> (End from all sources, or exhausted) -> (finish, own End) -> FINISHED
+    any of these -> (cleanup) -> CLOSED
+
+A task belongs to one executor at a time; only that executor's thread runs it. It changes hands between two slices of work
+(`Executor.release`): the object, its queue and its outputs stay what they are, so nothing is copied and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from elastic.api.components import Bolt, Component, Spout, TaskHook, overrides
+from elastic.api.context import Source, TopologyContext
+from elastic.api.settings import setting
+from elastic.errors import ElasticError
+from elastic.model.events import Severity
+from elastic.model.topology import ComponentSpec
+from elastic.worker import wire
+from elastic.worker.batch import Batch, Mark, MarkKind
+from elastic.worker.outputs import Outputs
+from elastic.worker.spouts import SpoutDriver
+
+if TYPE_CHECKING:
+    from elastic.worker.executor import Executor
+
+SLICE = 0.002
+"""Seconds of work after which an executor looks whether something else wants to be done."""
+
+
+class TaskListener(Protocol):
+    """What a task tells its worker. Called on executor threads."""
+
+    def on_finished(self, task: Task) -> None: ...
+
+    def on_drained(self, task: Task, number: int) -> None: ...
+
+    def on_consumed(self, batch: Batch | Mark, task: Task) -> None: ...
+
+    def on_task_event(self, task: Task, kind: str, message: str, severity: Severity, details: Mapping[str, str | int | float]) -> None: ...
+
+    def on_failure(self, task: Task, reason: str, trace: str) -> None: ...
+
+
+class Task:
+    """One task in this worker.
+
+    Args:
+        sources: All tasks of all components that it subscribes to; empty for a spout.
+        room: Called when `offer` said False before and there is room again.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        spec: ComponentSpec,
+        component: Component,
+        context: TopologyContext,
+        outputs: Outputs,
+        sources: frozenset[int],
+        hooks: Sequence[TaskHook],
+        listener: TaskListener,
+        room: Callable[[], None],
+        config: Mapping[str, Any],
+    ) -> None:
+        self.id = id
+        self.spec = spec
+        self.component = component
+        self.context = context
+        self.outputs = outputs
+        self.executor: Executor | None = None
+        self.scheduled = False
+        self.executed = 0
+        self.failed = 0
+        self.prepared = False
+        self.finished = False
+        self.finishing = False
+        self.closed = False
+        self.broken = False
+        self.drained = 0
+        self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
+        self._sources = sources
+        self._ended: set[int] = set()
+        self._drains: dict[int, int] = {}
+        self._hooks = tuple(hooks)
+        self._listener = listener
+        self._room = room
+        self._lock = threading.Lock()
+        self._queue: deque[Batch | Mark] = deque()
+        self._rows = 0
+        self._refused = False
+        self._capacity: int = setting("queue_rows", config)
+        self._max_errors: int = setting("max_errors", config)
+        self._tick_interval: float | None = setting("tick_interval", config)
+        self._tick_at = 0.0  # monotonic time of the next tick
+        self._current: tuple[Batch, Iterator[Any], int] | None = None
+        self._chunk = 1
+        self._seen: dict[tuple[int, str], int] = {}
+        self._errors_said = 0
+        self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
+        self._execute: Callable[[Any], None] | None = component.execute if isinstance(component, Bolt) else None
+        self._on_execute = [h for h in self._hooks if overrides(h, "on_execute", TaskHook)]
+        self._on_error = [h for h in self._hooks if overrides(h, "on_error", TaskHook)]
+        if self._on_execute and self._execute is not None:
+            self._execute = self._hooked(self._execute)
+        component.__dict__.update(
+            emit=outputs.emits.get("default", _no_default(spec)),
+            emit_to=outputs.emit_to,
+            emit_direct=outputs.emit_direct,
+            emit_batch=outputs.emit_batch,
+            context=context,
+        )
+
+    # ------------------------------------------------------------------ from any thread
+
+    def offer(self, item: Batch | Mark) -> bool:
+        """Put something into the queue; False when it is full (`room` will be called). Marks always have room."""
+        with self._lock:
+            if item.count and self._rows and self._rows + item.count > self._capacity:
+                self._refused = True
+                return False
+            self._queue.append(item)
+            self._rows += item.count
+            if self.scheduled or self.executor is None:
+                return True
+            self.scheduled = True
+            self.executor.ready.put(self)
+        return True
+
+    def force(self, item: Batch | Mark) -> None:
+        """The same for what came over a link: its sender keeps to the window, so it always has room."""
+        with self._lock:
+            self._queue.append(item)
+            self._rows += item.count
+            if not self.scheduled and self.executor is not None:
+                self.scheduled = True
+                self.executor.ready.put(self)
+
+    def wake(self) -> None:
+        """Have the task run soon although nothing came for it."""
+        with self._lock:
+            if not self.scheduled and self.executor is not None:
+                self.scheduled = True
+                self.executor.ready.put(self)
+
+    def give_to(self, executor: Executor | None) -> None:
+        """Make `executor` the one that runs this task. Called by the present one between two slices, or when there is none."""
+        with self._lock:
+            self.executor = executor
+            self.outputs.emitter = executor
+            if executor is not None:
+                # In a former executor's ready queue it may still stand; that one passes it on.
+                if not self.scheduled:
+                    self.scheduled = True
+                    executor.ready.put(self)
+
+    @property
+    def queued(self) -> int:
+        """Tuples that wait for this task."""
+        return self._rows
+
+    @property
+    def hooks(self) -> tuple[TaskHook, ...]:
+        """Its task hooks."""
+        return self._hooks
+
+    # ------------------------------------------------------------------ from the executor's thread only
+
+    def prepare(self) -> None:
+        """Prepare the component. Raises what user code raises."""
+        for hook in self._hooks:
+            hook.prepare(self.context)
+        self.component.prepare(self.context)
+        self.prepared = True
+        if self._tick_interval is not None:
+            self._tick_at = time.monotonic() + self._tick_interval
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._tick_at and self.executor is not None:
+            self.executor.wake_later(self._tick_at, self)
+
+    def run(self, until: float) -> bool:
+        """Work for a slice of time.
+
+        Args:
+            until: The monotonic time of the slice's end.
+
+        Returns:
+            Whether there is something left to do.
+        """
+        if self.closed or self.broken:
+            self._discard()
+            return False
+        if self.handed_over:
+            self._taken_over()
+        if self._tick_at and time.monotonic() >= self._tick_at and self._tick_interval and not self.finished:
+            self._tick_at = max(self._tick_at, time.monotonic() - self._tick_interval) + self._tick_interval
+            self._arm()
+            self.guarded(self.component.tick)
+        if self.spout is not None:
+            return self.spout.run(until)
+        while True:
+            if self._current is None and not self._next():
+                return False
+            if self._current is not None:
+                self._work()
+            if time.monotonic() >= until:
+                return True
+
+    def _taken_over(self) -> None:
+        """First slice in another executor: what that one must know of is said to it."""
+        pause, self.handed_over = time.monotonic() - self.handed_over, 0.0
+        self._arm()
+        if self.spout is not None:
+            self.spout.taken_over()
+        self._listener.on_task_event(
+            self, "task-regrouped", f"Task {self.id} changed its executor.", Severity.INFO, {"pause_ms": round(pause * 1e3, 3)}
+        )
+
+    def _next(self) -> bool:
+        """Take the next thing from the queue; False when there is none."""
+        with self._lock:
+            if not self._queue:
+                # Said under the lock: whoever puts something from now on schedules the task again.
+                self.scheduled = False
+                return False
+            item = self._queue.popleft()
+        if isinstance(item, Mark):
+            self._listener.on_consumed(item, self)
+            self._on_mark(item)
+            return True
+        self._check_position(item)
+        self.context.source = Source(str(item.stream.component), str(item.stream.spec.id), item.source)
+        if self.spec.vector:
+            self._work_vector(item)
+            return True
+        try:
+            rows = wire.rows_of(item)
+        except Exception as e:
+            self._listener.on_task_event(
+                self, "batch-unreadable", f"{item.count} tuples from task {item.source} could not be read: {e}", Severity.ERROR, {"traceback": traceback.format_exc()}
+            )
+            self.failed += item.count
+            self._done(item)
+            return True
+        self._current = (item, iter(rows), item.count)
+        return True
+
+    def _work(self) -> None:
+        """Execute some tuples of the present batch: as many as take about a slice."""
+        assert self._current is not None and self._execute is not None
+        batch, rows, left = self._current
+        execute = self._execute
+        chunk = self._chunk if self._chunk < left else left
+        began = time.monotonic()
+        tup: Any = None
+        try:
+            if chunk == left:
+                for tup in rows:
+                    execute(tup)
+            else:
+                for tup in islice(rows, chunk):
+                    execute(tup)
+        except Exception as e:
+            # What was executed before it counts; where the iterator stands is where to go on.
+            remaining = rows.__length_hint__() if hasattr(rows, "__length_hint__") else 0
+            chunk = left - remaining
+            self.executed += chunk - 1
+            self._failed(e, tup)
+        else:
+            self.executed += chunk
+        took = time.monotonic() - began
+        if took < SLICE / 4 and chunk == self._chunk and self._chunk < 1 << 16:
+            self._chunk *= 2
+        elif took > SLICE and chunk > 1:
+            self._chunk = max(1, int(chunk * SLICE / took))
+        left -= chunk
+        if left > 0 and not self.broken:
+            self._current = (batch, rows, left)
+            return
+        self._current = None
+        self._done(batch)
+
+    def _work_vector(self, batch: Batch) -> None:
+        component = self.component
+        assert isinstance(component, Bolt)
+        try:
+            record = wire.record_of(batch)
+            component.execute_batch(record)
+            self.executed += batch.count
+        except Exception as e:
+            self._failed(e, None, batch.count)
+        self._done(batch)
+
+    def _done(self, batch: Batch) -> None:
+        self.context.source = None
+        with self._lock:
+            self._rows -= batch.count
+            refused = self._refused and self._rows <= self._capacity // 2
+            if refused:
+                self._refused = False
+        if refused:
+            self._room()
+        self._listener.on_consumed(batch, self)
+
+    def _check_position(self, batch: Batch) -> None:
+        """Every link says how many tuples it has carried: a hole is noticed where it arrives."""
+        key = (batch.source, batch.origin)
+        before = batch.position - batch.count
+        seen = self._seen.get(key)
+        self._seen[key] = batch.position
+        if seen is not None and seen != before:
+            what = "lost" if before > seen else "doubled"
+            self._listener.on_task_event(
+                self, f"tuples-{what}", f"{abs(before - seen)} tuples from task {batch.source} to task {self.id} were {what}.", Severity.ERROR, {"count": abs(before - seen)}
+            )
+
+    def _on_mark(self, mark: Mark) -> None:
+        if mark.kind == MarkKind.END:
+            self._ended.add(mark.source)
+        elif mark.number > self._drains.get(mark.source, 0):
+            self._drains[mark.source] = mark.number
+        if self._sources <= self._ended:
+            self.end()
+            return
+        # A source that has ended will never send anything again: it counts as having passed every drain.
+        number = min((self._drains.get(s, 0) for s in self._sources if s not in self._ended), default=0)
+        if number > self.drained:
+            self.pass_drain(number)
+
+    def pass_drain(self, number: int) -> None:
+        """Everything before deactivation `number` has been worked off here: say so downstream."""
+        self.drained = number
+        self.outputs.mark(Mark(MarkKind.DRAIN, self.id, number))
+        self._listener.on_drained(self, number)
+
+    def end(self) -> None:
+        """All input has been worked off, or the spout is exhausted: finish, say End, be finished."""
+        if self.finished:
+            return
+        self.finishing = True
+        if not self.broken:
+            try:
+                self.component.finish()
+            except Exception as e:
+                self.fail(f"finish() of {self.spec.id} (task {self.id}) raised {type(e).__name__}: {e}", traceback.format_exc())
+                return
+        self.outputs.flush()
+        self.outputs.mark(Mark(MarkKind.END, self.id))
+        self.finished = True
+        self._listener.on_finished(self)
+
+    def say_again(self, targets: Sequence[int]) -> None:
+        """A new process runs these targets: repeat the marks that the old one had heard."""
+        if self.finished:
+            self.outputs.mark(Mark(MarkKind.END, self.id), targets)
+        elif self.drained:
+            self.outputs.mark(Mark(MarkKind.DRAIN, self.id, self.drained), targets)
+
+    def close(self) -> None:
+        """Clean up. What is still in the queue is given up."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.prepared:
+            for what in (self.component.cleanup, *(h.cleanup for h in self._hooks)):
+                try:
+                    what()
+                except Exception:
+                    self._listener.on_task_event(
+                        self, "cleanup-failed", f"cleanup() of {self.spec.id} (task {self.id}) raised.", Severity.WARNING, {"traceback": traceback.format_exc()}
+                    )
+        self._discard()
+
+    def _discard(self) -> None:
+        """Empty the queue of a task that executes nothing any more, so that its emitters are not held up."""
+        self._current = None
+        with self._lock:
+            items, self._rows, self._refused = list(self._queue), 0, False
+            self._queue.clear()
+            self.scheduled = False
+        for item in items:
+            self._listener.on_consumed(item, self)
+        self._room()
+
+    # ------------------------------------------------------------------ errors of user code
+
+    def guarded(self, call: Callable[[], Any]) -> None:
+        """Call user code outside of `execute`; an error counts like that of a tuple."""
+        try:
+            call()
+        except Exception as e:
+            self._failed(e, None)
+
+    def _failed(self, error: Exception, tup: Any, count: int = 1) -> None:
+        self.failed += count
+        trace = user_traceback(error)
+        for hook in self._on_error:
+            hook.on_error(self.context, tup, error)
+        if self.failed > self._max_errors:
+            self.fail(
+                f"Task {self.id} of {str(self.spec.id)!r} gave up after {self.failed} failed tuples (max_errors={self._max_errors}); the last: {type(error).__name__}: {error}", trace
+            )
+            return
+        # The first ones one by one; then, so that a flood of them drowns nothing, only when their number has doubled.
+        if self.failed <= 10 or self.failed >= 2 * self._errors_said:
+            self._errors_said = self.failed
+            shown = repr(tup)
+            self._listener.on_task_event(
+                self,
+                "tuple-failed",
+                f"{str(self.spec.id)!r} (task {self.id}) raised {type(error).__name__}: {error}",
+                Severity.ERROR,
+                {"traceback": trace, "tuple": shown if len(shown) < 500 else shown[:500] + "...", "failed": self.failed},
+            )
+
+    def unsendable(self, error: ElasticError, row: Any) -> None:
+        """A tuple of this task cannot be sent to another process."""
+        self._failed(error, row if len(repr(row)) < 500 else None)
+
+    def fail(self, reason: str, trace: str) -> None:
+        """The task gives up; the topology fails."""
+        self.broken = True
+        self._listener.on_failure(self, reason, trace)
+
+    def _hooked(self, execute: Callable[[Any], None]) -> Callable[[Any], None]:
+        hooks, context, clock = self._on_execute, self.context, time.perf_counter
+
+        def timed(tup: Any) -> None:
+            began = clock()
+            execute(tup)
+            took = clock() - began
+            for hook in hooks:
+                hook.on_execute(context, tup, took)
+
+        return timed
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback without the framework's own frames in front of the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = __file__.rpartition("/worker/")[0]
+    while frames and frames[0].filename.startswith(own) and len(frames) > 1:
+        frames.pop(0)
+    return "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames), *traceback.format_exception_only(error)])
+
+
+def _no_default(spec: ComponentSpec) -> Callable[..., None]:
+    def emit(*values: Any) -> None:
+        raise ElasticError(
+            f"Component {str(spec.id)!r} emits, but declares no default stream.",
+            remedy="Declare it on the class, for instance outputs = Fields(word=str), or use emit_to.",
+        )
+
+    return emit
