@@ -36,7 +36,7 @@ types: setup ## Check types
 
 imports: setup ## Check who imports whom
 	@echo "== Imports: import-linter"
-	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 protos: setup ## Check the proto files and what was generated from them
 	@echo "== Protos: buf, generated stubs"
