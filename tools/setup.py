@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,9 +31,11 @@ def wanted_stamp(lock: Path) -> str:
     Args:
         lock: The lock it is made from.
     """
-    digest = hashlib.sha256(str(ROOT).encode())
-    for source in (lock, ROOT / "pyproject.toml") if lock == PROJECT_LOCK else (lock,):
-        digest.update(b"\0" + source.read_bytes())
+    digest = hashlib.sha256(str(ROOT).encode() + b"\0" + lock.read_bytes())
+    if lock == PROJECT_LOCK:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        parts = [project["build-system"], project["project"], project["tool"]["setuptools"]]
+        digest.update(json.dumps(parts, sort_keys=True).encode())
     return digest.hexdigest()
 
 
