@@ -1,0 +1,358 @@
+"""A link's two ends as pure state: numbers, retained frames, windows, confirmations. No sockets, threads or clock.
+
+`Outbound` is the sender's end, `Inbound` the receiver's. Between them goes any ordered pipe that may break and be made
+again.
+
+    Outbound                                      Inbound
+      offer -> retained, in the order of offer
+      take  -> bytes to write      ---------->      arrived(frames)      counts them; due: report
+      confirmed(number)            <----------      report: number       so many have arrived: no longer retained
+      consumed(target, total)      <----------      report: target       the task has taken so many bytes: room again
+      broken ... resumed(number)   <----------      received             retained frames after it are written again
+
+A frame is refused when its target's window or the link's in-flight bound has no room for it. One that is
+larger than a bound passes when nothing else is in it. So that a stream of small frames can't keep a large one
+out, a refused frame of more than half of a bound reserves it: smaller ones are refused too, until it was
+taken, or until `expire` says that it didn't come back in time.
+
+The receiver reports a target when half of its window has been consumed since its last report, and confirms at
+every quarter of the in-flight bound; the sender *asks* where that may not be enough for the frame that it has
+to place. So no report is needed for every frame, and none can be missing for ever.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from elastic.errors import TupleTooLarge
+from elastic.transport.base import Buffer, TransportOptions
+from elastic.transport.framing import ALL_TARGETS, HEADER, HEADER_SIZE, TOTAL, ProtocolError, Request, request
+
+_pack = HEADER.pack
+
+
+class _Window:
+    """A target's window, at the sender."""
+
+    __slots__ = ("asked", "consumed", "reserved", "sent", "waiting")
+
+    def __init__(self) -> None:
+        self.sent = 0  # bytes offered since the session began
+        self.consumed = 0  # of those, consumed as far as the receiver has said
+        self.reserved = 0  # size of the largest refused frame that may not be overtaken
+        self.waiting = -1  # size of the smallest refused frame, -1: none
+        self.asked = 0  # the total that the receiver was asked to report
+
+
+class Outbound:
+    """The sender's end. Not thread-safe.
+
+    Args:
+        options: The bounds.
+        peer: For messages: who the frames are for.
+
+    Attributes:
+        unsent: What is to be written next; `take` empties it. Empty while the pipe is broken.
+        turn: Whether a reservation was announced as free and not used yet: call `expire` after a while.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_bytes",
+        "_first",
+        "_flight",
+        "_frames",
+        "_in_flight",
+        "_max_frame",
+        "_peer",
+        "_reserved",
+        "_reserved_for",
+        "_waiting",
+        "_window",
+        "_windows",
+        "_writable",
+        "turn",
+        "unsent",
+    )
+
+    def __init__(self, options: TransportOptions, peer: str) -> None:
+        self._window = options.window
+        self._in_flight = options.in_flight
+        self._max_frame = options.max_frame
+        self._peer = peer
+        self._windows: dict[int, _Window] = {}
+        self._waiting: dict[int, _Window] = {}
+        self._frames: deque[tuple[int, Sequence[Buffer]]] = deque()  # (payload bytes, buffers), not confirmed
+        self._first = 1  # number of the first of them
+        self._flight = 0  # bytes of all of them, with headers
+        self._bytes = 0  # and without
+        self._reserved = 0  # as in _Window, for the in-flight bound; with header
+        self._reserved_for = -1  # the target of that frame
+        self._asked = 0  # up to which number a confirmation was asked for
+        self._writable = False
+        self.unsent: list[Buffer] = []
+        self.turn = False
+
+    @property
+    def unconfirmed(self) -> tuple[int, int]:
+        """How many frames were offered and not confirmed, and their payload bytes."""
+        return len(self._frames), self._bytes
+
+    @property
+    def last(self) -> int:
+        """The number of the last frame that was offered."""
+        return self._first + len(self._frames) - 1
+
+    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
+        """As `Link.offer`."""
+        size = 0
+        for buffer in payload:
+            if type(buffer) is memoryview:
+                if buffer.itemsize != 1 or buffer.ndim != 1:
+                    return self.offer(target, [memoryview(b).cast("B") for b in payload])
+                size += buffer.nbytes
+            else:
+                size += len(buffer)
+        if size > self._max_frame:
+            raise TupleTooLarge(
+                f"a frame of {size} bytes for task {target} at {self._peer} is larger than the largest frame"
+                f" ({self._max_frame} bytes)",
+                remedy="emit smaller tuples, or raise the transport's max_frame",
+            )
+        window = self._windows.get(target)
+        if window is None:
+            if not 0 <= target < ALL_TARGETS:
+                raise ValueError(f"{target} is not a task's number")
+            window = self._windows[target] = _Window()
+        used = window.sent - window.consumed
+        if (used and used + size > self._window) or size < window.reserved:
+            self._refuse_window(target, window, size)
+            return False
+        cost = size + HEADER_SIZE
+        if (self._flight and self._flight + cost > self._in_flight) or cost < self._reserved:
+            self._refuse_flight(target, window, size, cost)
+            return False
+        window.sent += size
+        window.reserved = 0
+        self._reserved = 0
+        self._flight += cost
+        self._bytes += size
+        frame = (_pack(size, target), *payload)
+        self._frames.append((size, frame))
+        if self._writable:
+            self.unsent += frame
+        return True
+
+    def take(self) -> list[Buffer]:
+        """What is to be written next, in order."""
+        unsent = self.unsent
+        self.unsent = []
+        return unsent
+
+    def reported(self, target: int, total: int) -> list[int]:
+        """A report has come: `confirmed` or `consumed`."""
+        return self.confirmed(total) if target == ALL_TARGETS else self.consumed(target, total)
+
+    def confirmed(self, number: int) -> list[int]:
+        """The receiver has all frames up to `number`. Returns the targets that have room again.
+
+        Raises:
+            ProtocolError: There is no frame of that number.
+        """
+        if number > self.last:
+            raise ProtocolError(f"{self._peer} confirms frame {number}, but only {self.last} were offered")
+        frames = self._frames
+        count = number - self._first + 1
+        if count <= 0:
+            return []
+        size = 0
+        for _ in range(count):
+            size += frames.popleft()[0]
+        self._first = number + 1
+        self._bytes -= size
+        self._flight -= size + count * HEADER_SIZE
+        return self._room()
+
+    def consumed(self, target: int, total: int) -> list[int]:
+        """The target has taken `total` bytes since the session began. Returns the targets that have room again."""
+        window = self._windows.get(target)
+        if window is None:
+            return []
+        window.consumed = max(window.consumed, min(total, window.sent))
+        return [target] if window.waiting >= 0 and self._announce(target, window) else []
+
+    def broken(self) -> None:
+        """The pipe is broken: there is nothing to write until it is made again."""
+        self._writable = False
+        self.unsent = []
+
+    def resumed(self, number: int) -> list[int]:
+        """The pipe is new, and the receiver has all frames up to `number`: the others are to be written (again).
+
+        Returns:
+            The targets that have room again.
+
+        Raises:
+            ProtocolError: That cannot be.
+        """
+        if number < self._first - 1:
+            raise ProtocolError(f"{self._peer} has frame {number}, but had confirmed {self._first - 1}")
+        room = self.confirmed(number)
+        self._writable = True
+        unsent: list[Buffer] = []
+        for _, frame in self._frames:
+            unsent += frame
+        self.unsent = unsent
+        self._asked = 0
+        if self._reserved:
+            self.ask()
+        for target, window in self._waiting.items():
+            window.asked = 0
+            self._ask_for_window(target, window, max(window.waiting, window.reserved))
+        return room
+
+    def ask(self) -> None:
+        """Ask for the confirmation of everything that was offered so far, unless that was asked for already."""
+        if self._writable and self._asked < self.last:
+            self._asked = self.last
+            self.unsent.append(request(Request.ASK, ALL_TARGETS, TOTAL.pack(self.last)))
+
+    def expire(self) -> list[int]:
+        """Give up reservations that could have been used by now. Returns the targets that have room again."""
+        self.turn = False
+        if self._reserved and self._fits_flight(self._reserved):
+            self._reserved = 0
+        for window in self._windows.values():  # not only those that wait: whoever was notified waits no longer
+            if window.reserved and self._fits_window(window, window.reserved):
+                window.reserved = 0
+        return self._room()
+
+    def _refuse_window(self, target: int, window: _Window, size: int) -> None:
+        if size > self._window // 2 and size > window.reserved:
+            window.reserved = size
+        self._wait(target, window, size)
+        if self._writable:
+            self._ask_for_window(target, window, max(size, window.reserved))
+
+    def _refuse_flight(self, target: int, window: _Window, size: int, cost: int) -> None:
+        if cost > self._in_flight // 2 and cost > self._reserved:
+            self._reserved = cost
+            self._reserved_for = target
+        self._wait(target, window, size)
+        if max(cost, self._reserved) > self._in_flight - self._in_flight // 4:
+            self.ask()
+
+    def _wait(self, target: int, window: _Window, size: int) -> None:
+        if window.waiting < 0 or size < window.waiting:
+            window.waiting = size
+        self._waiting[target] = window
+
+    def _ask_for_window(self, target: int, window: _Window, size: int) -> None:
+        need = window.sent if size > self._window else window.sent + size - self._window
+        if need > window.sent - self._window // 2 and need > window.asked:
+            window.asked = need
+            self.unsent.append(request(Request.ASK, target, TOTAL.pack(need)))
+
+    def _fits_window(self, window: _Window, size: int) -> bool:
+        used = window.sent - window.consumed
+        return not used or used + size <= self._window
+
+    def _fits_flight(self, cost: int) -> bool:
+        return not self._flight or self._flight + cost <= self._in_flight
+
+    def _announce(self, target: int, window: _Window) -> bool:
+        """Whether a waiting target has room now; then it waits no longer."""
+        size = window.reserved or window.waiting
+        cost = size + HEADER_SIZE
+        if target == self._reserved_for:
+            cost = max(cost, self._reserved)
+        if cost < self._reserved or not self._fits_flight(cost) or not self._fits_window(window, size):
+            return False
+        self.turn = self.turn or bool(window.reserved or self._reserved)
+        window.waiting = -1
+        del self._waiting[target]
+        return True
+
+    def _room(self) -> list[int]:
+        if not self._waiting:
+            return []
+        return [target for target, window in list(self._waiting.items()) if self._announce(target, window)]
+
+
+class Inbound:
+    """The receiver's end. Not thread-safe.
+
+    Args:
+        window: The sender's bound of bytes per target.
+        in_flight: The sender's bound of bytes per link.
+
+    Attributes:
+        received: How many frames have arrived since the session began: also the number of the last one.
+    """
+
+    __slots__ = ("_changed", "_confirmed", "_quarter", "_step", "_targets", "_unconfirmed", "received")
+
+    def __init__(self, window: int, in_flight: int) -> None:
+        self.received = 0
+        self._confirmed = 0
+        self._unconfirmed = 0  # bytes that arrived since the last confirmation
+        self._quarter = max(1, in_flight // 4)
+        self._step = max(1, window // 2)
+        self._targets: dict[int, list[int]] = {}  # [consumed, the total to report at, the total asked for]
+        self._changed: set[int] = set()
+
+    @property
+    def owes(self) -> bool:
+        """Whether frames have arrived that are not confirmed."""
+        return self.received > self._confirmed
+
+    def arrived(self, frames: int, size: int) -> bool:
+        """So many frames were handed on, with `size` bytes read. Returns whether a report is due now."""
+        self.received += frames
+        self._unconfirmed += size
+        return self._unconfirmed >= self._quarter and self.received > self._confirmed
+
+    def consumed(self, target: int, size: int) -> bool:
+        """A task has taken `size` bytes. Returns whether a report is due now."""
+        entry = self._targets.get(target)
+        if entry is None:
+            entry = self._targets[target] = [0, self._step, 0]
+        entry[0] = total = entry[0] + size
+        self._changed.add(target)
+        return total >= entry[1]
+
+    def asked(self, target: int, total: int) -> bool:
+        """The sender asks for a report at a total. Returns whether one is due now."""
+        if target == ALL_TARGETS:
+            return self.received > self._confirmed
+        entry = self._targets.get(target)
+        if entry is None:
+            entry = self._targets[target] = [0, self._step, 0]
+        entry[1] = min(entry[1], total)
+        entry[2] = total
+        if entry[0] < total:
+            return False
+        self._changed.add(target)
+        return True
+
+    def report(self) -> list[tuple[int, int]]:
+        """Everything that the sender does not know yet, as (target, total)."""
+        entries = []
+        if self.received > self._confirmed:
+            self._confirmed = self.received
+            self._unconfirmed = 0
+            entries.append((ALL_TARGETS, self.received))
+        for target in self._changed:
+            entry = self._targets[target]
+            total, _, asked = entry
+            entry[1] = min(total + self._step, asked) if asked > total else total + self._step
+            entries.append((target, total))
+        self._changed.clear()
+        return entries
+
+    def resumed(self) -> list[tuple[int, int]]:
+        """The pipe is new; `received` is said in the handshake, and this after it: every target's total."""
+        self._confirmed = self.received
+        self._changed.update(target for target, entry in self._targets.items() if entry[0])
+        return self.report()
