@@ -84,7 +84,7 @@ def main() -> int:
         )
         if options.check:
             for f in (*changed, *stale):
-                print(f"{f} is not what proto/ gives: run python tools/proto.py", file=sys.stderr)  # noqa: T201
+                print(f"{f} is not what proto/ gives: run python tools/proto.py", file=sys.stderr)
             return 1 if changed or stale else 0
         for f in stale:
             (ROOT / f).unlink()

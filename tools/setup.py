@@ -55,7 +55,7 @@ def works(venv: Path) -> bool:
 
 def say(text: str) -> None:
     """One line of progress."""
-    print(text, flush=True)  # noqa: T201
+    print(text, flush=True)
 
 
 def run(command: list[str | Path], log: Path, wanted: int) -> None:

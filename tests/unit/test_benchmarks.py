@@ -1,0 +1,129 @@
+"""The harness of the benchmarks: what it computes, in which order it runs, what it prints."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import count
+
+import pytest
+
+from benchmarks.__main__ import find, main
+from benchmarks.harness import Figure, Goal, Session, Skip, Spread, Wrong, number, ratio_of, to_json, to_table
+
+
+def quiet(**more: object) -> Session:
+    return Session(narration=io.StringIO(), **more)  # type: ignore[arg-type]
+
+
+def test_spread_is_what_was_measured() -> None:
+    assert Spread.of([5.0, 1.0, 3.0, 2.0, 4.0]) == Spread(1, 2, 3, 4, 5)
+    assert Spread.of([7.0]) == Spread(7, 7, 7, 7, 7)
+    with pytest.raises(ValueError, match="nothing"):
+        Spread.of([])
+
+
+def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
+    # The machine was twice as slow in the second round: medians of each would say 1.5, the rounds say 2.
+    assert ratio_of([200, 100, 210], [100, 50, 140]) == 2
+    assert ratio_of([1, 2], [1]) is None
+    assert ratio_of([1], [0]) is None
+    assert ratio_of([], []) is None
+
+
+def test_contenders_are_interleaved_and_each_round_begins_with_another() -> None:
+    order: list[str] = []
+
+    def contender(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    session = quiet(runs=3)
+    values = session.interleave({n: lambda n=n: contender(n) for n in "abc"}, unit="x")  # type: ignore[misc]
+    assert "".join(order) == "abcbcacab"
+    assert values == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
+
+
+def test_who_cannot_run_is_left_out_with_the_reason() -> None:
+    def absent() -> float:
+        raise Skip("it is not installed")
+
+    session = quiet(runs=2)
+    values = session.interleave({"absent": absent, "there": lambda: 1.0}, unit="x")
+    session.report(values, unit="x", compare={"there": "absent"})
+    assert values == {"there": [1.0, 1.0]}
+    assert session.skipped == {"absent": "it is not installed"}
+    assert session.figures[0].compared_with is None
+    assert "skipped: absent: it is not installed" in to_table(session)
+
+
+def test_a_wrong_result_stops_everything_and_names_the_contender() -> None:
+    def liar() -> float:
+        raise Wrong("3 words instead of 4")
+
+    with pytest.raises(Wrong, match="liar: 3 words instead of 4"):
+        quiet().interleave({"liar": liar}, unit="x")
+
+
+def test_only_the_wanted_contenders_run() -> None:
+    session = quiet(runs=1, only=("rows",))
+    assert set(session.interleave({"rows 1": lambda: 1.0, "arrow 1": lambda: 1.0}, unit="x")) == {"rows 1"}
+
+
+@pytest.mark.parametrize(
+    ("goal", "met"),
+    [
+        (Goal(0.6, of="ratio"), True),
+        (Goal(0.7, of="ratio"), False),
+        (Goal(10, at_least=False), True),
+        (Goal(9, at_least=False), False),
+    ],
+)
+def test_a_goal_is_met_or_not(goal: Goal, met: bool) -> None:
+    figure = Figure("a", 10, "ms", Spread.of([10]), 1, "b", 0.65, goal)
+    assert goal.met(figure) is met
+
+
+def test_a_goal_without_anything_to_compare_with_is_open() -> None:
+    assert Goal(1, of="ratio").met(Figure("a", 10, "ms", Spread.of([10]), 1)) is None
+
+
+def test_one_json_object_a_line_with_everything_in_it() -> None:
+    session = quiet(runs=2)
+    rising = count(1)
+    values = session.interleave({"a": lambda: float(next(rising)), "b": lambda: 2.0}, unit="words/s")
+    goals = {("a", "b"): Goal(0.5, of="ratio")}
+    session.report(values, unit="words/s", compare={"a": ("b",)}, goals=goals)
+    session.skipped["c"] = "no Java"
+    first, second, third = (json.loads(line) for line in to_json("wordcount", session))
+    assert (first["name"], first["figure"], first["unit"]) == ("a", 1.5, "words/s")
+    assert (first["compared_with"], first["ratio"], first["goal"], first["met"]) == (
+        "b",
+        0.75,
+        ">= 0.5x",
+        True,
+    )
+    assert set(first["machine"]) == {"cores", "cpu", "memory_gib", "python", "os"}
+    assert first["spread"]["maximum"] == 2.0
+    assert (second["name"], second["ratio"]) == ("b", None)
+    assert third["skipped"] == "no Java"
+
+
+def test_the_table_says_whether_a_goal_was_missed() -> None:
+    session = quiet(runs=1)
+    session.record("start", [0.7], "s", goal=Goal(0.5, at_least=False))
+    lines = to_table(session).splitlines()
+    assert lines[2].startswith("start")
+    assert lines[2].endswith("<= 0.5 NO")
+
+
+def test_numbers_are_short() -> None:
+    assert [number(v) for v in (1234567.8, 12.345, 0.01234)] == ["1,234,568", "12.3", "0.0123"]
+
+
+def test_the_command_lists_benchmarks_and_refuses_unknown_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"{name} " in listed for name in find())
+    assert main(["no-such"]) == 2
+    assert "no-such" in capsys.readouterr().err
