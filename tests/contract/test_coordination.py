@@ -1,0 +1,375 @@
+"""What the port promises, kept by every adapter."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from coordination_harness import PATIENCE, Memory, Real, Seen, Service
+
+from elastic.coordination.base import Check, Coordination, Create, Delete, SessionState, Set, Versioned
+from elastic.errors import Conflict, NotConnected, NotFound, Refused, SessionExpired
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+    made: Service = (
+        Memory() if request.param == "memory" else Real(request.getfixturevalue("zookeeper_address"))
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(service: Service) -> Coordination:
+    return service.connect()
+
+
+def states(session: Coordination) -> Seen[SessionState]:
+    seen: Seen[SessionState] = Seen()
+    session.watch_session(seen)
+    seen.until_last(SessionState.CONNECTED)
+    return seen
+
+
+def test_reads_of_what_is_not_there(session: Coordination) -> None:
+    assert session.get("/a") is None
+    assert session.children("/a") is None
+    assert session.children("/") == ()
+
+
+def test_create_makes_parents_and_refuses_a_second_time(session: Coordination) -> None:
+    session.create("/a/b", b"1")
+    assert session.get("/a/b") == Versioned(b"1", 0)
+    assert session.children("/a") == ("b",)
+    with pytest.raises(Conflict, match="/a/b"):
+        session.create("/a/b", b"2")
+    with pytest.raises(NotFound):
+        session.create("/x/y", parents=False)
+    assert session.get("/a/b") == Versioned(b"1", 0)
+
+
+def test_children_are_sorted_names(session: Coordination) -> None:
+    for name in ("c", "a", "b"):
+        session.create(f"/p/{name}")
+    assert session.children("/p") == ("a", "b", "c")
+
+
+def test_set_counts_versions_and_refuses_another(session: Coordination) -> None:
+    session.create("/a", b"0")
+    assert session.set("/a", b"1") == 1
+    assert session.set("/a", b"2", version=1) == 2
+    with pytest.raises(Conflict, match="/a"):
+        session.set("/a", b"3", version=1)
+    with pytest.raises(NotFound, match="/b"):
+        session.set("/b", b"3")
+    assert session.get("/a") == Versioned(b"2", 2)
+
+
+def test_put_creates_or_sets(session: Coordination) -> None:
+    session.put("/a/b", b"1")
+    session.put("/a/b", b"2")
+    assert session.get("/a/b") == Versioned(b"2", 1)
+
+
+def test_delete(session: Coordination) -> None:
+    session.create("/a/b/c", b"")
+    with pytest.raises(Conflict, match="children"):
+        session.delete("/a")
+    with pytest.raises(Conflict):
+        session.delete("/a/b/c", version=1)
+    session.delete("/a", recursive=True)
+    assert session.get("/a") is None
+    session.delete("/a")
+    session.delete("/a", recursive=True)
+    with pytest.raises(NotFound):
+        session.delete("/a", missing_ok=False)
+
+
+def test_sequential_names_never_come_twice(session: Coordination) -> None:
+    first = session.create_sequential("/q/n-", b"x", ephemeral=False)
+    assert first.startswith("/q/n-") and len(first) == len("/q/n-") + 10
+    session.delete(first)
+    second = session.create_sequential("/q/n-")
+    third = session.create_sequential("/q/")
+    assert first < second
+    assert int(third[-10:]) > int(second[-10:])
+    assert session.get(second) == Versioned(b"", 0)
+
+
+def test_transaction_is_all_or_nothing(session: Coordination) -> None:
+    session.create("/a", b"0")
+    session.create("/gone")
+    session.transaction([Check("/a", 0), Set("/a", b"1", 0), Create("/b", b"2"), Delete("/gone")])
+    assert session.get("/a") == Versioned(b"1", 1)
+    assert session.get("/b") == Versioned(b"2", 0)
+    assert session.get("/gone") is None
+    for wrong in (
+        Check("/a", 0),
+        Set("/a", b"", 0),
+        Create("/b"),
+        Delete("/none"),
+        Check("/none"),
+        Delete("/a", 7),
+    ):
+        with pytest.raises(Conflict, match=wrong.path):
+            session.transaction([Set("/b", b"never"), Create("/c"), wrong, Create("/d")])
+    assert session.get("/b") == Versioned(b"2", 0)
+    assert session.get("/c") is None
+    assert session.get("/d") is None
+    with pytest.raises(Conflict, match="/none/child"):
+        session.transaction([Create("/none/child")])
+    session.transaction([Create("/p"), Create("/p/q"), Set("/p", b"any")])
+    assert session.get("/p/q") is not None
+
+
+def test_ephemeral_nodes_go_with_their_session(service: Service, session: Coordination) -> None:
+    other = service.connect()
+    other.create("/e/a", b"", ephemeral=True)
+    other.transaction([Create("/e/b", b"", ephemeral=True)])
+    other.create("/e/c")
+    path = other.create_sequential("/e/d")
+    assert session.children("/e") == ("a", "b", "c", path[3:])
+    with pytest.raises(Conflict):
+        other.create("/e/a/below")
+    seen: Seen[tuple[str, ...]] = Seen()
+    session.watch_children("/e", seen)
+    other.close()
+    seen.until_last(("c",))
+
+
+def test_too_large_a_value_is_refused_and_the_session_lives(session: Coordination) -> None:
+    with pytest.raises(Refused, match="/big"):
+        session.create("/big", b"x" * 1_100_000)
+    session.create("/a")
+    with pytest.raises(Refused):
+        session.transaction([Set("/a", b"x" * 600_000), Create("/b", b"x" * 600_000)])
+    assert session.get("/b") is None
+    session.create("/large", b"x" * 900_000)
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a/../b"])
+def test_a_malformed_path_is_refused(session: Coordination, path: str) -> None:
+    with pytest.raises(ValueError, match="path"):
+        session.get(path)
+
+
+def test_watch_value_sees_creation_change_and_deletion(service: Service, session: Coordination) -> None:
+    writer = service.connect()
+    seen: Seen[Versioned | None] = Seen()
+    session.watch_value("/w/x", seen)
+    seen.until_last(None)
+    writer.create("/w/x", b"1")
+    seen.until_last(Versioned(b"1", 0))
+    writer.set("/w/x", b"2")
+    seen.until_last(Versioned(b"2", 1))
+    writer.delete("/w/x")
+    seen.until_last(None)
+    writer.create("/w/x", b"3")
+    seen.until_last(Versioned(b"3", 0))
+
+
+def test_the_last_of_many_changes_is_never_missed(service: Service, session: Coordination) -> None:
+    writer = service.connect()
+    writer.create("/w", b"")
+    values: Seen[Versioned | None] = Seen()
+    names: Seen[tuple[str, ...]] = Seen()
+    session.watch_value("/w", values)
+    session.watch_children("/w", names)
+    for n in range(200):
+        writer.set("/w", str(n).encode())
+        writer.create(f"/w/{n:03}")
+    values.until_last(Versioned(b"199", 200))
+    names.until_last(tuple(f"{n:03}" for n in range(200)))
+    versions = [v.version for v in values.calls if v is not None]
+    assert versions == sorted(versions)
+
+
+def test_watch_children_of_a_node_that_comes_and_goes(service: Service, session: Coordination) -> None:
+    writer = service.connect()
+    seen: Seen[tuple[str, ...]] = Seen()
+    session.watch_children("/p/q", seen)
+    seen.until_last(())
+    writer.create("/p/q/a")
+    seen.until_last(("a",))
+    writer.create("/p/q/b")
+    seen.until_last(("a", "b"))
+    writer.delete("/p", recursive=True)
+    seen.until_last(())
+    writer.create("/p/q/c")
+    seen.until_last(("c",))
+
+
+def test_a_child_that_came_back_under_its_name_is_a_change(service: Service, session: Coordination) -> None:
+    session.create("/p/a")
+    first: Seen[tuple[str, ...]] = Seen()
+    session.watch_children("/p", first)
+    first.until_last(("a",))
+    session.transaction([Delete("/p/a"), Create("/p/a")])
+    first.wait(lambda calls: len(calls) == 2)
+    assert first.calls == [("a",)] * 2
+
+
+def test_a_cancelled_watch_is_silent_and_others_go_on(session: Coordination) -> None:
+    silent: Seen[Versioned | None] = Seen()
+    going: Seen[Versioned | None] = Seen()
+    watch = session.watch_value("/w", silent)
+    session.watch_value("/w", going)
+    silent.until_last(None)
+    watch.cancel()
+    watch.cancel()
+    session.create("/w", b"1")
+    going.until_last(Versioned(b"1", 0))
+    assert silent.calls == [None]
+
+
+def test_a_watch_may_be_cancelled_from_within(session: Coordination) -> None:
+    calls: list[Versioned | None] = []
+    ready = threading.Event()
+
+    def once(value: Versioned | None) -> None:
+        ready.wait(PATIENCE)
+        calls.append(value)
+        watch.cancel()
+
+    watch = session.watch_value("/w", once)
+    ready.set()
+    session.create("/w")
+    after: Seen[Versioned | None] = Seen()
+    session.watch_value("/w", after)
+    after.until_last(Versioned(b"", 0))
+    assert len(calls) == 1
+
+
+def test_a_callback_may_ask_and_watch_and_one_that_raises_harms_nobody(session: Coordination) -> None:
+    session.create("/a", b"1")
+    seen: Seen[object] = Seen()
+
+    def ask(_value: object) -> None:
+        session.put("/b", b"2")
+        session.watch_children("/", seen)
+        seen(session.get("/a"))
+        raise RuntimeError("planted")
+
+    session.watch_value("/a", ask)
+    seen.wait(lambda calls: Versioned(b"1", 0) in calls and ("a", "b") in calls)
+
+
+def test_callbacks_run_one_at_a_time_on_one_thread(service: Service, session: Coordination) -> None:
+    threads: Seen[int] = Seen()
+    session.watch_session(lambda _: threads(threading.get_ident()))
+    session.watch_value("/a", lambda _: threads(threading.get_ident()))
+    session.create("/a")
+    session.watch_children("/", lambda _: threads(threading.get_ident()))
+    calls = threads.wait(lambda calls: len(calls) >= 3)
+    assert len(set(calls)) == 1
+    assert calls[0] != threading.get_ident()
+
+
+def test_without_a_connection_nothing_is_known(service: Service) -> None:
+    session, writer = service.connect(session_timeout=8.0), service.connect()
+    session.create("/kids/a")
+    seen = states(session)
+    values: Seen[Versioned | None] = Seen()
+    names: Seen[tuple[str, ...]] = Seen()
+    still: Seen[tuple[str, ...]] = Seen()
+    session.watch_value("/v", values)
+    session.watch_children("/kids", names)
+    session.watch_children("/kids/a", still)
+    values.until_last(None)
+    names.until_last(("a",))
+    still.until_last(())
+    service.cut(session)
+    seen.until_last(SessionState.SUSPENDED)
+    told: Seen[object] = Seen()
+
+    def answers_at_once(state: SessionState) -> None:
+        if state is SessionState.SUSPENDED:
+            with pytest.raises(NotConnected):
+                session.get("/v")
+            told(None)
+
+    session.watch_session(answers_at_once)  # a callback does not wait for the connection
+    told.until_last(None)
+    writer.create("/v", b"1")
+    writer.create("/kids/b")
+    assert values.calls == [None]
+    assert names.calls == [("a",)]
+    service.restore(session)
+    seen.until_last(SessionState.CONNECTED)
+    values.until_last(Versioned(b"1", 0))
+    names.until_last(("a", "b"))
+    still.wait(lambda calls: len(calls) == 2)  # every watch fires once, changed or not
+    assert session.get("/v") == Versioned(b"1", 0)
+    assert seen.calls == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
+
+
+def test_a_request_waits_for_the_connection_and_not_for_ever(service: Service) -> None:
+    session = service.connect(session_timeout=2.0)
+    seen = states(session)
+    service.cut(session)
+    seen.until_last(SessionState.SUSPENDED)
+    with pytest.raises((NotConnected, SessionExpired)):
+        session.get("/")
+    with pytest.raises((NotConnected, SessionExpired)):
+        session.create("/a")
+
+
+def test_an_expired_session_is_lost_for_ever(service: Service, session: Coordination) -> None:
+    doomed = service.connect()
+    doomed.create("/e", ephemeral=True)
+    seen = states(doomed)
+    values: Seen[Versioned | None] = Seen()
+    doomed.watch_value("/e", values)
+    values.until_last(Versioned(b"", 0))
+    gone: Seen[Versioned | None] = Seen()
+    session.watch_value("/e", gone)
+    service.expire(doomed)
+    seen.until_last(SessionState.LOST)
+    gone.until_last(None)
+    for ask in (
+        lambda: doomed.get("/e"),
+        lambda: doomed.create("/f"),
+        lambda: doomed.transaction([Set("/e", b"")]),
+    ):
+        with pytest.raises(SessionExpired):
+            ask()
+    session.create("/e", b"again")
+    assert values.calls == [Versioned(b"", 0)]
+    assert seen.calls[-1] is SessionState.LOST
+    later: Seen[SessionState] = Seen()
+    doomed.watch_session(later)
+    later.until_last(SessionState.LOST)
+    doomed.close()
+
+
+def test_a_session_that_expired_while_cut_off_learns_it_from_the_connection(service: Service) -> None:
+    session = service.connect(session_timeout=20.0)
+    seen = states(session)
+    service.cut(session)
+    seen.until_last(SessionState.SUSPENDED)
+    service.expire(session)
+    service.restore(session)
+    seen.until_last(SessionState.LOST)
+    assert seen.calls.count(SessionState.CONNECTED) == 1
+
+
+def test_close_twice_and_from_a_callback(service: Service) -> None:
+    session = service.connect()
+    session.close()
+    session.close()
+    with pytest.raises(SessionExpired, match="closed"):
+        session.get("/")
+    inside, done = service.connect(), threading.Event()
+
+    def close(_value: object) -> None:
+        inside.close()
+        done.set()
+
+    inside.watch_value("/a", close)
+    assert done.wait(PATIENCE)
+
+
+def test_the_session_says_its_time_out(session: Coordination) -> None:
+    assert session.session_timeout > 0
