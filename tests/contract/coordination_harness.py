@@ -107,13 +107,17 @@ class Real:
         self.proxy(session).restore()
 
     def expire(self, session: Coordination) -> None:
+        """Whoever takes a session over may close it. Meanwhile its owner must not take it back."""
         assert isinstance(session, ZooKeeperCoordination)
+        was_open = self.proxy(session).cut()
         thief = KazooClient(
             self.host, client_id=(session._client._session_id, session._client._session_passwd)
         )
         thief.start(PATIENCE)
         thief.stop()
         thief.close()
+        if was_open:
+            self.proxy(session).restore()
 
     def close(self) -> None:
         for session in self.sessions:
@@ -146,11 +150,13 @@ class Proxy:
     def address(self) -> str:
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def cut(self) -> None:
+    def cut(self) -> bool:
+        """Returns whether it was open."""
         with self._lock:
-            self._open = False
+            was_open, self._open = self._open, False
             for one in list(self._pairs):
                 self._end(one)
+            return was_open
 
     def restore(self) -> None:
         with self._lock:
