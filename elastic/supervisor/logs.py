@@ -1,0 +1,55 @@
+"""The workers' log files: bounded, with the end of a life at hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+MAX_BYTES = 20 << 20
+"""Size at which a log is moved aside to `<name>.1`, replacing the one there: two times this is the most on
+disk."""
+
+TAIL_BYTES = 4096
+TAIL_LINES = 30
+
+
+def trim(path: Path, limit: int = MAX_BYTES) -> bool:
+    """Move a log's content aside when it is too large. Its writer goes on in the same file, from the start.
+
+    The writer must append (`O_APPEND`). Lines that it writes between the copy and the cut are lost.
+
+    Returns:
+        Whether that was necessary.
+    """
+    try:
+        if path.stat().st_size <= limit:
+            return False
+        shutil.copyfile(path, path.with_name(path.name + ".1"))
+        os.truncate(path, 0)
+    except OSError:  # a full disk must not end what the log is about; the next look tries again
+        return False
+    return True
+
+
+def tail(path: Path, since: int = 0) -> str:
+    """The last lines of a log, a few kilobytes at most.
+
+    Args:
+        since: Where the present life began to write; what is before it is left out. Ignored when the file
+        has been
+            cut since.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            begin = since if since <= size else 0
+            start = max(begin, size - TAIL_BYTES)
+            file.seek(start)
+            data = file.read(TAIL_BYTES)
+    except OSError:
+        return ""
+    lines = data.decode(errors="replace").splitlines()
+    if start > begin:
+        lines = lines[1:]  # begins in the middle
+    return "\n".join(lines[-TAIL_LINES:])

@@ -1,0 +1,248 @@
+"""What coordination says about topologies, kept up to date by watches, or read when asked (the cycle T_S)."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination, Versioned, Watch
+from elastic.model import codec
+from elastic.model.assignment import Assignment
+from elastic.model.ids import TopologyName
+from elastic.model.records import Progress, TopologyState, TopologyStatus, WorkerInfo
+from elastic.model.topology import TopologySpec
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyView:
+    """One topology as coordination describes it.
+
+    Attributes:
+        workers: The registered workers, by their path element, sorted.
+        finished: Tasks that have worked off all they will ever get, sorted.
+        config: Its settings, with what was changed since.
+    """
+
+    name: TopologyName
+    state: TopologyState | None = None
+    assignment: Assignment | None = None
+    workers: tuple[WorkerInfo, ...] = ()
+    finished: tuple[int, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Whether its workers should run."""
+        return self.state is not None and self.state.status in (
+            TopologyStatus.ACTIVE,
+            TopologyStatus.INACTIVE,
+        )
+
+
+Views = Mapping[TopologyName, TopologyView]
+
+
+class Observer:
+    """Watches all topologies.
+
+    Args:
+        changed: Called after each change, on the coordination's thread; must not block.
+    """
+
+    def __init__(self, coordination: Coordination, changed: Callable[[], None]) -> None:
+        self._coordination = coordination
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._topologies: dict[TopologyName, _Topology] = {}
+        self._watch: Watch | None = None
+
+    def start(self) -> None:
+        self._watch = self._coordination.watch_children(paths.TOPOLOGIES, self._on_topologies)
+
+    def views(self) -> Views:
+        """What is known now."""
+        with self._lock:
+            topologies = sorted(self._topologies.items())
+        return {name: topology.view() for name, topology in topologies}
+
+    def close(self) -> None:
+        if self._watch:
+            self._watch.cancel()
+        self._on_topologies(())
+
+    def _on_topologies(self, names: tuple[str, ...]) -> None:
+        with self._lock:
+            gone = [self._topologies.pop(n) for n in set(self._topologies) - set(names)]
+            new = [TopologyName(n) for n in names if n not in self._topologies]
+        for topology in gone:
+            topology.close()
+        for name in new:
+            topology = _Topology(self._coordination, name, self._changed)
+            with self._lock:
+                self._topologies[name] = topology
+            topology.start()
+        self._changed()
+
+
+class _Topology:
+    """The watches of one topology, and what they said last. Its callbacks come one at a time."""
+
+    def __init__(self, coordination: Coordination, name: TopologyName, changed: Callable[[], None]) -> None:
+        self._coordination = coordination
+        self._name = name
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._watches: list[Watch] = []
+        self._leaves: dict[str, Watch] = {}
+        self._state: TopologyState | None = None
+        self._assignment: Assignment | None = None
+        self._config: Mapping[str, Any] = {}
+        self._workers: dict[str, WorkerInfo] = {}
+        self._progress: dict[str, Progress] = {}
+        self._closed = False
+
+    def start(self) -> None:
+        watch, name = self._coordination, self._name
+        self._watches = [
+            watch.watch_value(paths.state(name), self._on_state),
+            watch.watch_value(paths.assignment(name), self._on_assignment),
+            *(
+                watch.watch_children(parent, functools.partial(self._on_leaves, parent))
+                for parent in (paths.progress(name), paths.workers(name))
+            ),
+        ]
+
+    def view(self) -> TopologyView:
+        with self._lock:
+            return _view(
+                self._name, self._state, self._assignment, self._workers, self._progress, self._config
+            )
+
+    def close(self) -> None:
+        self._closed = True
+        for watch in [*self._watches, *self._leaves.values()]:
+            watch.cancel()
+
+    def _on_state(self, value: Versioned | None) -> None:
+        state = _decode(self._name, "state", value, TopologyState)
+        config: Mapping[str, Any] = self._config
+        if state is not None and (self._state is None or self._state.id != state.id):
+            # New, or another one under the same name, whose parts what is known may be: nobody may act on
+            # a mixture.
+            now = _read(self._coordination, self._name)
+            with self._lock:
+                self._assignment, self._workers, self._progress = now.assignment, now.workers, now.progress
+            config = now.config
+        with self._lock:
+            self._state, self._config = state, config
+        self._changed()
+
+    def _on_assignment(self, value: Versioned | None) -> None:
+        assignment = _decode(self._name, "assignment", value, Assignment)
+        with self._lock:
+            self._assignment = assignment
+        self._changed()
+
+    def _on_leaves(self, parent: str, names: tuple[str, ...]) -> None:
+        wanted = {f"{parent}/{n}" for n in names}
+        for path in [p for p in self._leaves if p.startswith(parent + "/") and p not in wanted]:
+            self._leaves.pop(path).cancel()
+            self._on_leaf(path, None)
+        for path in sorted(wanted - self._leaves.keys()):
+            if not self._closed:
+                callback = functools.partial(self._on_leaf, path)
+                self._leaves[path] = self._coordination.watch_value(path, callback)
+
+    def _on_leaf(self, path: str, value: Versioned | None) -> None:
+        parent, _, leaf = path.rpartition("/")
+        if parent == paths.workers(self._name):
+            _keep(self._lock, self._workers, leaf, _decode(self._name, leaf, value, WorkerInfo))
+        else:
+            _keep(self._lock, self._progress, leaf, _decode(self._name, leaf, value, Progress))
+        self._changed()
+
+
+def read_all(coordination: Coordination) -> Views:
+    """What coordination says now, read piece by piece.
+
+    Raises:
+        Unavailable: There is no connection.
+    """
+    found = {}
+    for child in coordination.children(paths.TOPOLOGIES) or ():
+        name = TopologyName(child)
+        state = _decode(name, "state", coordination.get(paths.state(name)), TopologyState)
+        now = _read(coordination, name)
+        found[name] = _view(name, state, now.assignment, now.workers, now.progress, now.config)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    assignment: Assignment | None
+    workers: dict[str, WorkerInfo]
+    progress: dict[str, Progress]
+    config: Mapping[str, Any]
+
+
+def _read(coordination: Coordination, name: TopologyName) -> _Parts:
+    spec = _decode(name, "spec", coordination.get(paths.spec(name)), TopologySpec)
+    return _Parts(
+        _decode(name, "assignment", coordination.get(paths.assignment(name)), Assignment),
+        _read_leaves(coordination, name, paths.workers(name), WorkerInfo),
+        _read_leaves(coordination, name, paths.progress(name), Progress),
+        spec.config if spec else {},
+    )
+
+
+def _read_leaves(coordination: Coordination, name: TopologyName, parent: str, kind: type[T]) -> dict[str, T]:
+    found = {}
+    for leaf in coordination.children(parent) or ():
+        value = _decode(name, leaf, coordination.get(f"{parent}/{leaf}"), kind)
+        if value is not None:
+            found[leaf] = value
+    return found
+
+
+def _view(
+    name: TopologyName,
+    state: TopologyState | None,
+    assignment: Assignment | None,
+    workers: Mapping[str, WorkerInfo],
+    progress: Mapping[str, Progress],
+    config: Mapping[str, Any],
+) -> TopologyView:
+    finished = sorted({t for p in progress.values() for t in p.finished})
+    living = tuple(workers[leaf] for leaf in sorted(workers))
+    settings = {**config, **(state.settings if state else {})}
+    return TopologyView(name, state, assignment, living, tuple(finished), settings)
+
+
+def _keep(lock: threading.Lock, values: dict[str, T], leaf: str, value: T | None) -> None:
+    with lock:
+        if value is None:
+            values.pop(leaf, None)
+        else:
+            values[leaf] = value
+
+
+def _decode(topology: str, what: str, value: Versioned | None, kind: type[T]) -> T | None:
+    """The value, or None when there is none or nobody can read it: then nothing is done about it."""
+    if value is None:
+        return None
+    try:
+        return codec.decode(value.data, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        log.error("topology %s: %s in coordination cannot be read: %s", topology, what, error)
+        return None
