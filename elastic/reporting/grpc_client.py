@@ -104,11 +104,14 @@ class GrpcReporter:
     def _candidates(self, names: tuple[str, ...]) -> None:
         """Called by the watch: the candidate with the lowest number leads."""
         address = ""
-        for name in sorted(names, key=lambda n: n[-10:]):
-            found = self._coordination.get(f"{paths.CANDIDATES}/{name}")
-            if found is not None:
-                address = found.data.decode("utf-8", "replace")
-                break
+        try:
+            for name in sorted(names, key=lambda n: n[-10:]):
+                found = self._coordination.get(f"{paths.CANDIDATES}/{name}")
+                if found is not None:
+                    address = found.data.decode("utf-8", "replace")
+                    break
+        except Unavailable:  # nothing is known: the watch calls again when the connection is back
+            return
         with self._changed:
             if address != self._leader:
                 self._leader = address

@@ -60,6 +60,10 @@ def _rebuild_not_leading(message: str, remedy: str, leader: str) -> NotLeading:
     return NotLeading(message, remedy=remedy, leader=leader)
 
 
+class Unreachable(Unavailable):
+    """The connection could not be made, or broke under way: not an answer of whoever was asked."""
+
+
 def classes() -> dict[str, type[ElasticError]]:
     """Every class of the tree in `elastic/errors.py`, by name."""
 
@@ -134,11 +138,11 @@ def _from_details(status: status_pb2.Status) -> ElasticError | None:
 
 def _from_code(code: grpc.StatusCode, details: str, doing: str, address: str) -> ElasticError:
     if code == grpc.StatusCode.UNAVAILABLE:
-        return Unavailable(f"cannot {doing}: no answer from {address} ({details})")
+        return Unreachable(f"cannot {doing}: no answer from {address} ({details})")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(f"cannot {doing}: {address} did not answer in the time given")
     if code == grpc.StatusCode.CANCELLED:
-        return Unavailable(f"cannot {doing}: the call to {address} was cancelled ({details})")
+        return Unreachable(f"cannot {doing}: the call to {address} was cancelled ({details})")
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return ElasticError(
             f"cannot {doing}: what listens at {address} does not know this request",

@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 
-from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Refused, Unavailable
+from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Refused
 from elastic.rpc.channels import SHARED
-from elastic.rpc.errors import to_status
+from elastic.rpc.errors import NotLeading, to_status
 
 _log = logging.getLogger(__name__)
 _SERVER = (
@@ -123,9 +123,9 @@ class Server:
                 self._open.discard(ended)
             self._streams.release()
 
-    def gone(self) -> Unavailable:
+    def gone(self) -> NotLeading:
         """What a stream raises when its event was set: reaches the caller when it was the server that went."""
-        return Unavailable(f"{self._name} at {self.address} is going down")
+        return NotLeading(f"{self._name} at {self.address} is going down", remedy="Ask another one.")
 
 
 class _Translate(grpc.ServerInterceptor[Any, Any]):

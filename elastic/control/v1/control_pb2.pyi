@@ -536,7 +536,7 @@ class StreamEventsResponse(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Of this Nimbus's event log; another Nimbus counts on its own."""
+    """Only grows, also from one leader to the next: whoever asks again names the last one as `since`."""
     @_builtins.property
     def event(self) -> _measurements_pb2.Event: ...
     def __init__(

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ReportingServiceStub(object):
-    """Served by every Nimbus; only the leader takes reports. Errors are described in elastic/control/v1/control.proto.
+    """Served by every Nimbus; only the leader takes reports. For errors see elastic/control/v1/control.proto.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class ReportingServiceStub(object):
 
 
 class ReportingServiceServicer(object):
-    """Served by every Nimbus; only the leader takes reports. Errors are described in elastic/control/v1/control.proto.
+    """Served by every Nimbus; only the leader takes reports. For errors see elastic/control/v1/control.proto.
     """
 
     def Report(self, request, context):
@@ -87,7 +87,7 @@ def add_ReportingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ReportingService(object):
-    """Served by every Nimbus; only the leader takes reports. Errors are described in elastic/control/v1/control.proto.
+    """Served by every Nimbus; only the leader takes reports. For errors see elastic/control/v1/control.proto.
     """
 
     @staticmethod

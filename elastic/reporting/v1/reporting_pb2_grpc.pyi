@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ReportingServiceStub:
-    """Served by every Nimbus; only the leader takes reports. Errors are described in elastic/control/v1/control.proto."""
+    """Served by every Nimbus; only the leader takes reports. For errors see elastic/control/v1/control.proto."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,7 +40,7 @@ class ReportingServiceStub:
 
 @_typing.type_check_only
 class ReportingServiceAsyncStub(ReportingServiceStub):
-    """Served by every Nimbus; only the leader takes reports. Errors are described in elastic/control/v1/control.proto."""
+    """Served by every Nimbus; only the leader takes reports. For errors see elastic/control/v1/control.proto."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Report: _aio.UnaryUnaryMultiCallable[_reporting_pb2.ReportRequest, _reporting_pb2.ReportResponse]  # type: ignore[assignment]
@@ -49,7 +49,7 @@ class ReportingServiceAsyncStub(ReportingServiceStub):
     """A code bundle, in pieces."""
 
 class ReportingServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Served by every Nimbus; only the leader takes reports. Errors are described in elastic/control/v1/control.proto."""
+    """Served by every Nimbus; only the leader takes reports. For errors see elastic/control/v1/control.proto."""
 
     @_abc_1.abstractmethod
     def Report(

@@ -1,0 +1,373 @@
+"""A client of a running cluster: typed requests to whichever Nimbus leads."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from elastic.control.codec import ASSIGNMENT, DETAIL, NODE, SPEC, STATE, SUMMARY
+from elastic.control.connection import Connection, Link
+from elastic.control.types import ClusterInfo, LogLine, WorkerStacks
+from elastic.control.v1 import control_pb2 as pb
+from elastic.errors import ElasticError, EnvironmentProblem, Unavailable
+from elastic.model.assignment import Assignment
+from elastic.model.events import Event
+from elastic.model.ids import NodeId
+from elastic.model.records import TopologyState
+from elastic.model.topology import TopologySpec
+from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary
+from elastic.reporting.codec import EVENT
+from elastic.rpc.channels import CHUNK
+from elastic.rpc.errors import NotLeading, Unreachable, from_call
+
+R = TypeVar("R")
+Ask = Callable[[Link, float], R]
+_PATIENCE = 15.0
+_ALL = 600.0
+_PAUSE = 0.4
+_LASTING = 5.0
+_FAILURES = 20
+
+
+class Client:
+    """Requests to a cluster.
+
+    Connects when first used. A Nimbus that doesn't lead names the one that does; one that is gone is replaced by the
+    next address. Every call has a deadline of `timeout` seconds, plus the time that it is told to wait; the streams of
+    `events` and `logs` have none while they follow, and end when their iterator is closed or the client is.
+
+    All methods raise the errors of `elastic.errors`: what Nimbus raised, in the same class; `Unavailable`, naming the
+    addresses, when none answers; `DeadlineExceeded`.
+
+    Args:
+        addresses: `host:port` of one Nimbus, or of several.
+        timeout: Seconds.
+    """
+
+    def __init__(self, addresses: str | Sequence[str], *, timeout: float = 30.0) -> None:
+        given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+        self._connection = Connection([a.strip() for a in given if a.strip()], patience=min(timeout, _PATIENCE))
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all calls and streams. Safe to call twice."""
+        self._connection.close()
+
+    def info(self) -> ClusterInfo:
+        """Version, leader, uptime; also answered while nobody leads."""
+        found = self._connection.info(time.monotonic() + self._timeout)
+        return ClusterInfo(
+            cluster=found.cluster,
+            version=found.version,
+            leader=found.leader,
+            address=found.address,
+            leading=found.leading,
+            uptime=found.uptime,
+            python=found.python,
+        )
+
+    def submit(
+        self,
+        spec: TopologySpec,
+        bundle: Path,
+        *,
+        requires: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+        timeout: float | None = None,
+    ) -> TopologyState:
+        """Start a topology.
+
+        Args:
+            spec: The topology.
+            bundle: The file with its code.
+            requires: Top-level modules that every node must have.
+            progress: Called with (bytes sent, bytes of the bundle) as pieces go out, on another thread.
+
+        Raises:
+            AlreadyExists: One with that name is running.
+            Refused: A node lacks a module that it requires, or the bundle is too large.
+            EnvironmentProblem: The bundle cannot be read.
+        """
+        message, (digest, size) = SPEC.encode(spec), _measure(bundle)
+        header = pb.SubmitHeader(spec=message, bundle_sha256=digest, bundle_size=size, requires=requires)
+
+        def pieces() -> Iterator[pb.SubmitRequest]:
+            yield pb.SubmitRequest(header=header)
+            sent = 0
+            with bundle.open("rb") as file:
+                while chunk := file.read(CHUNK):
+                    yield pb.SubmitRequest(chunk=chunk)
+                    sent += len(chunk)
+                    if progress is not None:
+                        progress(min(sent, size), size)
+
+        def ask(link: Link, left: float) -> TopologyState:
+            return STATE.decode(link.stub.Submit(pieces(), timeout=left).state)
+
+        return self._ask(f"submit {spec.name}", ask, timeout, once=True)
+
+    def list(self) -> tuple[TopologySummary, ...]:
+        """All topologies that are running, and those that ended lately."""
+
+        def ask(link: Link, left: float) -> tuple[TopologySummary, ...]:
+            found = link.stub.ListTopologies(pb.ListTopologiesRequest(), timeout=left)
+            return tuple(map(SUMMARY.decode, found.topologies))
+
+        return self._ask("list topologies", ask)
+
+    def describe(self, name: str) -> TopologyDetail:
+        """Everything about one topology. Raises NotFound."""
+
+        def ask(link: Link, left: float) -> TopologyDetail:
+            found = link.stub.DescribeTopology(pb.DescribeTopologyRequest(name=name), timeout=left)
+            return DETAIL.decode(found.topology)
+
+        return self._ask(f"describe {name}", ask)
+
+    def kill(self, name: str, *, wait: float = 10.0) -> None:
+        """Stop a topology; returns when it is gone.
+
+        Args:
+            wait: Seconds to let what is under way be worked off.
+        """
+
+        def ask(link: Link, left: float) -> None:
+            link.stub.Kill(pb.KillRequest(name=name, wait=wait), timeout=left)
+
+        self._ask(f"kill {name}", ask, self._timeout + wait, once=True)
+
+    def activate(self, name: str) -> None:
+        """Let its spouts emit again."""
+
+        def ask(link: Link, left: float) -> None:
+            link.stub.Activate(pb.ActivateRequest(name=name), timeout=left)
+
+        self._ask(f"activate {name}", ask)
+
+    def deactivate(self, name: str, *, wait: float = 0) -> bool:
+        """Stop its spouts from emitting.
+
+        Args:
+            wait: Seconds to wait until what was emitted has been worked off.
+
+        Returns:
+            Whether it has.
+        """
+
+        def ask(link: Link, left: float) -> bool:
+            found = link.stub.Deactivate(pb.DeactivateRequest(name=name, wait=wait), timeout=left)
+            return found.drained
+
+        return self._ask(f"deactivate {name}", ask, self._timeout + wait)
+
+    def rebalance(
+        self, name: str, *, executors: Mapping[str, int] | None = None, workers: int | None = None, wait: float = 10.0
+    ) -> Assignment:
+        """Change the numbers of executors or workers; returns when the workers have carried it out.
+
+        Args:
+            executors: New numbers, by component; the others stay.
+            workers: A new number, or None.
+            wait: Seconds to wait for the workers.
+        """
+
+        def ask(link: Link, left: float) -> Assignment:
+            request = pb.RebalanceRequest(name=name, executors=executors, workers=workers, wait=wait)
+            return ASSIGNMENT.decode(link.stub.Rebalance(request, timeout=left).assignment)
+
+        return self._ask(f"rebalance {name}", ask, self._timeout + wait, once=True)
+
+    def nodes(self) -> tuple[NodeSummary, ...]:
+        """All nodes, wanted or there."""
+
+        def ask(link: Link, left: float) -> tuple[NodeSummary, ...]:
+            return tuple(map(NODE.decode, link.stub.ListNodes(pb.ListNodesRequest(), timeout=left).nodes))
+
+        return self._ask("list nodes", ask)
+
+    def add_nodes(
+        self, count: int, *, slots: int | None = None, host: str = "", wait: float = 30.0
+    ) -> tuple[NodeId, ...]:
+        """Have more nodes; returns their names when they have joined.
+
+        Args:
+            slots: Workers that each may run; None: as usual in this cluster.
+            host: The kind of host; "" for the cluster's own.
+            wait: Seconds to wait for them.
+        """
+
+        def ask(link: Link, left: float) -> tuple[NodeId, ...]:
+            request = pb.AddNodesRequest(count=count, slots=slots, host=host, wait=wait)
+            return tuple(map(NodeId, link.stub.AddNodes(request, timeout=left).nodes))
+
+        return self._ask(f"add {count} nodes", ask, self._timeout + wait, once=True)
+
+    def drain_node(self, node: str, *, wait: float = 30.0) -> None:
+        """Empty a node and give it up; returns when it is gone.
+
+        Args:
+            wait: Seconds to wait for that.
+        """
+
+        def ask(link: Link, left: float) -> None:
+            link.stub.DrainNode(pb.DrainNodeRequest(node=node, wait=wait), timeout=left)
+
+        self._ask(f"drain node {node}", ask, self._timeout + wait, once=True)
+
+    def events(
+        self, *, since: int = 0, topology: str = "", follow: bool = False, tail: int | None = None
+    ) -> Iterator[tuple[int, Event]]:
+        """What happened, as (number, event), oldest first. When the leader changes, it goes on with the new one's.
+
+        Args:
+            since: Only what came after this number.
+            topology: Only that topology's, or all.
+            follow: Go on with what comes.
+            tail: Of what is kept, only so many of the last.
+        """
+        request = pb.StreamEventsRequest(since=since, topology=topology, follow=follow, tail=tail)
+
+        def ask(link: Link, left: float | None) -> Any:
+            return link.stub.StreamEvents(request, timeout=left)
+
+        for message in self._stream("read events", ask, follow):
+            # Where to go on, should the stream break here.
+            request.since = message.sequence
+            request.ClearField("tail")
+            yield message.sequence, EVENT.decode(message.event)
+
+    def logs(
+        self, topology: str, *, worker: str = "", follow: bool = False, tail: int | None = None
+    ) -> Iterator[LogLine]:
+        """The log lines of a topology's workers; in order for each worker. When the leader changes while it follows, it
+        goes on with what is written from then on.
+
+        Args:
+            worker: One worker, or "" for all.
+            follow: Go on with what is added.
+            tail: Begin with so many of the last lines of each worker; None: with all.
+        """
+        request = pb.StreamLogsRequest(topology=topology, worker=worker, follow=follow, tail=tail)
+
+        def ask(link: Link, left: float | None) -> Any:
+            return link.stub.StreamLogs(request, timeout=left)
+
+        for message in self._stream(f"read the logs of {topology}", ask, follow):
+            request.tail = 0
+            for line in message.lines:
+                yield LogLine(worker=line.worker, node=line.node, text=line.text)
+
+    def stacks(self, topology: str, *, worker: str = "") -> tuple[WorkerStacks, ...]:
+        """What all threads of its workers (or of one) are doing."""
+
+        def ask(link: Link, left: float) -> tuple[WorkerStacks, ...]:
+            found = link.stub.Stacks(pb.StacksRequest(topology=topology, worker=worker), timeout=left)
+            return tuple(WorkerStacks(worker=w.worker, node=w.node, text=w.text) for w in found.workers)
+
+        return self._ask(f"get the stacks of {worker or topology}", ask)
+
+    def errors(self, topology: str = "", *, limit: int = 0) -> tuple[Event, ...]:
+        """The newest errors of one topology or of all, oldest first.
+
+        Args:
+            limit: How many at most; 0: all that are kept.
+        """
+
+        def ask(link: Link, left: float) -> tuple[Event, ...]:
+            found = link.stub.Errors(pb.ErrorsRequest(topology=topology, limit=limit), timeout=left)
+            return tuple(map(EVENT.decode, found.errors))
+
+        return self._ask("list errors", ask)
+
+    def _ask(self, doing: str, ask: Ask[R], timeout: float | None = None, *, once: bool = False) -> R:
+        """One request to the leader, whoever that is.
+
+        Args:
+            once: It must not be sent twice: when the connection breaks under way, nobody knows whether it was done.
+        """
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        for pause in _pauses():
+            link = self._connection.leader(deadline, sure=once)
+            try:
+                return ask(link, max(0.001, deadline - time.monotonic()))
+            except grpc.RpcError as e:
+                error = from_call(e, doing=doing, address=link.address)
+                if isinstance(error, Unreachable) and once:
+                    self._connection.forget(link)
+                    raise Unavailable(
+                        f"{error.message}; whether it was done is not known",
+                        remedy="Look with: elastic list, elastic nodes list.",
+                    ) from e
+                if not self._elsewhere(link, error) or time.monotonic() + pause >= deadline:
+                    raise error from e
+            time.sleep(pause)
+        raise AssertionError("pauses do not end")
+
+    def _stream(self, doing: str, ask: Callable[[Link, float | None], Any], follow: bool) -> Iterator[Any]:
+        """The messages of a stream; a followed one goes on with the next leader."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            link = self._connection.leader(began + self._timeout)
+            # A followed stream has no end, so no deadline: keepalive pings notice a Nimbus that vanished.
+            call = ask(link, None if follow else _ALL)
+            try:
+                yield from call
+                return
+            except grpc.RpcError as e:
+                error = from_call(e, doing=doing, address=link.address)
+                failures = failures + 1 if time.monotonic() - began < _LASTING else 1
+                again = self._elsewhere(link, error)
+                if isinstance(error, Unreachable) and not follow:  # what was read would come twice
+                    again = False
+                if not again or failures > _FAILURES:
+                    raise error from e
+            finally:
+                call.cancel()
+            if failures > 1:
+                time.sleep(_PAUSE)
+
+    def _elsewhere(self, link: Link, error: ElasticError) -> bool:
+        """Whether the same request to another Nimbus may do; the next one then goes there."""
+        if isinstance(error, NotLeading):  # it did nothing
+            self._connection.forget(link, error.leader)
+            return True
+        if isinstance(error, Unreachable):
+            self._connection.forget(link)
+            return True
+        return False
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds before the second, third, ... attempt: none, then more and more."""
+    yield 0.0
+    pause = _PAUSE / 8
+    while True:
+        yield pause
+        pause = min(2 * pause, 2 * _PAUSE)
+
+
+def _measure(bundle: Path) -> tuple[str, int]:
+    """SHA-256 and size of the bundle's file."""
+    digest = hashlib.sha256()
+    try:
+        with bundle.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+            return digest.hexdigest(), file.tell()
+    except OSError as e:
+        raise EnvironmentProblem(f"the code bundle {bundle} cannot be read: {e}") from e

@@ -1,0 +1,164 @@
+"""The client's way to the leading Nimbus: finds it among several addresses, and finds it again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from elastic.control.v1 import control_pb2 as pb
+from elastic.control.v1.control_pb2_grpc import ControlServiceStub
+from elastic.errors import ConfigError, DeadlineExceeded, ElasticError, Unavailable
+from elastic.rpc.channels import open_channel
+from elastic.rpc.errors import from_call
+
+_ASK = 5.0
+_PAUSES = (0.05, 0.5)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A channel to one Nimbus."""
+
+    address: str
+    channel: grpc.Channel
+    stub: ControlServiceStub
+
+
+class Connection:
+    """Keeps a link to the leader. Thread-safe.
+
+    Args:
+        addresses: `host:port` of the Nimbuses that are known. Others are found when a known one names the leader.
+        patience: Seconds to go on when none of the addresses answers, once one has; before, a second.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, patience: float) -> None:
+        if not addresses:
+            raise ConfigError("no address of a Nimbus is given", remedy="Give host:port of one or more.")
+        self._addresses = tuple(dict.fromkeys(addresses))
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._links: dict[str, Link] = {}
+        self._leader = ""
+        self._met = False
+        self._closed = False
+
+    def leader(self, deadline: float, *, sure: bool = False) -> Link:
+        """A link to the leading Nimbus.
+
+        Args:
+            deadline: By the monotonic clock; asking goes on until then while there is somebody who answers.
+            sure: Ask whether it still leads, also when it did a moment ago.
+
+        Raises:
+            Unavailable: None of the addresses answers, or nobody leads.
+        """
+        with self._lock:
+            known = self._leader
+            if known and not sure:
+                return self._link(known)
+        patience = time.monotonic() + (self._patience if self._met else 1.0)
+        pause = _PAUSES[0]
+        while True:
+            info, problem = self._ask_round(deadline, known)
+            if info is not None and info.leading:
+                with self._lock:
+                    self._leader, self._met = info.address, True
+                    return self._link(info.address)
+            now = time.monotonic()
+            if now + pause >= deadline or (info is None and now + pause >= patience):
+                raise self._nobody(info, problem)
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSES[1])
+
+    def forget(self, link: Link, hint: str = "") -> None:
+        """That Nimbus doesn't answer, or doesn't lead; `hint` is who does, if it said so."""
+        with self._lock:
+            if self._leader == link.address:
+                self._leader = hint
+
+    def info(self, deadline: float) -> pb.ClusterInfoResponse:
+        """What the leader says about the cluster, or, while there is none, whoever answers.
+
+        Raises:
+            Unavailable: None of the addresses answers.
+        """
+        with self._lock:
+            known = self._leader
+        patience = min(deadline, time.monotonic() + 1.0)
+        while True:
+            info, problem = self._ask_round(deadline, known)
+            if info is not None:
+                with self._lock:
+                    self._met = True
+                return info
+            if time.monotonic() + _PAUSES[1] >= patience:
+                raise self._nobody(None, problem)
+            time.sleep(_PAUSES[1])
+
+    def close(self) -> None:
+        """End all calls. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+            links, self._links = list(self._links.values()), {}
+        for link in links:
+            link.channel.close()
+
+    def _ask_round(
+        self, deadline: float, known: str
+    ) -> tuple[pb.ClusterInfoResponse | None, ElasticError | None]:
+        """Ask everybody who leads, and the one that is named. Any answer, best the leader's; and the last problem."""
+        queue = [a for a in dict.fromkeys((known, *self._addresses)) if a]
+        found: pb.ClusterInfoResponse | None = None
+        problem: ElasticError | None = None
+        asked = set[str]()
+        while queue:
+            address = queue.pop(0)
+            asked.add(address)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            try:
+                with self._lock:
+                    link = self._link(address)
+                info = link.stub.ClusterInfo(pb.ClusterInfoRequest(), timeout=min(left, _ASK))
+            except grpc.RpcError as e:
+                problem = from_call(e, doing="ask for the leader", address=address)
+                if not isinstance(problem, Unavailable | DeadlineExceeded):
+                    raise problem from e
+                continue
+            # Under whatever name it is reached from here: 127.0.0.1, localhost, a tunnel.
+            info.address = address
+            found = info
+            if info.leading:
+                return info, None
+            if info.leader and info.leader not in asked:
+                queue = [info.leader, *(a for a in queue if a != info.leader)]
+        return found, problem
+
+    def _link(self, address: str) -> Link:
+        """Called with the lock held."""
+        if self._closed:
+            raise Unavailable("this client is closed")
+        link = self._links.get(address)
+        if link is None:
+            channel = open_channel(address)
+            link = self._links[address] = Link(address, channel, ControlServiceStub(channel))
+        return link
+
+    def _nobody(self, info: pb.ClusterInfoResponse | None, problem: ElasticError | None) -> Unavailable:
+        where = ", ".join(self._addresses)
+        if info is not None:
+            return Unavailable(
+                f"Nimbus at {where} answers, but none of them leads",
+                remedy="If coordination (ZooKeeper) is up, one takes over in some seconds: try again, or see its log.",
+            )
+        why = f": {problem.message}" if problem is not None else ""
+        return Unavailable(
+            f"no Nimbus answers at {where}{why}",
+            remedy="Is the cluster running? Start one with: elastic up. Is it elsewhere? Give its address.",
+        )

@@ -1,0 +1,62 @@
+"""ReportingService: what the supervisors tell Nimbus, and the code bundles that they fetch."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import grpc
+
+from elastic.control.ports import NimbusPort
+from elastic.control.service import led_by
+from elastic.errors import NotFound
+from elastic.reporting.codec import EVENT, REPORT
+from elastic.reporting.v1 import reporting_pb2 as pb
+from elastic.reporting.v1.reporting_pb2_grpc import ReportingServiceServicer
+from elastic.rpc.channels import CHUNK
+from elastic.rpc.server import Server
+
+_SESSIONS = 10_000
+
+
+class ReportingService(ReportingServiceServicer):
+    """Takes reports, each batch once, and serves bundles."""
+
+    def __init__(self, nimbus: NimbusPort, server: Server) -> None:
+        self._nimbus = nimbus
+        self._server = server
+        self._lock = threading.Lock()
+        self._taken: OrderedDict[str, int] = OrderedDict()  # session -> newest sequence
+
+    def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.ReportResponse:
+        with led_by(self._nimbus, self._server):
+            reports = [REPORT.decode(r) for r in request.reports]
+            events = [EVENT.decode(e) for e in request.events]
+            if self._is_new(request.session, request.sequence):
+                self._nimbus.ingest(request.node, reports, events)
+            return pb.ReportResponse()
+
+    def _is_new(self, session: str, sequence: int) -> bool:
+        """False for a batch that was sent again because the answer to it was lost. One sender has one batch out."""
+        with self._lock:
+            if sequence <= self._taken.get(session, 0):
+                return False
+            self._taken[session] = sequence
+            self._taken.move_to_end(session)
+            if len(self._taken) > _SESSIONS:
+                self._taken.popitem(last=False)
+            return True
+
+    def FetchBundle(
+        self, request: pb.FetchBundleRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.FetchBundleResponse]:
+        try:
+            path = self._nimbus.bundles.path(request.sha256)
+        except NotFound:
+            with led_by(self._nimbus, self._server):  # the leader may have it
+                raise
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            while chunk := file.read(CHUNK):
+                yield pb.FetchBundleResponse(chunk=chunk, size=size)

@@ -1,0 +1,247 @@
+"""ControlService: the requests that are answered at once or after a bounded wait. Streams are in `streams.py`."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from elastic.control.codec import ASSIGNMENT, DETAIL, NODE, SPEC, STATE, SUMMARY
+from elastic.control.ports import NimbusPort, NodeAccess
+from elastic.control.streams import Streams
+from elastic.control.v1 import control_pb2 as pb
+from elastic.control.v1.control_pb2_grpc import ControlServiceServicer
+from elastic.control.version import version
+from elastic.errors import ConfigError, NotFound, Refused, Unavailable
+from elastic.model.events import Severity
+from elastic.reporting.codec import EVENT
+from elastic.rpc.channels import CHUNK
+from elastic.rpc.errors import NotLeading
+from elastic.rpc.server import Server
+
+DEFAULT_DEADLINE = 30.0
+"""Seconds that a call without a deadline may take."""
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SLACK = 0.25
+_STACKS = 10.0
+
+
+@contextmanager
+def led_by(nimbus: NimbusPort, server: Server) -> Iterator[None]:
+    """Only the leader goes on.
+
+    Raises:
+        NotLeading: It isn't, or stopped to be while it was asked; names the leader.
+    """
+    if not nimbus.leading:
+        raise _not_leading(nimbus, server)
+    try:
+        yield
+    except Refused as e:
+        if nimbus.leading:
+            raise
+        raise _not_leading(nimbus, server) from e
+
+
+def _not_leading(nimbus: NimbusPort, server: Server) -> NotLeading:
+    leader = nimbus.leader() or ""
+    if leader == server.address:  # chosen, and not ready yet
+        leader = ""
+    who = f", that at {leader} does" if leader else "; nobody does yet"
+    return NotLeading(
+        f"the Nimbus at {server.address} does not lead{who}",
+        remedy=f"Ask {leader}." if leader else "Try again in a moment.",
+        leader=leader,
+    )
+
+
+def _bounded(wait: float, context: grpc.ServicerContext) -> float:
+    """A wait that leaves time to answer before the caller's deadline.
+
+    Raises:
+        ConfigError: It isn't a number of seconds.
+    """
+    if not 0 <= wait < float("inf"):
+        raise ConfigError(f"{wait} is no time to wait", remedy="Give seconds, 0 or more.")
+    left = context.time_remaining()
+    return max(0.0, min(wait, (DEFAULT_DEADLINE if left is None else left) - _SLACK))
+
+
+class ControlService(ControlServiceServicer):
+    """Translates requests to calls of Nimbus.
+
+    Args:
+        nimbus: Whom to ask.
+        nodes: How to reach the nodes; None where there are none to reach: logs and stacks are refused.
+        server: That serves this.
+        cluster: The cluster's name.
+        max_bundle: Bytes of the largest code bundle.
+    """
+
+    def __init__(
+        self, nimbus: NimbusPort, nodes: NodeAccess | None, server: Server, *, cluster: str, max_bundle: int
+    ) -> None:
+        self._nimbus = nimbus
+        self._nodes = nodes
+        self._server = server
+        self._cluster = cluster
+        self._max_bundle = max_bundle
+        self._started = time.monotonic()
+        self._streams = Streams(nimbus, nodes, server, lambda: led_by(nimbus, server))
+
+    def Submit(self, requests: Iterator[pb.SubmitRequest], context: grpc.ServicerContext) -> pb.SubmitResponse:
+        with led_by(self._nimbus, self._server):
+            first = next(requests, None)
+            if first is None or first.WhichOneof("part") != "header":
+                raise ConfigError("a submit request begins with a header")
+            header = first.header
+            spec = SPEC.decode(header.spec)
+            if not _HASH.fullmatch(header.bundle_sha256):
+                raise ConfigError(f"{header.bundle_sha256!r} is no SHA-256 in hexadecimal digits")
+            if header.bundle_size > self._max_bundle:
+                raise Refused(
+                    f"the code bundle of {spec.name} has {header.bundle_size} bytes, "
+                    f"and at most {self._max_bundle} are taken",
+                    remedy="Keep data out of the bundle: ship code, read data where it is.",
+                )
+            self._store(requests, header)
+            state = self._nimbus.submit(spec, bundle=header.bundle_sha256, requires=tuple(header.requires))
+            return pb.SubmitResponse(state=STATE.encode(state))
+
+    def _store(self, requests: Iterator[pb.SubmitRequest], header: pb.SubmitHeader) -> None:
+        """Put the bundle that follows in the store; nothing is kept when it isn't what the header says."""
+        digest, size = hashlib.sha256(), 0
+        writer = self._nimbus.bundles.begin()
+        try:
+            for request in requests:
+                if request.WhichOneof("part") != "chunk" or len(request.chunk) > CHUNK:
+                    raise ConfigError(f"after the header come pieces of at most {CHUNK} bytes")
+                size += len(request.chunk)
+                if size > header.bundle_size:
+                    break
+                digest.update(request.chunk)
+                writer.write(request.chunk)
+            if size != header.bundle_size or digest.hexdigest() != header.bundle_sha256:
+                raise ConfigError(
+                    f"the code bundle of {header.spec.name} did not arrive as announced: "
+                    f"{size} bytes of {header.bundle_size}, or another hash",
+                    remedy="Submit again; does something change the file meanwhile?",
+                )
+            writer.commit()
+        except BaseException:
+            writer.abort()
+            raise
+
+    def ListTopologies(
+        self, request: pb.ListTopologiesRequest, context: grpc.ServicerContext
+    ) -> pb.ListTopologiesResponse:
+        with led_by(self._nimbus, self._server):
+            return pb.ListTopologiesResponse(topologies=map(SUMMARY.encode, self._nimbus.topologies()))
+
+    def DescribeTopology(
+        self, request: pb.DescribeTopologyRequest, context: grpc.ServicerContext
+    ) -> pb.DescribeTopologyResponse:
+        with led_by(self._nimbus, self._server):
+            return pb.DescribeTopologyResponse(topology=DETAIL.encode(self._nimbus.describe(request.name)))
+
+    def Kill(self, request: pb.KillRequest, context: grpc.ServicerContext) -> pb.KillResponse:
+        with led_by(self._nimbus, self._server):
+            self._nimbus.kill(request.name, wait=_bounded(request.wait, context))
+            return pb.KillResponse()
+
+    def Activate(self, request: pb.ActivateRequest, context: grpc.ServicerContext) -> pb.ActivateResponse:
+        with led_by(self._nimbus, self._server):
+            self._nimbus.activate(request.name)
+            return pb.ActivateResponse()
+
+    def Deactivate(self, request: pb.DeactivateRequest, context: grpc.ServicerContext) -> pb.DeactivateResponse:
+        with led_by(self._nimbus, self._server):
+            drained = self._nimbus.deactivate(request.name, wait=_bounded(request.wait, context))
+            return pb.DeactivateResponse(drained=drained)
+
+    def Rebalance(self, request: pb.RebalanceRequest, context: grpc.ServicerContext) -> pb.RebalanceResponse:
+        with led_by(self._nimbus, self._server):
+            assignment = self._nimbus.rebalance(
+                request.name,
+                executors=dict(request.executors),
+                workers=request.workers if request.HasField("workers") else None,
+                wait=_bounded(request.wait, context),
+            )
+            return pb.RebalanceResponse(assignment=ASSIGNMENT.encode(assignment))
+
+    def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
+        with led_by(self._nimbus, self._server):
+            return pb.ListNodesResponse(nodes=map(NODE.encode, self._nimbus.nodes()))
+
+    def AddNodes(self, request: pb.AddNodesRequest, context: grpc.ServicerContext) -> pb.AddNodesResponse:
+        with led_by(self._nimbus, self._server):
+            added = self._nimbus.add_nodes(
+                request.count,
+                slots=request.slots if request.HasField("slots") else None,
+                host=request.host,
+                wait=_bounded(request.wait, context),
+            )
+            return pb.AddNodesResponse(nodes=added)
+
+    def DrainNode(self, request: pb.DrainNodeRequest, context: grpc.ServicerContext) -> pb.DrainNodeResponse:
+        with led_by(self._nimbus, self._server):
+            self._nimbus.drain_node(request.node, wait=_bounded(request.wait, context))
+            return pb.DrainNodeResponse()
+
+    def StreamEvents(
+        self, request: pb.StreamEventsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamEventsResponse]:
+        return self._streams.events(request, context)
+
+    def StreamLogs(
+        self, request: pb.StreamLogsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamLogsResponse]:
+        return self._streams.logs(request, context)
+
+    def Errors(self, request: pb.ErrorsRequest, context: grpc.ServicerContext) -> pb.ErrorsResponse:
+        with led_by(self._nimbus, self._server):
+            if request.topology:
+                found = list(self._nimbus.describe(request.topology).errors)
+            else:
+                found = [e for _, e in self._nimbus.events.since(0) if e.severity is Severity.ERROR]
+            return pb.ErrorsResponse(errors=map(EVENT.encode, found[-request.limit :] if request.limit > 0 else found))
+
+    def Stacks(self, request: pb.StacksRequest, context: grpc.ServicerContext) -> pb.StacksResponse:
+        with led_by(self._nimbus, self._server):
+            if self._nodes is None:
+                raise Refused("this Nimbus has no way to its nodes")
+            detail = self._nimbus.describe(request.topology)
+            hosting = {w.node for w in detail.workers if request.worker in ("", w.worker)}
+            if not hosting:
+                what = f"worker {request.worker}" if request.worker else "worker at all"
+                raise NotFound(f"topology {request.topology} has no {what}")
+            answer, problems = pb.StacksResponse(), list[str]()
+            for node in sorted(self._nimbus.nodes(), key=lambda n: n.id):
+                if node.id not in hosting or not node.address:
+                    continue
+                try:
+                    left = _bounded(_STACKS, context)
+                    for worker, text in self._nodes.stacks(node.address, request.topology, request.worker, left):
+                        answer.workers.add(worker=worker, node=node.id, text=text)
+                except Unavailable as e:
+                    problems.append(f"node {node.id}: {e.message}")
+            if problems and not answer.workers:
+                raise Unavailable(f"no stacks of {request.topology}: " + "; ".join(problems))
+            return answer
+
+    def ClusterInfo(self, request: pb.ClusterInfoRequest, context: grpc.ServicerContext) -> pb.ClusterInfoResponse:
+        return pb.ClusterInfoResponse(
+            cluster=self._cluster,
+            version=version(),
+            leader=self._nimbus.leader() or "",
+            address=self._server.address,
+            leading=self._nimbus.leading,
+            uptime=time.monotonic() - self._started,
+            python=platform.python_version(),
+        )

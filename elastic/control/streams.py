@@ -1,0 +1,143 @@
+"""The followed streams of ControlService: events, and logs out of the nodes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import grpc
+
+from elastic.control.log_merge import LogMerge
+from elastic.control.ports import NimbusPort, NodeAccess
+from elastic.control.v1 import control_pb2 as pb
+from elastic.errors import NotFound, Refused, Unavailable
+from elastic.reporting.codec import EVENT
+from elastic.rpc.server import Server
+
+_LOOK = 1.0
+"""Seconds after which a stream with nothing to say looks whether its caller is still there; for logs also whether
+there are nodes that it doesn't read yet. Only while somebody follows."""
+
+
+class Streams:
+    """Both streams; `led` says NotLeading unless this Nimbus leads."""
+
+    def __init__(
+        self,
+        nimbus: NimbusPort,
+        nodes: NodeAccess | None,
+        server: Server,
+        led: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._nimbus = nimbus
+        self._nodes = nodes
+        self._server = server
+        self._led = led
+
+    def events(
+        self, request: pb.StreamEventsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamEventsResponse]:
+        """What is kept, then, when followed, what comes."""
+        log = self._nimbus.events
+        with self._led(), self._server.stream(context) as ended:
+            position = request.since
+            # Filtered here: the position must also move past what other topologies have to say.
+            new = log.since(position)
+            kept = [item for item in new if request.topology in ("", item[1].topology)]
+            if request.HasField("tail"):
+                kept = kept[max(0, len(kept) - max(0, request.tail)) :]
+            while True:
+                for sequence, event in kept:
+                    if ended.is_set():
+                        raise self._server.gone()
+                    yield pb.StreamEventsResponse(sequence=sequence, event=EVENT.encode(event))
+                if not request.follow:
+                    return
+                position = new[-1][0] if new else position
+                self._await_event(position, ended)
+                new = log.since(position)
+                kept = [item for item in new if request.topology in ("", item[1].topology)]
+
+    def _await_event(self, position: int, ended: threading.Event) -> None:
+        """Returns when there is an event after that position; raises when there is nobody left to send it to."""
+        log = self._nimbus.events
+        while not ended.is_set():
+            with self._led():
+                if log.wait(position, _LOOK):
+                    return
+            if log.closed:
+                break
+        raise self._server.gone()
+
+    def logs(
+        self, request: pb.StreamLogsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamLogsResponse]:
+        """The lines of all workers, as they come from their nodes."""
+        if self._nodes is None:
+            raise Refused("this Nimbus has no way to its nodes")
+        with self._led(), self._server.stream(context) as ended:
+            unknown = self._unknown(request.topology)
+            merge = LogMerge(self._nodes, request.topology, request.worker, follow=request.follow)
+            context.add_callback(merge.wake)
+            try:
+                lines = False
+                for message in self._merged(merge, request, ended):
+                    lines = True
+                    yield message
+                if unknown is not None and not lines:
+                    raise unknown
+                if merge.failed:
+                    raise Unavailable(
+                        f"the logs of {request.topology} are not complete: "
+                        + "; ".join(e.message for _, e in sorted(merge.failed.items())),
+                        remedy="Look for the nodes with: elastic nodes list",
+                    )
+            finally:
+                merge.close()
+
+    def _merged(
+        self, merge: LogMerge, request: pb.StreamLogsRequest, ended: threading.Event
+    ) -> Iterator[pb.StreamLogsResponse]:
+        tail = request.tail if request.HasField("tail") else None
+        self._attach(merge, request.worker, tail)
+        looked = time.monotonic()
+        while True:
+            batch = merge.next(_LOOK)
+            if ended.is_set():
+                raise self._server.gone()
+            if batch is not None:
+                node, lines = batch
+                yield pb.StreamLogsResponse(
+                    lines=[pb.LogLine(worker=worker, node=node, text=text) for worker, text in lines]
+                )
+            elif not request.follow and merge.done:
+                return
+            if request.follow and time.monotonic() - looked >= _LOOK:
+                with self._led():
+                    # A node that comes back has only new lines to tell; the old ones have been read.
+                    broken = frozenset(merge.failed)
+                    merge.failed.clear()
+                    self._attach(merge, request.worker, None, again=broken)
+                looked = time.monotonic()
+            if request.follow and not merge.attached:
+                ended.wait(_LOOK)
+
+    def _attach(
+        self, merge: LogMerge, worker: str, tail: int | None, again: frozenset[str] = frozenset()
+    ) -> None:
+        """Read all living nodes (that of the worker, if one is named) that are not being read."""
+        only = worker.partition("@")[2].rpartition("/")[0]
+        for node in self._nimbus.nodes():
+            wanted = node.alive and node.address and only in ("", node.id)
+            if wanted and node.id not in merge.attached:
+                merge.attach(node.id, node.address, 0 if node.id in again else tail)
+
+    def _unknown(self, topology: str) -> NotFound | None:
+        """The error for a topology that isn't there: its logs may still be, so it is raised only if they aren't."""
+        try:
+            self._nimbus.describe(topology)
+        except NotFound as e:
+            return e
+        return None
