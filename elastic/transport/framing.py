@@ -82,7 +82,7 @@ class ReportReader:
 class Splitter:
     """Splits what a dialler sends after its Hello.
 
-    The payloads are read-only views into what was fed, so nothing that was fed may be written to afterwards.
+    The payloads are views into what was fed, so nothing that was fed may be written to afterwards.
 
     Args:
         max_frame: Bytes of the largest payload that the dialler may send.
@@ -102,7 +102,7 @@ class Splitter:
         self._target = 0
         self.requests: list[tuple[Request, int, bytes]] = []
 
-    def feed(self, data: bytes) -> list[tuple[int, memoryview]]:
+    def feed(self, data: bytes | memoryview) -> list[tuple[int, memoryview]]:
         """The (target, payload) of every frame that is complete with `data`, in order.
 
         Raises:

@@ -102,7 +102,7 @@ class Inlet:
         self._due = False
         self._channel: Channel | None = None
         self._splitter = Splitter(0)
-        self._chunk = _SMALLEST_CHUNK
+        self._chunk = bytearray(_SMALLEST_CHUNK)
         self._confirm: Timer | None = None
         self.source: Source | None = None
         self._timer: Timer | None = loop.later(GREETING_TIME, self.close)
@@ -139,10 +139,10 @@ class Inlet:
 
     def _listen(self, _events: int) -> None:
         """Input before the Hello is complete."""
-        data = self._receive(_SMALLEST_CHUNK)
-        if not data:
+        size = self._receive_into(self._chunk)
+        if not size:
             return
-        self._heard += data
+        self._heard += self._chunk[:size]
         try:
             greeting = split(self._heard)
             if greeting is not None:
@@ -199,55 +199,51 @@ class Inlet:
         greeting, self._greeting = self._greeting, []
         return [*greeting, reports(entries)]
 
-    def _receive(self, size: int) -> bytes:
-        """Some input; nothing when there is none yet, or when the connection has ended and was closed."""
+    def _receive_into(self, space: bytearray | memoryview) -> int:
+        """How much has come; 0 when there is nothing yet, or when the connection has ended and was closed."""
         try:
-            data = self._sock.recv(size)
+            size = self._sock.recv_into(space)
         except BlockingIOError:
-            return b""
+            return 0
         except OSError as e:
             logger.debug("the connection from %s broke: %s", self._name, e)
-            data = b""
-        if not data:
+            size = 0
+        if not size:
             self.close()
-        return data
+        return size
 
     def _readable(self) -> None:
         try:
             space = self._splitter.space
             if space is not None:
-                self._receive_into(space)
+                size = self._receive_into(space)
+                if size:
+                    self._arrived(self._splitter.filled(size), size)
                 return
-            size = self._chunk
-            data = self._receive(size)
-            if data:
-                if len(data) == size:
-                    self._chunk = min(size * 4, _LARGEST_CHUNK)
-                elif len(data) < size // 8:
-                    self._chunk = max(size // 4, _SMALLEST_CHUNK)
-                self._split(data)
+            chunk = self._chunk
+            size = self._receive_into(chunk)
+            if size == 0:
+                return
+            data: bytes | memoryview
+            whole = len(chunk)
+            if 2 * size >= whole:  # the frames keep this chunk; the next may have to be larger
+                data = memoryview(chunk)[:size].toreadonly()
+                self._chunk = bytearray(min(2 * whole, _LARGEST_CHUNK) if size == whole else whole)
+            else:  # don't let a few small frames keep so much memory
+                data = bytes(memoryview(chunk)[:size])
+                if 8 * size < whole > _SMALLEST_CHUNK:
+                    self._chunk = bytearray(whole // 2)
+            self._split(data)
         except ProtocolError as e:
             self._malformed(e)
 
-    def _split(self, data: bytes) -> None:
+    def _split(self, data: bytes | memoryview) -> None:
         try:
             frames = self._splitter.feed(data)
         except ProtocolError as e:
             self._malformed(e)
             return
         self._arrived(frames, len(data))
-
-    def _receive_into(self, space: memoryview) -> None:
-        try:
-            size = self._sock.recv_into(space)
-        except BlockingIOError:
-            return
-        except OSError:
-            size = 0
-        if size:
-            self._arrived(self._splitter.filled(size), size)
-        else:
-            self.close()
 
     def _arrived(self, frames: list[tuple[int, memoryview]], size: int) -> None:
         source = self.source
