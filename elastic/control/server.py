@@ -29,7 +29,8 @@ class ControlServer:
 
     Args:
         nimbus: Who answers.
-        listen: `host:port`; port 0 takes a free one.
+        listen: `host:port`; port 0 takes a free one. Or a server that listens already: Nimbus wants to know its
+            address before it exists.
         nodes: How to reach the nodes, for logs and stacks.
         cluster: The cluster's name.
         allow_remote: Whether it may be reached from other machines; there is no authentication.
@@ -43,14 +44,16 @@ class ControlServer:
     def __init__(
         self,
         nimbus: NimbusPort,
-        listen: str = "127.0.0.1:0",
+        listen: str | Server = "127.0.0.1:0",
         *,
         nodes: NodeAccess | None = None,
         cluster: str = "default",
         allow_remote: bool = False,
         max_bundle: int = 512 << 20,
     ) -> None:
-        self._server = Server(listen, name="nimbus", allow_remote=allow_remote)
+        if isinstance(listen, str):
+            listen = Server(listen, name="nimbus", allow_remote=allow_remote)
+        self._server = listen
         server = self._server.grpc
         control = ControlService(nimbus, nodes, self._server, cluster=cluster, max_bundle=max_bundle)
         add_ControlServiceServicer_to_server(control, server)

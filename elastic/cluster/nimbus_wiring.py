@@ -1,0 +1,69 @@
+"""Nimbus on real ZooKeeper, with the real way to its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastic.coordination.base import SessionState, Watch
+from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
+from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.options import NimbusOptions
+from elastic.reporting.node_gateway import GrpcNodeGateway
+
+
+@dataclass(frozen=True)
+class OpenNimbus:
+    """A Nimbus and what it stands on."""
+
+    nimbus: Nimbus
+    nodes: GrpcNodeGateway
+    coordination: ZooKeeperCoordination
+    session: Watch
+
+    def close(self) -> None:
+        """Step down, then end the session."""
+        self.session.cancel()
+        self.nimbus.close()
+
+    def end_session(self) -> None:
+        """After `close`, and after what still asks this Nimbus has ended."""
+        self.coordination.close()
+
+
+def open_nimbus(
+    *,
+    zookeeper: str,
+    address: str,
+    directory: Path,
+    session_timeout: float,
+    options: NimbusOptions,
+    on_lost: Callable[[], None],
+) -> OpenNimbus:
+    """A Nimbus with a session of its own; the caller starts it, and closes what it gets.
+
+    Args:
+        zookeeper: "host:port" of the servers, with commas between, and "/root".
+        address: `host:port` where others reach this Nimbus.
+        directory: For its bundles and events; several on one machine share it.
+        session_timeout: Seconds.
+        options: Of Nimbus.
+        on_lost: Called once when the session is lost: the process must end.
+
+    Raises:
+        Unavailable: ZooKeeper does not answer.
+    """
+
+    def state(now: SessionState) -> None:
+        if now is SessionState.LOST:
+            on_lost()
+
+    coordination = connect(zookeeper, session_timeout=session_timeout)
+    try:
+        nodes = GrpcNodeGateway()
+        nimbus = Nimbus(coordination, address=address, directory=directory, nodes=nodes, options=options.validate())
+        return OpenNimbus(nimbus, nodes, coordination, coordination.watch_session(state))
+    except BaseException:
+        coordination.close()
+        raise
