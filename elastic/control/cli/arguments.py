@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 COMPLETION_SECONDS = 0.7
 
+TOPOLOGY_CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""Everything after FILE belongs to the topology, also what looks like an option of ours."""
+
 
 def topology_argument(**kwargs: Any) -> Callable[[Any], Any]:
     """The argument NAME: a topology of the cluster."""

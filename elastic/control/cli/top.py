@@ -185,13 +185,14 @@ def _render(details: Sequence[TopologyDetail], trouble: str, height: int) -> Ren
     from rich.text import Text
 
     parts: list[RenderableType] = []
-    left = height - 2
+    left = height - 1 - bool(trouble) - sum(2 + len(d.waits[:3]) for d in details)
     for detail in details:
         color = output.STATUS_COLORS.get(detail.summary.status.value, "")
         parts.append(Text(title(detail), style=f"bold {color}"))
-        left -= 1
         for columns, rows in _tables(detail):
-            room = max(0, left - 3)
+            room = left - 2  # a blank line and the headings come with it
+            if len(rows) > room:
+                room -= 1  # and a line says how many are left out
             if not rows or room < 1:
                 continue
             table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold dim")
@@ -206,7 +207,6 @@ def _render(details: Sequence[TopologyDetail], trouble: str, height: int) -> Ren
                 left -= 1
         parts += [Text(f"waits: {sentence}", style="yellow") for sentence in detail.waits[:3]]
         parts.append(Text(""))
-        left -= 1 + len(detail.waits[:3])
     if not details and not trouble:
         parts.append(Text("No topology is running.", style="dim"))
     if trouble:

@@ -1,0 +1,133 @@
+"""list, get, describe, kill, activate, deactivate, rebalance, nodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from cli_fake import FakeClient, detail, invoke, summary
+
+from elastic.model.assignment import Assignment
+from elastic.model.ids import Epoch
+from elastic.model.records import TopologyStatus
+
+
+def test_list_as_table_json_and_yaml() -> None:
+    client = FakeClient(
+        topologies=[summary(), summary(name="other", status=TopologyStatus.FAILED, reason="too many")]
+    )
+    table = invoke(client, "list").stdout.splitlines()
+    assert table[0].split()[:3] == ["NAME", "STATUS", "UPTIME"]
+    assert table[1].split()[:2] == ["word-count", "active"] and "too many" in table[2]
+    data = json.loads(invoke(client, "list", "-o", "json").stdout)
+    assert [t["name"] for t in data] == ["word-count", "other"] and data[1]["status"] == "failed"
+    assert yaml.safe_load(invoke(client, "list", "-o", "yaml").stdout) == data
+
+
+def test_an_empty_list_is_no_data_and_a_hint() -> None:
+    client = FakeClient(topologies=[])
+    result = invoke(client, "list")
+    assert result.stdout == "" and "elastic submit" in result.stderr
+    assert json.loads(invoke(client, "list", "-o", "json").stdout) == []
+
+
+def test_get_shows_the_placement() -> None:
+    result = invoke(FakeClient(), "get", "word-count")
+    assert "word-count@node-1/0" in result.stdout and "count[2-3]" in result.stdout
+    data = json.loads(invoke(FakeClient(), "get", "word-count", "-o", "json").stdout)
+    assert data["epoch"] == 7
+    assert data["placement"][0]["executors"] == ["count[2-3]", "lines[1-1]"]
+
+
+def test_describe_shows_everything() -> None:
+    text = invoke(FakeClient(), "describe", "word-count").stdout
+    for part in (
+        "lines fields(word)",
+        "count[4-5]",
+        "95%",
+        "has not registered yet",
+        "ZeroDivisionError",
+        "90 MiB",
+    ):
+        assert part in text, part
+    data = json.loads(invoke(FakeClient(), "describe", "word-count", "-o", "json").stdout)
+    assert data["components"][1]["inputs"] == [
+        {"source": "lines", "stream": "default", "grouping": "fields(word)"}
+    ]
+    assert data["executor_list"][0]["busy"] == 0.9
+    assert data["worker_list"][1]["alive"] is False
+
+
+def test_describe_of_what_is_not_there_is_4() -> None:
+    result = invoke(FakeClient(), "describe", "nothing")
+    assert result.exit_code == 4 and "elastic list" in result.stderr
+
+
+def test_kill_waits_and_asks_nothing_without_a_terminal() -> None:
+    client = FakeClient()
+    assert invoke(client, "kill", "word-count").exit_code == 0
+    assert invoke(client, "kill", "word-count", "--wait", "2m").exit_code == 0
+    assert client.calls == [("kill", "word-count", 10.0), ("kill", "word-count", 120.0)]
+
+
+def test_deactivate_and_activate() -> None:
+    client = FakeClient()
+    assert invoke(client, "deactivate", "word-count", "--wait", "5").exit_code == 0
+    assert invoke(client, "activate", "word-count").exit_code == 0
+    assert client.calls == [("deactivate", "word-count", 5.0), ("activate", "word-count")]
+
+
+def test_deactivate_that_is_not_worked_off_in_time_is_8() -> None:
+    result = invoke(FakeClient(drained=False), "deactivate", "word-count", "--wait", "1")
+    assert result.exit_code == 8 and "has not worked off everything" in result.stderr
+    assert invoke(FakeClient(drained=False), "deactivate", "word-count").exit_code == 0, (
+        "nobody asked to wait"
+    )
+
+
+def test_rebalance_takes_components_and_workers() -> None:
+    client = FakeClient()
+    result = invoke(
+        client, "rebalance", "word-count", "-e", "count=4", "--executors", "lines=1", "--workers", "2"
+    )
+    assert result.exit_code == 0 and "epoch 7" in result.stderr
+    assert client.calls == [("rebalance", "word-count", {"count": 4, "lines": 1}, 2, 30.0)]
+
+
+@pytest.mark.parametrize("text", ["count", "count=", "count=0", "=3", "count=-1"])
+def test_rebalance_refuses_what_is_no_number_of_executors(text: str) -> None:
+    client = FakeClient()
+    assert invoke(client, "rebalance", "word-count", "--executors", text).exit_code == 2
+    assert not client.calls
+
+
+def test_rebalance_says_when_executors_wait_for_a_slot() -> None:
+    made = detail()
+    ids = tuple(e for e, _ in made.assignment.executors)
+    waiting = Assignment(made.assignment.topology, Epoch(8), {}, (), ids)
+    client = FakeClient(details={"word-count": detail(assignment=waiting)})
+    result = invoke(client, "rebalance", "word-count")
+    assert result.exit_code == 8 and "elastic nodes add" in result.stderr
+
+
+def test_nodes() -> None:
+    client = FakeClient()
+    table = invoke(client, "nodes", "list").stdout
+    assert "node-1  alive     process   1/2" in table and "node-2  starting" in table
+    data = json.loads(invoke(client, "nodes", "list", "-o", "json").stdout)
+    assert data[0]["workers"] == ["word-count@node-1/0"]
+    added = invoke(client, "nodes", "add", "2", "--slots", "3", "--host", "spark")
+    assert added.stdout.split() == ["node-3", "node-4"]
+    assert invoke(client, "nodes", "drain", "node-1").exit_code == 0
+    assert invoke(client, "nodes", "drain", "node-1", "--force").exit_code == 0
+    assert client.calls[2:] == [
+        ("add_nodes", 2, 3, "spark", 60.0),
+        ("drain_node", "node-1", 60.0),
+        ("drain_node", "node-1", 0.0),
+    ]
+
+
+@pytest.mark.parametrize("text", ["x", "5 parsecs", "-3", ""])
+def test_a_time_that_is_none_is_a_usage_error(text: str) -> None:
+    assert invoke(FakeClient(), "kill", "word-count", "--wait", text).exit_code == 2

@@ -1,0 +1,138 @@
+"""events, errors, stacks, logs, top, completion."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from cli_fake import W0, W1, FakeClient, Line, detail, error, invoke, summary
+from click.shell_completion import ShellComplete
+
+from elastic.control.cli import top
+from elastic.control.cli.app import app
+from elastic.control.cli.settings import Connector
+from elastic.errors import Unavailable
+from elastic.model.events import Event, Severity
+from elastic.model.records import TopologyStatus
+
+
+def event(time: float, kind: str = "worker-started", topology: str = "word-count") -> Event:
+    return Event(time, kind, f"{kind} at {time}", Severity.INFO, topology=topology)
+
+
+def test_events_once_are_one_list_and_watched_are_lines() -> None:
+    client = FakeClient(happened=[event(1.0), event(2.0, topology="other")])
+    assert len(json.loads(invoke(client, "events", "-o", "json").stdout)) == 2
+    lines = invoke(client, "events", "--watch", "-o", "json").stdout.splitlines()
+    assert [json.loads(line)["time"] for line in lines] == [1.0, 2.0]
+    assert invoke(client, "events", "word-count").stdout.count("worker-started at") == 1
+    assert client.calls[1] == ("events", 0, "", True, None)
+
+
+def test_events_since() -> None:
+    client = FakeClient(happened=[event(1.0), event(time.time() - 1)])
+    assert len(invoke(client, "events", "--since", "1h").stdout.splitlines()) == 1
+
+
+def test_errors_show_the_users_traceback_first_and_the_same_once() -> None:
+    client = FakeClient(happened=[error(1.0, "7"), error(2.0, "8"), error(3.0, "9")])
+    text = invoke(client, "errors", "word-count").stdout
+    assert text.count("Traceback") == 1 and "ZeroDivisionError: 9" in text and "3 times" in text
+    assert text.index("job.py") < text.index("error:")
+    assert len(json.loads(invoke(client, "errors", "word-count", "-o", "json").stdout)) == 3
+
+
+def test_stacks() -> None:
+    assert "job.py:9 in execute" in invoke(FakeClient(), "stacks", "word-count").stdout
+
+
+LOG = [Line(str(W0), "node-1", "one"), Line(str(W1), "node-2", "two")]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ["node-1/0 | one", "node-2/0 | two"]),
+        (("lines",), ["one"]),
+        (("count",), ["node-1/0 | one", "node-2/0 | two"]),
+        (("node-2/0",), ["two"]),
+        ((str(W0),), ["one"]),
+    ],
+)
+def test_logs_of_all_of_a_component_and_of_a_worker(words: tuple[str, ...], expected: list[str]) -> None:
+    assert invoke(FakeClient(log=LOG), "logs", "word-count", *words).stdout.splitlines() == expected
+
+
+def test_logs_of_nobody_names_those_that_there_are() -> None:
+    result = invoke(FakeClient(log=LOG), "logs", "word-count", "nobody")
+    assert result.exit_code == 4
+    assert "count, lines" in result.stderr and str(W1) in result.stderr
+
+
+def test_logs_tail() -> None:
+    client = FakeClient(log=LOG)
+    assert invoke(client, "logs", "word-count", "--tail", "all", "-f").exit_code == 0
+    assert client.calls[-1] == ("logs", "word-count", "", True, None)
+    assert invoke(client, "logs", "word-count", "--tail", "x").exit_code == 2
+
+
+def test_top_once() -> None:
+    text = invoke(FakeClient(), "top", "--once").stdout
+    assert "word-count  active" in text and "1,230" in text and "count[2-3]" in text
+    assert json.loads(invoke(FakeClient(), "top", "--once", "-o", "json").stdout)[0]["name"] == "word-count"
+
+
+def test_top_without_terminal_writes_lines_and_ends_with_the_topology() -> None:
+    done = FakeClient(details={"word-count": detail(summary=summary(status=TopologyStatus.FINISHED))})
+    lines = invoke(done, "top", "word-count").stdout.splitlines()
+    assert len(lines) == 2 and "out/s 1,234" in lines[0]
+
+
+def test_top_survives_a_nimbus_that_is_away_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient(fail=Unavailable("Nimbus is away"))
+    looks = top.Looks(client, "word-count", 0.1)
+    assert looks.again() is None and "Nimbus is away" in looks.trouble
+    monkeypatch.setattr(top, "OUT_OF_REACH_SECONDS", -1.0)
+    with pytest.raises(Unavailable):
+        looks.again()
+
+
+def test_the_live_view_fits_into_the_terminal() -> None:
+    from rich.console import Console
+
+    for height in (12, 24, 60):
+        console = Console(width=160, height=height, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+        console.print(top._render([detail()], "", height))
+        text = console.export_text()
+        assert len(text.splitlines()) <= height, height
+        assert "1,230" in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    result = invoke(None, "completion", shell)
+    assert result.exit_code == 0 and "_ELASTIC_COMPLETE" in result.stdout
+
+
+def complete(client: FakeClient | None, args: list[str], incomplete: str) -> list[str]:
+    def connect(settings: object, timeout: float) -> FakeClient:
+        if client is None:
+            raise Unavailable("no cluster")
+        return client
+
+    shell = ShellComplete(app, {"obj": Connector(connect)}, "elastic", "_ELASTIC_COMPLETE")
+    return [item.value for item in shell.get_completions(args, incomplete)]
+
+
+def test_completion_of_names() -> None:
+    assert complete(FakeClient(), ["describe"], "wo") == ["word-count"]
+    assert complete(FakeClient(), ["logs", "word-count"], "li") == ["lines"]
+    assert complete(FakeClient(), ["nodes", "drain"], "") == ["node-1", "node-2"]
+    assert complete(FakeClient(), [], "de") == ["describe", "deactivate"] or complete(
+        FakeClient(), [], "des"
+    ) == ["describe"]
+
+
+def test_completion_without_cluster_is_silent() -> None:
+    assert complete(None, ["describe"], "") == []
