@@ -25,12 +25,19 @@ class NodeSlots:
         draining: It gets nothing new; what can move away does.
         evict: What is there must go even if it loses its state or finds no other place. Only together with
             `draining`.
+        absent: It is expected back in a moment: it keeps what it has, and gets nothing new.
     """
 
     id: NodeId
     slots: int
     draining: bool = False
     evict: bool = False
+    absent: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it may get more."""
+        return not self.draining and not self.absent
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class _Placing:
 
     def _open(self, worker: WorkerId) -> bool:
         """Whether the worker may get more."""
-        return not self.nodes[self.workers[worker].node].draining
+        return self.nodes[self.workers[worker].node].open
 
     def _staying(self) -> set[WorkerId]:
         return set(self.placed.values())
@@ -130,7 +130,7 @@ class _Placing:
         mine = {(s.node, s.slot) for s in self.workers.values()}
         result = {}
         for node in self.nodes.values():
-            if not node.draining:
+            if node.open:
                 free = [
                     i
                     for i in range(node.slots)

@@ -198,3 +198,11 @@ def test_regroup_gives_the_larger_runs_more_executors() -> None:
 
 def test_nodes_sort_as_people_count() -> None:
     assert sorted(["node-10", "node-2", "b", "node-1"], key=natural) == ["b", "node-1", "node-2", "node-10"]
+
+
+def test_a_node_that_is_expected_back_keeps_what_it_has_and_gets_nothing() -> None:
+    demand = Demand(spec(workers=2, a=(4, 4, False)), 2)
+    a = place(demand, nodes(n1=1, n2=1))
+    absent = NodeSlots(NodeId("n1"), 1, absent=True)
+    assert place(demand, ClusterView((absent, NodeSlots(NodeId("n2"), 1))), a) is a
+    assert list(place(Demand(spec("y", a=(1, 1, False)), 1), ClusterView((absent,))).workers) == []

@@ -1,0 +1,141 @@
+"""What follows from the facts: `decide(facts) -> actions`. No clock, no thread, no storage.
+
+The life of a topology, in words:
+
+    ACTIVE <-> INACTIVE -> FINISHED (all tasks have finished)        -> removed after the retention
+                        -> FAILED   (an executor gave up)            -> removed after the retention
+                        -> KILLED   (asked for, and drained or late) -> removed when its workers are gone
+
+To end one is one change: the state says so and the assignment goes. Everything that is decided here is
+decided again by a leader that takes over, from the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from elastic.model.assignment import Assignment
+from elastic.model.ids import NodeId, TopologyName
+from elastic.model.records import TopologyStatus
+from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.scheduler.base import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Write a new assignment over the one of this version."""
+
+    topology: TopologyName
+    assignment: Assignment
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Say in the state that it has ended, and take its assignment away."""
+
+    topology: TopologyName
+    status: TopologyStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove all that coordination has about it."""
+
+    topology: TopologyName
+
+
+@dataclass(frozen=True, slots=True)
+class Unwant:
+    """The node is empty: tell the launcher to end it."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetDrain:
+    """The drained node is gone: its name can be used again."""
+
+    node: NodeId
+
+
+Action = Place | End | Remove | Unwant | ForgetDrain
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long, and how many, records of ended topologies stay."""
+
+    retention: float
+    keep_ended: int
+
+
+def decide(facts: Facts, scheduler: Scheduler, limits: Limits) -> tuple[Action, ...]:
+    """Everything that is to be done now, in the order in which it is to be done."""
+    ends = [end for t in facts.in_order() if (end := _end(t, facts.now)) is not None]
+    ending = {e.topology for e in ends}
+    return (
+        *ends,
+        *_places(facts, scheduler, ending),
+        *_removals(facts, limits),
+        *_drains(facts),
+    )
+
+
+def next_deadline(facts: Facts, limits: Limits) -> float | None:
+    """When `decide` may say something else although nothing else has changed: seconds since 1970, or None."""
+    times = [until for node, until in facts.expected.items() if node in facts.missing()]
+    for t in facts.topologies.values():
+        if t.running and t.kill_at is not None:
+            times.append(t.kill_at)
+        elif t.state.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
+            times.append(t.state.ended + limits.retention)
+    return min((x for x in times if x > facts.now), default=None)
+
+
+def _end(t: TopologyFacts, now: float) -> End | None:
+    if not t.running:
+        return None
+    if t.kill_at is not None:
+        if now >= t.kill_at or t.all_finished or t.failed or not t.undrained():
+            return End(t.name, TopologyStatus.KILLED, "killed by request")
+        return None
+    if t.failed:
+        return End(t.name, TopologyStatus.FAILED, t.failed)
+    if t.all_finished:
+        return End(t.name, TopologyStatus.FINISHED, "")
+    return None
+
+
+def _places(facts: Facts, scheduler: Scheduler, ending: set[TopologyName]) -> Iterable[Place]:
+    if not facts.nodes:
+        # Nobody could carry out anything. Who runs what stays written, for when the nodes come back.
+        return
+    placing = [t for t in facts.in_order() if t.running and t.name not in ending]
+    current = {n: a for n, a in facts.assignments.items() if n not in ending}
+    plan = scheduler.schedule([t.demand() for t in placing], facts.cluster, current)
+    for t in placing:
+        if plan[t.name] is not t.assignment:
+            yield Place(t.name, plan[t.name], t.assignment_version if t.assignment is not None else -1)
+
+
+def _removals(facts: Facts, limits: Limits) -> Iterable[Remove]:
+    kept = 0
+    ended = [t for t in facts.topologies.values() if not t.running and not t.workers]
+    for t in sorted(ended, key=lambda t: (-t.state.ended, t.name)):
+        kill = t.state.status is TopologyStatus.KILLED or t.kill_at is not None
+        if not kill and facts.now < t.state.ended + limits.retention and kept < limits.keep_ended:
+            kept += 1
+            continue
+        yield Remove(t.name)
+
+
+def _drains(facts: Facts) -> Iterable[Action]:
+    for node in sorted(facts.drains):
+        if node in facts.wanted:
+            if not facts.assigned_to(node) and not facts.living_on(node):
+                yield Unwant(node)
+        elif node not in facts.nodes:
+            yield ForgetDrain(node)

@@ -1,0 +1,135 @@
+"""The event stream: numbered, bounded in memory, and as JSON lines in a file that the next leader on this
+machine goes on with.
+
+Numbers only grow, also from one leader to the next and between machines: a log begins at the milliseconds
+since 1970, or after the last number that it finds in its file. So whoever follows the stream asks any leader
+for what came after the last number it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from elastic.model.codec import decode, encode
+from elastic.model.events import Event
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    seq: int
+    event: Event
+
+
+class EventLog:
+    """Thread-safe.
+
+    Args:
+        path: The file; None: in memory only.
+        capacity: How many events are kept in memory.
+        file_limit: Bytes at which the file is renamed to `<path>.1` and a new one begun.
+    """
+
+    def __init__(self, path: Path | None, capacity: int = 10_000, file_limit: int = 16 << 20) -> None:
+        self._path = path
+        self._limit = file_limit
+        self._events: deque[tuple[int, Event]] = deque(maxlen=capacity)
+        self._next = int(time.time() * 1000)
+        self._file: BinaryIO | None = None
+        self._size = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+    def load(self) -> None:
+        """Take in what the file holds; called by a Nimbus that begins to lead."""
+        if self._path is None:
+            return
+        found: list[_Line] = []
+        for path in (self._path.with_name(self._path.name + ".1"), self._path):
+            with contextlib.suppress(FileNotFoundError):
+                for line in path.read_bytes().splitlines():
+                    # The last line of a process that was killed may be a half.
+                    with contextlib.suppress(msgspec.DecodeError):
+                        found.append(decode(line, _Line))
+        with self._changed:
+            known = {seq for seq, _ in self._events}
+            merged = [(x.seq, x.event) for x in found if x.seq not in known] + list(self._events)
+            self._events.clear()
+            self._events.extend(sorted(merged, key=lambda item: item[0]))
+            if self._events:
+                self._next = max(self._next, self._events[-1][0] + 1)
+
+    def append(self, event: Event) -> int:
+        """Add an event; returns its number."""
+        with self._changed:
+            seq = self._next
+            self._next += 1
+            self._events.append((seq, event))
+            if not self._closed:
+                self._write(encode(_Line(seq, event)) + b"\n")
+            self._changed.notify_all()
+            return seq
+
+    def since(self, seq: int, topology: str | None = None) -> list[tuple[int, Event]]:
+        """The events after number `seq` that are still kept, oldest first; of one topology, or of all."""
+        with self._changed:
+            return [(n, e) for n, e in self._events if n > seq and topology in (None, e.topology)]
+
+    def wait(self, seq: int, timeout: float) -> bool:
+        """Wait until there is an event after number `seq`, but not longer than `timeout` seconds.
+
+        Returns:
+            Whether there is one. False also when the log was closed meanwhile.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self.last > seq, timeout)
+            return self.last > seq
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0 when there was none."""
+        with self._changed:
+            return self._events[-1][0] if self._events else 0
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Close the file and wake everybody who waits. Safe to call twice."""
+        with self._changed:
+            self._closed = True
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._changed.notify_all()
+
+    def _write(self, line: bytes) -> None:
+        if self._path is None:
+            return
+        try:
+            if self._file is None:
+                self._file = self._path.open("ab", buffering=0)
+                self._size = self._path.stat().st_size
+            if self._size + len(line) > self._limit and self._size:
+                self._file.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._file, self._size = self._path.open("ab", buffering=0), 0
+            self._file.write(line)
+            self._size += len(line)
+        except OSError as error:
+            # A full disk must not stop what the events are about.
+            log.warning("cannot write events to %s: %s", self._path, error)
+            self._path = None

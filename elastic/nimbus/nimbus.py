@@ -1,0 +1,332 @@
+"""Nimbus as one object: stands for election, rules while it leads, and answers requests meanwhile.
+
+    STANDING BY  <->  LEADING (a `Reign`)      by the election
+    either       ->   LOST                     the session is gone: `wait_lost` returns, and the process starts anew
+
+Everything that must outlive it is in coordination, and bundles and events on disk: a Nimbus that takes over reads
+them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elastic.coordination import election, paths
+from elastic.coordination.base import Check, Coordination, SessionState, Watch
+from elastic.coordination.election import Election
+from elastic.errors import NotConnected, Refused, Unavailable
+from elastic.model.assignment import Assignment
+from elastic.model.events import Event
+from elastic.model.ids import NodeId, TopologyName
+from elastic.model.load import WorkerReport
+from elastic.model.records import TopologyState
+from elastic.model.topology import TopologySpec
+from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary
+from elastic.nimbus import node_requests, topology_requests
+from elastic.nimbus.bundle_store import BundleStore
+from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.options import NimbusOptions
+from elastic.nimbus.ports import NodeGateway
+from elastic.nimbus.reign import Reign
+from elastic.nimbus.reports import ReportStore
+from elastic.scheduler.base import Scheduler
+from elastic.scheduler.round_robin import RoundRobinScheduler
+
+log = logging.getLogger(__name__)
+_PAUSE = 0.5
+_JOIN = 10.0
+
+
+class Nimbus:
+    """One Nimbus. Thread-safe; all requests raise the errors of `elastic.errors`.
+
+    Only the leader answers requests: others raise Refused, naming the leader, or Unavailable when there is none.
+
+    Args:
+        coordination: Its session; stays the caller's.
+        address: `host:port` that others reach it by; different for each Nimbus.
+        directory: Where bundles and events are kept; Nimbuses on one machine share it.
+        nodes: How to ask a node's supervisor.
+        options: See there.
+        scheduler: Decides placements; round robin when none is given.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        *,
+        address: str,
+        directory: Path,
+        nodes: NodeGateway,
+        options: NimbusOptions,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        self.address = address
+        self.options = options.validate()
+        self.bundles = BundleStore(directory / "bundles", options.max_bundle)
+        self.events = EventLog(directory / "events.jsonl", options.events, options.events_file)
+        self._coordination = coordination
+        self._gateway = nodes
+        self._scheduler = scheduler if scheduler is not None else RoundRobinScheduler()
+        self._election = Election(coordination, paths.CANDIDATES, address.encode(), self._on_election)
+        self._changed = threading.Condition()
+        self._reign: Reign | None = None
+        self._closed = False
+        self._lost = threading.Event()
+        self._session: Watch | None = None
+        self._thread = threading.Thread(target=self._run, name="nimbus-reconciler", daemon=True)
+
+    # --- its life
+
+    def start(self) -> None:
+        """Stand for election; returns at once. Once only."""
+        self._thread.start()
+        self._session = self._coordination.watch_session(self._on_session)
+        self._election.start()
+
+    def close(self) -> None:
+        """Stand down and end. The session stays open. Safe to call twice."""
+        with self._changed:
+            self._closed = True
+            if self._reign is not None:
+                self._reign.stop()
+            self._changed.notify_all()
+        if self._session is not None:
+            self._session.cancel()
+        self._election.close()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN)
+        self.events.close()
+
+    def wait_lost(self, timeout: float | None = None) -> bool:
+        """Wait until the session is gone for ever; then this object is of no more use. False when the time is over
+        before."""
+        return self._lost.wait(timeout)
+
+    @property
+    def leading(self) -> bool:
+        """Whether it answers requests."""
+        reign = self._reign
+        return self._election.leading and reign is not None and reign.ruling
+
+    def wait_leading(self, timeout: float) -> bool:
+        """Wait until it leads, but not longer than `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self.leading, timeout)
+        return self.leading
+
+    def leader(self) -> str | None:
+        """`host:port` of the Nimbus that leads; None when there is none.
+
+        Raises:
+            NotConnected, SessionExpired: Coordination cannot be asked.
+        """
+        found = election.leader(self._coordination, paths.CANDIDATES)
+        return None if found is None else found.decode()
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._lost.set()
+
+    def _on_election(self, leading: bool) -> None:
+        with self._changed:
+            if not leading and self._reign is not None:
+                self._reign.stop()
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._election.leading)
+                if self._closed:
+                    return
+            self.events.load()
+            with self._changed:
+                reign = Reign(
+                    self._coordination,
+                    self._guard,
+                    self._scheduler,
+                    self.options,
+                    bundles=self.bundles,
+                    events=self.events,
+                    reports=ReportStore(self.options.errors),
+                    on_ruling=self._on_ruling,
+                )
+                self._reign = reign
+                if self._closed or not self._election.leading:
+                    reign.stop()
+            try:
+                reign.run()
+            finally:
+                reign.stop()
+            with self._changed:
+                self._reign = None
+                self._changed.notify_all()
+                # It ends at once again when something is wrong that the election does not know of yet.
+                self._changed.wait_for(lambda: self._closed or not self._election.leading, _PAUSE)
+
+    def _on_ruling(self) -> None:
+        self.events.append(
+            Event(
+                time.time(),
+                "nimbus-elected",
+                f"Nimbus at {self.address} leads",
+                details={"address": self.address},
+            )
+        )
+        with self._changed:
+            self._changed.notify_all()
+
+    def _guard(self) -> Check:
+        return self._election.guard()
+
+    def _lead(self) -> Reign:
+        """The reign, when it can answer.
+
+        Raises:
+            Refused: Another Nimbus leads.
+            Unavailable: None does, or this one cannot answer yet.
+        """
+        with self._changed:
+
+            def settled() -> bool:
+                return self._closed or not self._election.leading or self.leading
+
+            self._changed.wait_for(settled, self.options.answer_timeout)
+            reign = self._reign
+            if reign is not None and self.leading:
+                return reign
+            begins = self._election.leading and not self._closed
+        if self._closed:
+            raise Unavailable(f"Nimbus at {self.address} is ending", remedy="ask again")
+        if begins:
+            raise Unavailable(
+                f"Nimbus at {self.address} leads, and has not read everything yet", remedy="ask again"
+            )
+        if self._lost.is_set():
+            raise NotConnected(
+                f"Nimbus at {self.address} has lost its session with coordination", remedy="ask again"
+            )
+        leader = self.leader()
+        if leader is None or leader == self.address:
+            raise Unavailable("no Nimbus leads at the moment", remedy="ask again in a moment")
+        raise Refused(f"Nimbus at {self.address} stands by; the leader is {leader}", remedy=f"ask {leader}")
+
+    # --- topologies
+
+    def submit(self, spec: TopologySpec, *, bundle: str, requires: Sequence[str] = ()) -> TopologyState:
+        """Start a topology. It runs as far as there are slots; the rest waits for some.
+
+        Args:
+            bundle: Hash of its code, in `bundles`.
+            requires: Top-level Python modules that its code needs and does not bring along.
+
+        Raises:
+            TopologyError: It is wrong in itself; NotShippable: a node lacks a module.
+            AlreadyExists: One of that name runs.
+            NotFound: There is no such bundle.
+            Refused: The cluster has no nodes.
+        """
+        return topology_requests.submit(self._lead(), self._gateway, spec, bundle, requires)
+
+    def topologies(self) -> tuple[TopologySummary, ...]:
+        """Those that run, and those that ended and whose record is kept; by name."""
+        return topology_requests.topologies(self._lead())
+
+    def describe(self, name: str) -> TopologyDetail:
+        """Everything about one. Raises NotFound."""
+        return topology_requests.describe(self._lead(), name)
+
+    def kill(self, name: str, *, wait: float) -> None:
+        """Deactivate it, wait up to `wait` seconds until it has drained, then stop its workers. Returns when it is
+        gone.
+
+        Raises:
+            NotFound: There is none of that name.
+            DeadlineExceeded: Workers still live, `stop_timeout` seconds after `wait`.
+        """
+        topology_requests.kill(self._lead(), name, wait)
+
+    def activate(self, name: str) -> None:
+        """Let its spouts be asked for tuples. Raises NotFound, Refused (it has ended)."""
+        topology_requests.activate(self._lead(), name)
+
+    def deactivate(self, name: str, *, wait: float = 0) -> bool:
+        """Let its spouts rest.
+
+        Returns:
+            Whether everything that was emitted has been worked off, within `wait` seconds.
+
+        Raises:
+            NotFound, Refused: It does not exist; it has ended.
+        """
+        return topology_requests.deactivate(self._lead(), name, wait)
+
+    def rebalance(
+        self,
+        name: str,
+        *,
+        executors: Mapping[str, int] | None = None,
+        workers: int | None = None,
+        wait: float = 10,
+    ) -> Assignment:
+        """Change numbers of executors (by component) or of workers; returns when the workers have carried it out.
+
+        Args:
+            workers: None: as many as there are.
+            wait: Seconds; 0 returns at once.
+
+        Raises:
+            NotFound: No such topology or component.
+            InvalidParallelism: More executors than tasks, or fewer than one.
+            Refused: State would have to move, or slots are missing; the message says which.
+            DeadlineExceeded: It is written, and a worker (named) has not carried it out in time.
+        """
+        return topology_requests.rebalance(self._lead(), name, executors or {}, workers, wait)
+
+    # --- nodes
+
+    def nodes(self) -> tuple[NodeSummary, ...]:
+        """Those that are alive, wanted, or being drained."""
+        return node_requests.nodes(self._lead())
+
+    def add_nodes(
+        self, count: int, *, slots: int | None = None, host: str = "", wait: float = 0
+    ) -> tuple[NodeId, ...]:
+        """Have the launcher start more nodes.
+
+        Args:
+            slots: Of each; None: the option `node_slots`.
+            host: Kind of host, or "" for the launcher's default.
+            wait: Seconds to wait until they are there; 0 returns at once.
+
+        Raises:
+            DeadlineExceeded: They are wanted, and not there in time.
+        """
+        return node_requests.add_nodes(self._lead(), count, slots, host, wait)
+
+    def drain_node(self, node: str, *, wait: float, force: bool = False) -> None:
+        """Move everything away from a node and end it; returns when it is gone.
+
+        Args:
+            wait: Seconds; 0 returns at once.
+            force: Also when stateful tasks there lose their state, or something finds no other place.
+
+        Raises:
+            NotFound: There is no such node.
+            Refused: It holds state, and `force` is not given.
+            DeadlineExceeded: It is being drained, and that takes longer.
+        """
+        node_requests.drain_node(self._lead(), node, wait, force)
+
+    def ingest(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+        """Take in what a supervisor reports."""
+        reign = self._lead()
+        known = reign.facts().topologies
+        reign.reports.add_reports(r for r in reports if TopologyName(r.topology) in known)
+        for event in events:
+            reign.tell(event)

@@ -1,0 +1,119 @@
+"""What can be asked about nodes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from elastic.coordination import paths
+from elastic.coordination.base import Create, Delete, Operation, Set
+from elastic.errors import ConfigError, DeadlineExceeded, NotFound, Refused
+from elastic.model.codec import encode
+from elastic.model.events import Event, Severity
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+from elastic.model.views import NodeSummary
+from elastic.nimbus import answers
+from elastic.nimbus.facts import Facts
+from elastic.nimbus.mirror import FORCE
+from elastic.nimbus.reign import Reign
+from elastic.nimbus.topology_requests import stateful_on
+
+MAX_NODES = 1000
+
+
+def nodes(reign: Reign) -> tuple[NodeSummary, ...]:
+    """See `Nimbus.nodes`."""
+    return answers.node_summaries(reign.facts())
+
+
+def add_nodes(reign: Reign, count: int, slots: int | None, host: str, wait: float) -> tuple[NodeId, ...]:
+    """See `Nimbus.add_nodes`."""
+    slots = reign.options.node_slots if slots is None else slots
+    if not 1 <= count <= MAX_NODES or slots < 1:
+        raise ConfigError(
+            f"cannot add {count} nodes with {slots} slots: 1 to {MAX_NODES} nodes, 1 or more slots"
+        )
+    with reign.deciding() as facts:
+        taken = {*facts.nodes, *facts.drains, *facts.missing()}
+        taken.update(NodeId(n) for n in reign.coordination.children(paths.WANTED) or ())
+        free = (NodeId(f"node-{i}") for i in itertools.count(1))
+        new = tuple(itertools.islice((n for n in free if n not in taken), count))
+        data = encode(WantedNode(slots, host))
+        reign.commit([Create(paths.wanted(n), data) for n in new])
+        for node in new:
+            reign.tell(Event(time.time(), "node-wanted", f"node {node} is to be started", node=node))
+    reign.wait_for(
+        lambda f: all(n in f.wanted for n in new), reign.options.answer_timeout, "nodes were added"
+    )
+    if wait > 0 and not reign.wait_for(
+        lambda f: all(n in f.nodes for n in new), wait, "nodes were being added"
+    ):
+        missing = ", ".join(n for n in new if n not in reign.facts().nodes)
+        if missing:
+            raise DeadlineExceeded(
+                f"not there after {wait:g} s: {missing}",
+                remedy="they are still wanted; the launcher's log says why they do not start",
+            )
+    return new
+
+
+def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
+    """See `Nimbus.drain_node`."""
+    node = NodeId(name)
+    with reign.deciding() as facts:
+        if node not in facts.nodes and node not in facts.wanted:
+            known = ", ".join(sorted({*facts.nodes, *facts.wanted})) or "none"
+            raise NotFound(f"there is no node {name!r}", remedy=f"there are: {known}")
+        holding = stateful_on(facts, node)
+        if holding and not force and node in facts.nodes:
+            raise Refused(
+                f"node {name!r} holds state of {', '.join(holding)}; moving state needs live migration, "
+                "which is not available yet",
+                remedy="kill these topologies first; or --force, and they lose that state",
+            )
+        ours = node in facts.wanted
+        reign.commit([_mark(facts, node, force), *_at_once(facts, node)])
+        loss = f"; the state of {', '.join(holding)} there is lost" if holding else ""
+        reign.tell(
+            Event(
+                time.time(),
+                "node-draining",
+                f"node {name} is being drained{loss}",
+                Severity.WARNING if holding else Severity.INFO,
+                node=name,
+            )
+        )
+    reign.wait_for(lambda f: node in f.drains, reign.options.answer_timeout, f"node {name!r} was drained")
+
+    def done(f: Facts) -> bool:
+        if ours:
+            return node not in f.drains
+        return node not in f.nodes or (not f.assigned_to(node) and not f.living_on(node))
+
+    if wait > 0 and not reign.wait_for(done, wait, f"node {name!r} was being drained"):
+        raise DeadlineExceeded(
+            f"node {name!r} was not drained after {wait:g} s: {_why(reign.facts(), node)}",
+            remedy="it goes on draining, and gets nothing new",
+        )
+
+
+def _mark(facts: Facts, node: NodeId, force: bool) -> Operation:
+    data = FORCE if force else b""
+    return Set(paths.drain(node), data) if node in facts.drains else Create(paths.drain(node), data)
+
+
+def _at_once(facts: Facts, node: NodeId) -> list[Operation]:
+    """A node that has not come yet holds nothing: nobody need start it any more."""
+    if node in facts.wanted and node not in facts.nodes and not facts.assigned_to(node):
+        return [Delete(paths.wanted(node))]
+    return []
+
+
+def _why(facts: Facts, node: NodeId) -> str:
+    assigned, living = facts.assigned_to(node), facts.living_on(node)
+    if assigned:
+        return f"no other place is free for {', '.join(assigned)}"
+    if living:
+        return f"{', '.join(living)} still live"
+    return "its supervisor is still there"

@@ -1,0 +1,64 @@
+"""Nimbus's options, each documented; `validate` says which one is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from elastic.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class NimbusOptions:
+    """How Nimbus behaves. Times are seconds.
+
+    Attributes:
+        node_slots: Slots of a node that is added without saying how many.
+        retention: How long the record of a finished or failed topology stays.
+        keep_ended: How many such records stay at most; the oldest go first.
+        node_loss_grace: How long a node that has gone keeps its executors. 0: they go elsewhere at once.
+        takeover_grace: How long a new leader waits for nodes that have executors and have not registered:
+            after a restart of everything they come one by one.
+        answer_timeout: Bound on asking one node, and on the coordination's echo of a change.
+        stop_timeout: How long a request waits, beyond what the caller gave, for the workers of a topology to
+            end.
+        events: How many events are kept in memory.
+        events_file: Bytes of the event file at which it is rotated; one older file is kept.
+        errors: How many errors are kept for each topology.
+        max_bundle: Bytes of the largest code bundle.
+        bundle_grace: How long a bundle that no topology refers to stays, since it was stored.
+    """
+
+    node_slots: int = 2
+    retention: float = 600.0
+    keep_ended: int = 20
+    node_loss_grace: float = 0.0
+    takeover_grace: float = 5.0
+    answer_timeout: float = 5.0
+    stop_timeout: float = 30.0
+    events: int = 10_000
+    events_file: int = 16 << 20
+    errors: int = 200
+    max_bundle: int = 1 << 30
+    bundle_grace: float = 3600.0
+
+    def validate(self) -> NimbusOptions:
+        """Itself.
+
+        Raises:
+            ConfigError: A value cannot be.
+        """
+        positive = (
+            "node_slots",
+            "answer_timeout",
+            "stop_timeout",
+            "events",
+            "events_file",
+            "errors",
+            "max_bundle",
+        )
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value < 0 or (value == 0 and field.name in positive):
+                wanted = "more than 0" if field.name in positive else "0 or more"
+                raise ConfigError(f"Nimbus's option {field.name} is {value}; it must be {wanted}")
+        return self

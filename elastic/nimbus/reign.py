@@ -1,0 +1,362 @@
+"""One period of leading: follows what coordination holds, decides, and carries out.
+
+    LOADING (nothing is decided before everything was read) -> RULING -> OVER (lost or closed, for ever)
+
+One thread reconciles, woken by watches and by the next deadline. Requests share its lock for what they
+decide themselves. Whoever
+decides reads the states and assignments anew first: the mirror may lag, and an assignment that it does not
+show yet takes slots. Every write is one transaction with the versions that were read and with the guard of
+the election, so that a leader that has been superseded changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from elastic.coordination import paths
+from elastic.coordination.base import Check, Coordination, Create, Delete, Operation, Set
+from elastic.errors import Conflict, Refused, Superseded, Unavailable
+from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.codec import encode
+from elastic.model.events import Event
+from elastic.model.ids import NodeId, TopologyName
+from elastic.model.records import TopologyState, TopologyStatus
+from elastic.nimbus import decisions
+from elastic.nimbus.bundle_store import BundleStore
+from elastic.nimbus.decisions import End, ForgetDrain, Place, Remove, Unwant
+from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.nimbus.mirror import FORCE, Mirror, read_value
+from elastic.nimbus.options import NimbusOptions
+from elastic.nimbus.reports import ReportStore
+from elastic.nimbus.stories import ended, moved, node_joined, node_lost
+from elastic.scheduler.base import Scheduler
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_TRIES = 5
+_PAUSE = 1.0
+"""Seconds until it is tried again after an error that nothing tells the end of."""
+
+
+class Reign:
+    """See the module.
+
+    Args:
+        guard: Gives the check that only the leader's transactions pass; raises Refused when this Nimbus does
+            not lead.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        guard: Callable[[], Check],
+        scheduler: Scheduler,
+        options: NimbusOptions,
+        *,
+        bundles: BundleStore,
+        events: EventLog,
+        reports: ReportStore,
+        on_ruling: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.coordination = coordination
+        self.options = options
+        self.scheduler = scheduler
+        self.bundles, self.events, self.reports = bundles, events, reports
+        self.lock = threading.RLock()
+        self._guard = guard
+        self._on_ruling = on_ruling
+        self._limits = decisions.Limits(options.retention, options.keep_ended)
+        self._over = False
+        self._ready = False
+        self._known: dict[NodeId, NodeInfo] = {}
+        self._expected: dict[NodeId, float] = {}
+        self._prune = True
+        self.mirror = Mirror(coordination)
+
+    # --- its life
+
+    @property
+    def ruling(self) -> bool:
+        """Whether requests can be answered."""
+        return self._ready and not self._over
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    def stop(self) -> None:
+        """It is over. Returns at once; safe to call twice, and on the thread of coordination's callbacks."""
+        self._over = True
+        self.mirror.close()
+
+    def run(self) -> None:
+        """Reconcile until it is over. On the reconciling thread."""
+        try:
+            for path in paths.ALL:
+                with contextlib.suppress(Conflict):
+                    self.coordination.create(path)
+        except Unavailable as error:
+            log.info("this Nimbus cannot begin to lead: %s", error)
+            return
+        seen, pause = -1, False
+        while not self._over:
+            self._sleep(seen, pause)
+            if self._over:
+                return
+            seen, pause = self.mirror.revision, False
+            try:
+                pause = not self.reconcile()
+            except (Superseded, Unavailable) as error:
+                # The election says when it is over. Until then the connection may come back.
+                log.info("nothing can be decided now: %s", error)
+                pause = True
+            except Exception:  # whatever is wrong with one record must not end the loop
+                log.exception("reconciling failed")
+                pause = True
+
+    def _sleep(self, seen: int, pause: bool) -> None:
+        """Until something changes or a deadline passes."""
+        until = decisions.next_deadline(self.facts(), self._limits)
+        timeout = None if until is None else max(0.0, until - time.time())
+        if pause:
+            timeout = _PAUSE if timeout is None else min(timeout, _PAUSE)
+        self.mirror.wait_for(lambda: self._over or self.mirror.revision != seen, timeout)
+
+    # --- seeing
+
+    def facts(self) -> Facts:
+        """What the mirror shows."""
+        return self.mirror.facts(time.time(), self._expected)
+
+    def refresh(self) -> Facts:
+        """What the mirror shows, with states and assignments read just now. With the lock."""
+        seen = self.facts()
+        known: dict[TopologyName, TopologyFacts] = {}
+        elsewhere: dict[TopologyName, Assignment] = {}
+        for name in map(TopologyName, self.coordination.children(paths.TOPOLOGIES) or ()):
+            state, state_version = self.read(paths.state(name), TopologyState)
+            assignment, version = self.read(paths.assignment(name), Assignment)
+            before = seen.topologies.get(name)
+            if state is not None and before is not None and before.state.id == state.id:
+                known[name] = replace(
+                    before,
+                    state=state,
+                    state_version=state_version,
+                    assignment=assignment,
+                    assignment_version=version,
+                )
+            elif assignment is not None:
+                elsewhere[name] = assignment
+        wanted = self.coordination.children(paths.WANTED) or ()
+        drains = {
+            NodeId(n): found.data == FORCE
+            for n in self.coordination.children(paths.DRAINS) or ()
+            if (found := self.coordination.get(paths.drain(NodeId(n)))) is not None
+        }
+        return replace(
+            seen,
+            wanted={n: w for n, w in seen.wanted.items() if n in wanted},
+            drains=drains,
+            topologies=known,
+            elsewhere=elsewhere,
+        )
+
+    def read(self, path: str, kind: type[T]) -> tuple[T | None, int]:
+        """A value and its version, read just now; None and -1 when there is none."""
+        found = self.coordination.get(path)
+        return (None, -1) if found is None else (read_value(path, found.data, kind), found.version)
+
+    def wait_for(self, predicate: Callable[[Facts], bool], timeout: float, what: str) -> bool:
+        """Wait until the mirror shows that it is so, but not longer than `timeout` seconds. Without the lock.
+
+        Args:
+            what: What goes on meanwhile, for the error.
+
+        Raises:
+            Unavailable: This Nimbus stopped leading meanwhile.
+        """
+        reached = self.mirror.wait_for(lambda: self._over or predicate(self.facts()), timeout)
+        if self._over:
+            raise Unavailable(
+                f"this Nimbus stopped leading while {what}; that is recorded, and the next leader goes on with it",
+                remedy="ask again, and see `elastic list`",
+            )
+        return reached
+
+    # --- writing
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Write all of it, if this Nimbus still leads. With the lock.
+
+        Raises:
+            Conflict: Something has changed since it was read.
+            Superseded: Another Nimbus leads.
+        """
+        try:
+            guard = self.guard()
+            self.coordination.transaction([*guard, *operations])
+        except Conflict as error:
+            if any(self.coordination.get(g.path) is None for g in guard):
+                raise Superseded(
+                    "another Nimbus leads by now: nothing was changed",
+                    remedy="ask again; the command finds the leader",
+                ) from error
+            raise
+
+    def guard(self) -> tuple[Check, ...]:
+        """What only a leader's transactions pass."""
+        try:
+            return (self._guard(),)
+        except Refused as error:
+            raise Superseded(
+                "this Nimbus does not lead any more: nothing was changed", remedy="ask again"
+            ) from error
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the stream."""
+        self.events.append(event)
+        self.reports.add_event(event)
+
+    @contextlib.contextmanager
+    def deciding(self) -> Iterator[Facts]:
+        """The lock, with the facts of this moment, after what follows from them by itself has been done."""
+        with self.lock:
+            self.reconcile()
+            yield self.refresh()
+
+    # --- reconciling
+
+    def reconcile(self) -> bool:
+        """Do what follows from the facts.
+
+        Returns:
+            False when something could not be done, and is to be tried again although nothing may change.
+        """
+        with self.lock:
+            if not self._ready and not self._load():
+                return True
+            self._watch_nodes()
+            for _ in range(_TRIES):
+                facts = self.facts()
+                for t in facts.topologies.values():
+                    self.reports.see(t.name, t.workers, facts.now)
+                if not self._decide(facts):
+                    self._prune_bundles(facts)
+                    return True
+                facts = self.refresh()
+                try:
+                    for action in self._decide(facts):
+                        self._carry_out(action, facts)
+                    return True
+                except Superseded:
+                    raise
+                except Conflict as error:
+                    log.info("decided on what is not so any more: %s", error)
+            return False
+
+    def _decide(self, facts: Facts) -> tuple[decisions.Action, ...]:
+        return decisions.decide(facts, self.scheduler, self._limits)
+
+    def _load(self) -> bool:
+        if not self.mirror.ready:
+            return False
+        facts = self.facts()
+        self._known = dict(facts.nodes)
+        if self.options.takeover_grace > 0:
+            self._expected = dict.fromkeys(facts.missing(), facts.now + self.options.takeover_grace)
+        self._ready = True
+        self._on_ruling()
+        return True
+
+    def _watch_nodes(self) -> None:
+        """Say which nodes have come and gone, and how long those that have gone keep what they have."""
+        facts = self.facts()
+        for id in sorted({*self._known, *facts.nodes}):
+            before, now = self._known.get(id), facts.nodes.get(id)
+            if now is not None and (before is None or before.generation != now.generation):
+                self._expected.pop(id, None)
+                self.tell(node_joined(now, facts.now))
+            elif before is not None and now is None:
+                asked = id in facts.drains or id not in facts.wanted
+                if self.options.node_loss_grace > 0 and not asked:
+                    self._expected[id] = facts.now + self.options.node_loss_grace
+                self.tell(node_lost(before, asked and id in facts.drains, facts))
+        self._known = dict(facts.nodes)
+        self._expected = {n: u for n, u in self._expected.items() if u > facts.now}
+
+    def _carry_out(self, action: decisions.Action, facts: Facts) -> None:
+        match action:
+            case Place(name, assignment, version):
+                t = facts.topologies[name]
+                path = paths.assignment(name)
+                data = encode(assignment)
+                write: Operation = Set(path, data, version) if version >= 0 else Create(path, data)
+                self.commit([Check(paths.state(name), t.state_version), write])
+                for event in moved(t, assignment, facts):
+                    self.tell(event)
+            case End(name, status, reason):
+                t = facts.topologies[name]
+                self.end(t, status, reason)
+            case Remove(name):
+                self.remove(facts.topologies[name])
+            case Unwant(node):
+                self.commit([Delete(paths.wanted(node))])
+                self.tell(Event(time.time(), "node-drained", f"node {node} is empty, and ends", node=node))
+            case ForgetDrain(node):
+                self.commit([Delete(paths.drain(node))])
+
+    def end(self, t: TopologyFacts, status: TopologyStatus, reason: str) -> None:
+        """Say that it has ended, and take its assignment away: its workers stop. With the lock."""
+        now = time.time()
+        state = replace(t.state, status=status, ended=now, reason=reason)
+        operations: list[Operation] = [Set(paths.state(t.name), encode(state), t.state_version)]
+        if t.assignment is not None:
+            operations.append(Delete(paths.assignment(t.name), t.assignment_version))
+        self.commit(operations)
+        self.tell(ended(t, state))
+
+    def removal(self, t: TopologyFacts) -> list[Operation]:
+        """All that removes its record.
+
+        Raises:
+            Conflict: A worker of it lives.
+        """
+        name = t.name
+        if self.coordination.children(paths.workers(name)):
+            raise Conflict(f"workers of topology {name!r} live")
+        done = self.coordination.children(paths.progress(name)) or ()
+        operations: list[Operation] = [Delete(f"{paths.progress(name)}/{leaf}") for leaf in done]
+        operations.append(Delete(paths.state(name), t.state_version))
+        for path in (paths.progress(name), paths.workers(name), paths.spec(name), paths.assignment(name)):
+            if self.coordination.get(path) is not None:
+                operations.append(Delete(path))
+        operations.append(Delete(paths.topology(name)))
+        return operations
+
+    def remove(self, t: TopologyFacts) -> None:
+        """Remove its record. With the lock."""
+        self.commit(self.removal(t))
+        self.reports.forget(t.name)
+        self._prune = True
+        self.tell(
+            Event(
+                time.time(),
+                "topology-removed",
+                f"the record of topology {t.name} is removed",
+                topology=t.name,
+            )
+        )
+
+    def _prune_bundles(self, facts: Facts) -> None:
+        if self._prune and not facts.elsewhere:
+            self._prune = False
+            used = {t.state.bundle for t in facts.topologies.values()}
+            for name in self.bundles.prune(used, self.options.bundle_grace):
+                log.info("removed code bundle %s: no topology refers to it", name)

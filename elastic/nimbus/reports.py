@@ -1,0 +1,116 @@
+"""What workers have reported: the two newest reports of each, their errors, and how often each has begun
+anew."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from elastic.model.events import Event, Severity
+from elastic.model.ids import TopologyName, WorkerId
+from elastic.model.load import TaskLoad, WorkerReport
+from elastic.model.records import WorkerInfo
+
+ERRORS = frozenset({"tuple-failed", "executor-failed", "bundle-failed", "state-lost", "worker-lost"})
+"""Kinds of events that `elastic errors` shows, beside everything of severity `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A worker's newest report, and the one before it if that is of the same life."""
+
+    newest: WorkerReport
+    before: WorkerReport | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Between the two; 0 when there is only one."""
+        return max(0.0, self.newest.time - self.before.time) if self.before is not None else 0.0
+
+    def rates(self) -> dict[int, tuple[float, float, float]]:
+        """Each task's tuples executed, emitted and failed per second; nothing while there is only one
+        report."""
+        if self.before is None or self.seconds <= 0:
+            return {}
+        old = {t.task: t for t in self.before.tasks}
+        return {t.task: _rates(old.get(t.task), t, self.seconds) for t in self.newest.tasks}
+
+
+def _rates(old: TaskLoad | None, new: TaskLoad, seconds: float) -> tuple[float, float, float]:
+    if old is None or new.executed < old.executed or new.emitted < old.emitted:
+        return 0.0, 0.0, 0.0  # It came from elsewhere, or began anew, between the two.
+    failed = max(0, new.failed - old.failed)
+    return (new.executed - old.executed) / seconds, (new.emitted - old.emitted) / seconds, failed / seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The present life of a worker: since when it is known, and how many came before it."""
+
+    incarnation: str
+    since: float
+    earlier: int
+
+
+class ReportStore:
+    """Thread-safe. Bounded by the topologies that exist and their workers.
+
+    Args:
+        errors: How many errors are kept for each topology.
+    """
+
+    def __init__(self, errors: int) -> None:
+        self._limit = errors
+        self._lock = threading.Lock()
+        self._measured: dict[TopologyName, dict[WorkerId, Measured]] = {}
+        self._errors: dict[TopologyName, deque[Event]] = {}
+        self._lives: dict[TopologyName, dict[WorkerId, Life]] = {}
+
+    def add_reports(self, reports: Iterable[WorkerReport]) -> None:
+        """Take in measurements; a report that is older than what is known of the same life does not count."""
+        with self._lock:
+            for report in reports:
+                workers = self._measured.setdefault(TopologyName(report.topology), {})
+                known = workers.get(WorkerId(report.worker))
+                same = known is not None and known.newest.incarnation == report.incarnation
+                if known is not None and same and report.time <= known.newest.time:
+                    continue
+                before = known.newest if known is not None and same else None
+                workers[WorkerId(report.worker)] = Measured(report, before)
+
+    def add_event(self, event: Event) -> None:
+        """Keep it if it is an error of some topology."""
+        if event.topology and (event.severity is Severity.ERROR or event.kind in ERRORS):
+            with self._lock:
+                errors = self._errors.setdefault(TopologyName(event.topology), deque(maxlen=self._limit))
+                errors.append(event)
+
+    def see(self, topology: TopologyName, workers: Mapping[WorkerId, WorkerInfo], now: float) -> None:
+        """Note which lives are there now."""
+        with self._lock:
+            lives = self._lives.setdefault(topology, {})
+            for worker, info in workers.items():
+                known = lives.get(worker)
+                if known is None or known.incarnation != info.incarnation:
+                    earlier = 0 if known is None else known.earlier + 1
+                    lives[worker] = Life(info.incarnation, now, earlier)
+
+    def measured(self, topology: TopologyName) -> dict[WorkerId, Measured]:
+        with self._lock:
+            return dict(sorted(self._measured.get(topology, {}).items()))
+
+    def errors(self, topology: TopologyName) -> tuple[Event, ...]:
+        with self._lock:
+            return tuple(self._errors.get(topology, ()))
+
+    def lives(self, topology: TopologyName) -> dict[WorkerId, Life]:
+        with self._lock:
+            return dict(self._lives.get(topology, {}))
+
+    def forget(self, topology: TopologyName) -> None:
+        """The topology's record is gone."""
+        with self._lock:
+            for store in (self._measured, self._errors, self._lives):
+                store.pop(topology, None)
