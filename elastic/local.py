@@ -121,7 +121,9 @@ class LocalRun:
                 raise NotFound(f"Topology {self.name!r} has no component {name!r}.")
             tasks = self.spec.component(ComponentId(name)).tasks
             if not 1 <= number <= tasks:
-                raise Refused(f"Component {name!r} has {tasks} tasks: it can have 1 to {tasks} executors, not {number}.")
+                raise Refused(
+                    f"Component {name!r} has {tasks} tasks: it can have 1 to {tasks} executors, not {number}."
+                )
         self._executors.update({ComponentId(n): e for n, e in executors.items()})
         self._apply()
 
@@ -130,7 +132,13 @@ class LocalRun:
         summed: dict[str, dict[str, float]] = {}
         for load in self.report().tasks:
             into = summed.setdefault(load.component, {})
-            own = {"executed": load.executed, "emitted": load.emitted, "failed": load.failed, "queued": load.queued, **load.custom}
+            own = {
+                "executed": load.executed,
+                "emitted": load.emitted,
+                "failed": load.failed,
+                "queued": load.queued,
+                **load.custom,
+            }
             for name, value in own.items():
                 into[name] = into.get(name, 0) + value
         return summed
@@ -172,7 +180,11 @@ class LocalRun:
     def _check(self) -> None:
         if self._failure is not None:
             reason, trace = self._failure
-            raise ExecutionError(f"{trace}\nTopology {self.name!r} failed: {reason}" if trace else f"Topology {self.name!r} failed: {reason}")
+            raise ExecutionError(
+                f"{trace}\nTopology {self.name!r} failed: {reason}"
+                if trace
+                else f"Topology {self.name!r} failed: {reason}"
+            )
 
     def _apply(self) -> None:
         self._epoch += 1
@@ -212,7 +224,10 @@ class LocalCluster:
         """
         running = self._runs.get(topology.name)
         if running is not None and not running.finished:
-            raise AlreadyExists(f"A topology named {topology.name!r} is running in this LocalCluster.", remedy="Stop it, or use topology.renamed(...).")
+            raise AlreadyExists(
+                f"A topology named {topology.name!r} is running in this LocalCluster.",
+                remedy="Stop it, or use topology.renamed(...).",
+            )
         if running is not None:
             running.stop()
         run = self._runs[topology.name] = LocalRun(topology, on_event)
@@ -227,11 +242,15 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
-def run(topology: Topology, *, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> LocalRun:
+def run(
+    topology: Topology, *, timeout: float | None = None, on_event: Callable[[Event], None] | None = None
+) -> LocalRun:
     """Run a topology to its end in this process, without any service.
 
     Args:

@@ -52,14 +52,16 @@ class Topology:
 class _Declared(Generic[C]):
     """A component in the making; subscriptions are added by its methods."""
 
-    def __init__(self, id: str, component: C, tasks: int | None, executors: int | None, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, id: str, component: C, tasks: int | None, executors: int | None, config: Mapping[str, Any]
+    ) -> None:
         self.id = id
         self.component = component
         self.executors = executors if executors is not None else 1
         self.tasks = tasks if tasks is not None else self.executors
         self.config = dict(config)
         self.inputs: list[InputSpec] = []
-        self.custom: dict[int, CustomGrouping] = {}
+        self.custom_groupings: dict[int, CustomGrouping] = {}
         self.hooks: list[TaskHook] = []
 
     def hook(self, hook: TaskHook) -> Any:
@@ -75,7 +77,9 @@ class SpoutHandle(_Declared[Spout]):
 class BoltHandle(_Declared[Bolt]):
     """A declared bolt. Each method subscribes it to a stream of another component and returns the handle."""
 
-    def _add(self, source: str, stream: str, kind: GroupingKind, names: Sequence[str] = (), name: str = "") -> BoltHandle:
+    def _add(
+        self, source: str, stream: str, kind: GroupingKind, names: Sequence[str] = (), name: str = ""
+    ) -> BoltHandle:
         grouping = Grouping(kind, tuple(names), name)
         self.inputs.append(InputSpec(ComponentId(source), StreamId(stream), grouping))
         return self
@@ -117,11 +121,6 @@ class BoltHandle(_Declared[Bolt]):
         self.custom_groupings[len(self.inputs)] = grouping
         return self._add(source, stream, GroupingKind.CUSTOM, name=type(grouping).__name__)
 
-    @property
-    def custom_groupings(self) -> dict[int, CustomGrouping]:
-        """The custom groupings by number of the subscription."""
-        return self.custom
-
 
 class TopologyBuilder:
     """Puts a topology together.
@@ -139,7 +138,9 @@ class TopologyBuilder:
         self._declared: dict[str, SpoutHandle | BoltHandle] = {}
         self._hooks: list[TaskHook] = []
 
-    def spout(self, id: str, spout: Spout, *, tasks: int | None = None, executors: int | None = None, **config: Any) -> SpoutHandle:
+    def spout(
+        self, id: str, spout: Spout, *, tasks: int | None = None, executors: int | None = None, **config: Any
+    ) -> SpoutHandle:
         """Add a spout.
 
         Args:
@@ -151,24 +152,29 @@ class TopologyBuilder:
         """
         if not isinstance(spout, Spout):
             raise TopologyError(f"Spout {id!r}: {spout!r} is not an instance of a subclass of elastic.Spout.")
-        return self._put(SpoutHandle(id, spout, tasks, executors, config))
+        made = SpoutHandle(id, spout, tasks, executors, config)
+        self._put(made)
+        return made
 
-    def bolt(self, id: str, bolt: Bolt, *, tasks: int | None = None, executors: int | None = None, **config: Any) -> BoltHandle:
+    def bolt(
+        self, id: str, bolt: Bolt, *, tasks: int | None = None, executors: int | None = None, **config: Any
+    ) -> BoltHandle:
         """Add a bolt; subscribe it with the methods of what is returned. Arguments as for `spout`."""
         if not isinstance(bolt, Bolt):
             raise TopologyError(f"Bolt {id!r}: {bolt!r} is not an instance of a subclass of elastic.Bolt.")
-        return self._put(BoltHandle(id, bolt, tasks, executors, config))
+        made = BoltHandle(id, bolt, tasks, executors, config)
+        self._put(made)
+        return made
 
     def hook(self, hook: TaskHook) -> TopologyBuilder:
         """Add a task hook to every component."""
         self._hooks.append(hook)
         return self
 
-    def _put(self, handle: Any) -> Any:
+    def _put(self, handle: SpoutHandle | BoltHandle) -> None:
         if handle.id in self._declared:
             raise TopologyError(f"Topology {self._name!r} has two components called {handle.id!r}.")
         self._declared[handle.id] = handle
-        return handle
 
     def build(self) -> Topology:
         """Check everything and make the topology.
@@ -187,7 +193,7 @@ class TopologyBuilder:
         return Topology(
             spec,
             {h.id: h.component for h in self._declared.values()},
-            {(h.id, n): g for h in self._declared.values() for n, g in h.custom.items()},
+            {(h.id, n): g for h in self._declared.values() for n, g in h.custom_groupings.items()},
             {"": tuple(self._hooks)} | {h.id: tuple(h.hooks) for h in self._declared.values() if h.hooks},
         )
 
@@ -202,13 +208,17 @@ def output_specs(component: Component, id: str = "") -> tuple[StreamSpec, ...]:
     if isinstance(declared, Fields):
         declared = {DEFAULT_STREAM: declared}
     if not isinstance(declared, Mapping):
-        raise TopologyError(f"Component {id!r}: outputs must be Fields or a mapping of stream names to Fields, not {declared!r}.")
+        raise TopologyError(
+            f"Component {id!r}: outputs must be Fields or a mapping of stream names to Fields, not {declared!r}."
+        )
     made = []
     for name, fields in declared.items():
         if isinstance(fields, str):
             fields = Fields(fields)
         if not isinstance(fields, Fields):
-            raise TopologyError(f"Component {id!r}: the fields of stream {name!r} must be Fields(...), not {fields!r}.")
+            raise TopologyError(
+                f"Component {id!r}: the fields of stream {name!r} must be Fields(...), not {fields!r}."
+            )
         made.append(StreamSpec(StreamId(name), fields.specs))
     return tuple(made)
 
@@ -225,7 +235,9 @@ def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
     if stateful:
         own = [overrides(component, m, _Stateful) for m in ("get_state", "set_state")]
         if any(own) != all(own):
-            raise TopologyError(f"Component {handle.id!r}: {type(component).__name__} must override both get_state and set_state.")
+            raise TopologyError(
+                f"Component {handle.id!r}: {type(component).__name__} must override both get_state and set_state."
+            )
         if not states and not any(own):
             raise TopologyError(
                 f"Component {handle.id!r}: {type(component).__name__} is stateful but has no state.",
@@ -234,11 +246,15 @@ def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
     if isinstance(component, Bolt):
         vector = overrides(component, "execute_batch", Bolt)
         if not vector and not overrides(component, "execute", Bolt):
-            raise TopologyError(f"Bolt {handle.id!r}: {type(component).__name__} has neither execute nor execute_batch.")
+            raise TopologyError(
+                f"Bolt {handle.id!r}: {type(component).__name__} has neither execute nor execute_batch."
+            )
     else:
         vector = overrides(component, "next_batch", Spout)
         if not any(overrides(component, m, Spout) for m in ("tuples", "next_tuple", "next_batch")):
-            raise TopologyError(f"Spout {handle.id!r}: {type(component).__name__} has none of tuples, next_tuple, next_batch.")
+            raise TopologyError(
+                f"Spout {handle.id!r}: {type(component).__name__} has none of tuples, next_tuple, next_batch."
+            )
     return ComponentSpec(
         id=ComponentId(handle.id),
         kind="spout" if isinstance(component, Spout) else "bolt",

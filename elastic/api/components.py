@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Outputs = Fields | Mapping[str, Fields] | str | None
 
 
-class Component(ABC):  # noqa: B024 - spouts and bolts have different methods to fill in
+class Component(ABC):
     """What spouts and bolts have in common.
 
     Attributes:

@@ -63,7 +63,9 @@ class TopologyContext:
         source: Where the tuple that is being executed comes from; None in `tick`, `finish` and in spouts.
     """
 
-    def __init__(self, spec: TopologySpec, component: str, task: int, worker: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, spec: TopologySpec, component: str, task: int, worker: str, config: Mapping[str, Any]
+    ) -> None:
         self._spec = spec
         self.topology = str(spec.name)
         self.component = component

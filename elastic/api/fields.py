@@ -60,19 +60,29 @@ class Fields:
         seen: set[str] = set()
         for spec in specs:
             name = spec.name
-            if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+            if (
+                not isinstance(name, str)
+                or not name.isidentifier()
+                or keyword.iskeyword(name)
+                or name.startswith("_")
+            ):
                 raise TopologyError(
-                    f"{name!r} cannot be the name of a field.", remedy="Use a Python identifier without a leading underscore."
+                    f"{name!r} cannot be the name of a field.",
+                    remedy="Use a Python identifier without a leading underscore.",
                 )
             if name in _RESERVED:
-                raise TopologyError(f"A field cannot be called {name!r}: tuples have an attribute of that name.")
+                raise TopologyError(
+                    f"A field cannot be called {name!r}: tuples have an attribute of that name."
+                )
             if name in seen:
                 raise TopologyError(f"The field {name!r} is declared twice.")
             seen.add(name)
         self.specs = tuple(specs)
 
     def __repr__(self) -> str:
-        return "Fields(" + ", ".join(f"{s.name}={s.type}" if s.type else repr(s.name) for s in self.specs) + ")"
+        return (
+            "Fields(" + ", ".join(f"{s.name}={s.type}" if s.type else repr(s.name) for s in self.specs) + ")"
+        )
 
 
 def type_name(kind: Any) -> str:

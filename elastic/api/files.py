@@ -95,7 +95,9 @@ def _files(path: Path) -> list[Path]:
             raise ConfigError(f"There are no files in the folder {path}.")
         return found
     if not path.exists():
-        raise ConfigError(f"There is no file {path}.", remedy="Give the path of an existing text file or folder.")
+        raise ConfigError(
+            f"There is no file {path}.", remedy="Give the path of an existing text file or folder."
+        )
     try:
         with path.open("rb"):
             pass
@@ -129,7 +131,10 @@ class TextSink(StatefulBolt):
 
     def prepare(self, context: TopologyContext) -> None:
         if context.parallelism > 1:
-            raise ConfigError(f"TextSink {context.component!r} has {context.parallelism} tasks, which would overwrite each other's file.", remedy="Give it one.")
+            raise ConfigError(
+                f"TextSink {context.component!r} has {context.parallelism} tasks, which would overwrite each other's file.",
+                remedy="Give it one.",
+            )
 
     def execute(self, tup: Any) -> None:
         values = tup.values

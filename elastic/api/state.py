@@ -26,7 +26,7 @@ class StateMap(defaultdict[K, V]):
     def track(self) -> None:
         """Begin to remember which keys change, from none."""
         self._changed = set()
-        self.__class__ = _TrackedMap  # type: ignore[assignment]
+        self.__class__ = _TrackedMap
 
     def untrack(self) -> None:
         """Stop remembering."""
@@ -117,7 +117,7 @@ class _TrackedMap(StateMap[K, V]):
         self._changed.update(k for k, v in super().items() if not isinstance(v, _IMMUTABLE))
         return super().items()
 
-    def __ior__(self, other: Any) -> Any:
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
         self.update(other)
         return self
 
@@ -136,7 +136,9 @@ class KeyedState(Generic[K, V]):
 
     def __init__(self, default: Callable[[], V] | None = None) -> None:
         if default is not None and not callable(default):
-            raise TypeError(f"KeyedState takes a function that makes a default (int, list, ...), not {default!r}")
+            raise TypeError(
+                f"KeyedState takes a function that makes a default (int, list, ...), not {default!r}"
+            )
         self.default = default
         self.name = ""
 
@@ -158,7 +160,9 @@ class KeyedState(Generic[K, V]):
 
 def declared_states(kind: type) -> tuple[str, ...]:
     """The names of the `KeyedState`s that a class and its bases declare, sorted."""
-    return tuple(sorted({n for base in kind.__mro__ for n, v in vars(base).items() if isinstance(v, KeyedState)}))
+    return tuple(
+        sorted({n for base in kind.__mro__ for n, v in vars(base).items() if isinstance(v, KeyedState)})
+    )
 
 
 def restore(target: StateMap[K, V], items: Iterable[tuple[K, V]]) -> None:

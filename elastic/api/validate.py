@@ -6,7 +6,14 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from elastic.errors import CyclicTopology, InvalidParallelism, TopologyError, UnknownComponent, UnknownField, UnknownStream
+from elastic.errors import (
+    CyclicTopology,
+    InvalidParallelism,
+    TopologyError,
+    UnknownComponent,
+    UnknownField,
+    UnknownStream,
+)
 from elastic.model.grouping import GroupingKind
 from elastic.model.topology import ComponentSpec, TopologySpec
 
@@ -26,15 +33,22 @@ def validate(spec: TopologySpec) -> None:
             remedy="Use letters, digits, '-', '_' and '.', beginning with a letter or digit; at most 100.",
         )
     if not isinstance(spec.workers, int) or spec.workers < 1:
-        raise InvalidParallelism(f"Topology {spec.name!r} wants {spec.workers!r} workers; it needs at least one.")
+        raise InvalidParallelism(
+            f"Topology {spec.name!r} wants {spec.workers!r} workers; it needs at least one."
+        )
     if not any(c.kind == "spout" for c in spec.components):
         raise TopologyError(f"Topology {spec.name!r} has no spout: nothing would ever flow.")
     if spec.task_count > MAX_TASKS:
-        raise InvalidParallelism(f"Topology {spec.name!r} has {spec.task_count} tasks; at most {MAX_TASKS} are possible.")
+        raise InvalidParallelism(
+            f"Topology {spec.name!r} has {spec.task_count} tasks; at most {MAX_TASKS} are possible."
+        )
     by_name: dict[str, ComponentSpec] = {}
     for c in spec.components:
         if not _NAME.fullmatch(c.id):
-            raise TopologyError(f"{str(c.id)!r} cannot be the name of a component.", remedy="Use letters, digits, '-', '_' and '.'.")
+            raise TopologyError(
+                f"{str(c.id)!r} cannot be the name of a component.",
+                remedy="Use letters, digits, '-', '_' and '.'.",
+            )
         if c.id in by_name:
             raise TopologyError(f"Topology {spec.name!r} has two components called {str(c.id)!r}.")
         by_name[c.id] = c
@@ -42,7 +56,8 @@ def validate(spec: TopologySpec) -> None:
         _parallelism(c)
         if c.kind == "bolt" and not c.inputs:
             raise TopologyError(
-                f"Bolt {str(c.id)!r} is not subscribed to anything.", remedy='Subscribe it, for instance .shuffle("source").'
+                f"Bolt {str(c.id)!r} is not subscribed to anything.",
+                remedy='Subscribe it, for instance .shuffle("source").',
             )
         for i in c.inputs:
             _subscription(c, i.source, i.stream, i.grouping.kind, i.grouping.fields, by_name)
@@ -67,23 +82,33 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def _subscription(
-    c: ComponentSpec, source: str, stream: str, kind: GroupingKind, fields: tuple[str, ...], by_name: dict[str, ComponentSpec]
+    c: ComponentSpec,
+    source: str,
+    stream: str,
+    kind: GroupingKind,
+    fields: tuple[str, ...],
+    by_name: dict[str, ComponentSpec],
 ) -> None:
     origin = by_name.get(source)
     if origin is None:
         raise UnknownComponent(
-            f"Bolt {str(c.id)!r} subscribes to component {source!r}, which does not exist.", remedy=_hint(source, by_name)
+            f"Bolt {str(c.id)!r} subscribes to component {source!r}, which does not exist.",
+            remedy=_hint(source, by_name),
         )
     declared = {str(s.id): s for s in origin.outputs}
     if stream not in declared:
         raise UnknownStream(
             f"Bolt {str(c.id)!r} subscribes to stream {stream!r} of {source!r}, which does not declare it.",
-            remedy=_hint(stream, declared) + f" Streams are declared by `outputs` on the class of {source!r}.",
+            remedy=_hint(stream, declared)
+            + f" Streams are declared by `outputs` on the class of {source!r}.",
         )
     if kind in (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY):
         names = {f.name for f in declared[stream].fields}
         if not fields:
-            raise UnknownField(f"Bolt {str(c.id)!r} groups {source!r} by fields, but names none.", remedy=f"Name some of: {', '.join(sorted(names))}.")
+            raise UnknownField(
+                f"Bolt {str(c.id)!r} groups {source!r} by fields, but names none.",
+                remedy=f"Name some of: {', '.join(sorted(names))}.",
+            )
         for f in fields:
             if f not in names:
                 raise UnknownField(

@@ -111,7 +111,9 @@ class Mark:
     __slots__ = ("kind", "number", "origin", "size", "source")
     count = 0
 
-    def __init__(self, kind: MarkKind, source: int, number: int = 0, origin: Incarnation | str = "", size: int = 0) -> None:
+    def __init__(
+        self, kind: MarkKind, source: int, number: int = 0, origin: Incarnation | str = "", size: int = 0
+    ) -> None:
         self.kind = kind
         self.source = source
         self.number = number

@@ -170,7 +170,10 @@ class Executor:
             except ExecutorStopped:
                 raise
             except Exception as e:
-                task.fail(f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}", user_traceback(e))
+                task.fail(
+                    f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}",
+                    user_traceback(e),
+                )
             finally:
                 self.current, self.busy_since = None, 0.0
         task.give_to(self)

@@ -64,8 +64,9 @@ def _hash_other(value: Any) -> int:
     if isinstance(value, tuple):
         return hash_values(value)
     if isinstance(value, str | int | bytes):  # subclasses, enums among them
-        base = str if isinstance(value, str) else int if isinstance(value, int) else bytes
-        return hash_value(base.__str__(value) if base is str else base(value))
+        if isinstance(value, str):
+            return hash_value(str.__str__(value))
+        return hash_value(int(value) if isinstance(value, int) else bytes(value))
     if isinstance(value, bytearray | memoryview):
         return hash_value(bytes(value))
     if isinstance(value, datetime.datetime):

@@ -72,7 +72,9 @@ class Leaving:
             return
         if busy:
             self._worker.event(
-                "tuples-lost", f"{sum(t.queued for t in busy)} tuples were still waiting at the old place of {len(busy)} tasks after {_MOST:g} s.", Severity.ERROR
+                "tuples-lost",
+                f"{sum(t.queued for t in busy)} tuples were still waiting at the old place of {len(busy)} tasks after {_MOST:g} s.",
+                Severity.ERROR,
             )
         left = len(tasks)
 

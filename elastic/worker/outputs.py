@@ -40,7 +40,14 @@ class Out:
 class Subscription:
     """One consumer of one of the task's streams."""
 
-    def __init__(self, consumer: ComponentSpec, number: int, spec: InputSpec, targets: Sequence[int], custom: CustomGrouping | None) -> None:
+    def __init__(
+        self,
+        consumer: ComponentSpec,
+        number: int,
+        spec: InputSpec,
+        targets: Sequence[int],
+        custom: CustomGrouping | None,
+    ) -> None:
         self.consumer = consumer
         self.number = number
         self.spec = spec
@@ -253,9 +260,14 @@ class Outputs:
         names = [f.name for f in stream.spec.fields]
         scope: dict[str, Any] = {"_T": stream.kind, "_full": self.full, "_limit": self._limit, "_self": self}
         body: list[str] = []
-        subscriptions = [s for s in self._subscriptions[stream] if s.spec.grouping.kind != GroupingKind.DIRECT]
+        subscriptions = [
+            s for s in self._subscriptions[stream] if s.spec.grouping.kind != GroupingKind.DIRECT
+        ]
         make = f"_T({', '.join(names)})"
-        if len(subscriptions) == 1 and subscriptions[0].spec.grouping.kind not in (GroupingKind.ALL, GroupingKind.CUSTOM):
+        if len(subscriptions) == 1 and subscriptions[0].spec.grouping.kind not in (
+            GroupingKind.ALL,
+            GroupingKind.CUSTOM,
+        ):
             value = make
         else:
             body.append(f"_t = {make}")
@@ -267,10 +279,14 @@ class Outputs:
         code = f"def emit({', '.join(names)}):\n    " + "\n    ".join(body)
         exec(compile(code, f"<emit of {self.component.id}.{stream.spec.id}>", "exec"), scope)
         made: Callable[..., None] = scope["emit"]
-        made.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self.component.id!r}."
+        made.__doc__ = (
+            f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self.component.id!r}."
+        )
         return made
 
-    def _route(self, s: Subscription, n: int, names: list[str], scope: dict[str, Any], value: str) -> list[str]:
+    def _route(
+        self, s: Subscription, n: int, names: list[str], scope: dict[str, Any], value: str
+    ) -> list[str]:
         kind, fields = s.spec.grouping.kind, s.spec.grouping.fields
         lists = [self.outs[t].rows for t in s.targets]
         append = [f"_r.append({value})", "if len(_r) >= _limit: _full(_r)"]
@@ -290,7 +306,11 @@ class Outputs:
             scope[f"_memo{n}"], scope[f"_miss{n}"] = memo, miss
             key = fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
             # A key that cannot be hashed by Python is routed without the memo; one that has no stable hash raises from there.
-            return [f"try: _r = _memo{n}[{key}]", f"except (KeyError, TypeError): _r = _miss{n}({key})", *append]
+            return [
+                f"try: _r = _memo{n}[{key}]",
+                f"except (KeyError, TypeError): _r = _miss{n}({key})",
+                *append,
+            ]
         if kind == GroupingKind.PARTIAL_KEY:
             scope[f"_choose{n}"] = _partial(lists, len(fields))
             return [f"_r = _choose{n}({', '.join(fields)})", *append]
@@ -307,7 +327,9 @@ class Outputs:
     def _custom(self, s: Subscription) -> Callable[[tuple[Any, ...]], list[list[Any]]]:
         grouping = s.custom
         if grouping is None:
-            raise ExecutionError(f"The custom grouping {s.spec.grouping.name!r} of {str(s.consumer.id)!r} did not come with the code.")
+            raise ExecutionError(
+                f"The custom grouping {s.spec.grouping.name!r} of {str(s.consumer.id)!r} did not come with the code."
+            )
         grouping.prepare(s.targets)
         rows = {t: self.outs[t].rows for t in s.targets}
 

@@ -35,9 +35,17 @@ class Measurer:
             cpu = _thread_cpu(executor.thread.ident)
             old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0))
             self._before[id_] = (idle, blocked, cpu)
-            idle_share, blocked_share = (min(1.0, max(0.0, (n - o) / wall)) for n, o in ((idle, old[0]), (blocked, old[1])))
+            idle_share, blocked_share = (
+                min(1.0, max(0.0, (n - o) / wall)) for n, o in ((idle, old[0]), (blocked, old[1]))
+            )
             executors.append(
-                ExecutorLoad(str(id), max(0.0, 1.0 - idle_share - blocked_share), blocked_share, idle_share, (cpu - old[2]) / wall)
+                ExecutorLoad(
+                    str(id),
+                    max(0.0, 1.0 - idle_share - blocked_share),
+                    blocked_share,
+                    idle_share,
+                    (cpu - old[2]) / wall,
+                )
             )
         tasks = []
         for number, task in sorted(list(worker.tasks.items())):

@@ -103,7 +103,9 @@ class SpoutDriver:
             if due <= 0:
                 return max(_SHORTEST, (self._asked + 1) / self._rate - (now - self._began))
             chunk = min(chunk, due)
-            if due > self._rate:  # a second behind (blocked, or too slow): go on from here instead of in a burst
+            if (
+                due > self._rate
+            ):  # a second behind (blocked, or too slow): go on from here instead of in a burst
                 self._began, self._asked = now - chunk / self._rate, 0
         outputs = self._task.outputs
         before = outputs.emitted + outputs.waiting() + outputs.unrouted
@@ -143,7 +145,10 @@ class SpoutDriver:
                 # A generator that raised has ended; there is nothing to go on with.
                 from elastic.worker.task import user_traceback
 
-                task.fail(f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}", user_traceback(e))
+                task.fail(
+                    f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}",
+                    user_traceback(e),
+                )
                 return None, asked
             if asked < chunk:
                 spout.exhausted()

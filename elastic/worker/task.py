@@ -44,7 +44,14 @@ class TaskListener(Protocol):
 
     def on_consumed(self, batch: Batch | Mark, task: Task) -> None: ...
 
-    def on_task_event(self, task: Task, kind: str, message: str, severity: Severity, details: Mapping[str, str | int | float]) -> None: ...
+    def on_task_event(
+        self,
+        task: Task,
+        kind: str,
+        message: str,
+        severity: Severity,
+        details: Mapping[str, str | int | float],
+    ) -> None: ...
 
     def on_failure(self, task: Task, reason: str, trace: str) -> None: ...
 
@@ -105,7 +112,9 @@ class Task:
         self._seen: dict[tuple[int, str], int] = {}
         self._errors_said = 0
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
-        self._execute: Callable[[Any], None] | None = component.execute if isinstance(component, Bolt) else None
+        self._execute: Callable[[Any], None] | None = (
+            component.execute if isinstance(component, Bolt) else None
+        )
         self._on_execute = [h for h in self._hooks if overrides(h, "on_execute", TaskHook)]
         self._on_error = [h for h in self._hooks if overrides(h, "on_error", TaskHook)]
         if self._on_execute and self._execute is not None:
@@ -222,7 +231,11 @@ class Task:
         if self.spout is not None:
             self.spout.taken_over()
         self._listener.on_task_event(
-            self, "task-regrouped", f"Task {self.id} changed its executor.", Severity.INFO, {"pause_ms": round(pause * 1e3, 3)}
+            self,
+            "task-regrouped",
+            f"Task {self.id} changed its executor.",
+            Severity.INFO,
+            {"pause_ms": round(pause * 1e3, 3)},
         )
 
     def _next(self) -> bool:
@@ -246,7 +259,11 @@ class Task:
             rows = wire.rows_of(item)
         except Exception as e:
             self._listener.on_task_event(
-                self, "batch-unreadable", f"{item.count} tuples from task {item.source} could not be read: {e}", Severity.ERROR, {"traceback": traceback.format_exc()}
+                self,
+                "batch-unreadable",
+                f"{item.count} tuples from task {item.source} could not be read: {e}",
+                Severity.ERROR,
+                {"traceback": traceback.format_exc()},
             )
             self.failed += item.count
             self._done(item)
@@ -320,7 +337,11 @@ class Task:
         if seen is not None and seen != before:
             what = "lost" if before > seen else "doubled"
             self._listener.on_task_event(
-                self, f"tuples-{what}", f"{abs(before - seen)} tuples from task {batch.source} to task {self.id} were {what}.", Severity.ERROR, {"count": abs(before - seen)}
+                self,
+                f"tuples-{what}",
+                f"{abs(before - seen)} tuples from task {batch.source} to task {self.id} were {what}.",
+                Severity.ERROR,
+                {"count": abs(before - seen)},
             )
 
     def _on_mark(self, mark: Mark) -> None:
@@ -351,7 +372,10 @@ class Task:
             try:
                 self.component.finish()
             except Exception as e:
-                self.fail(f"finish() of {self.spec.id} (task {self.id}) raised {type(e).__name__}: {e}", traceback.format_exc())
+                self.fail(
+                    f"finish() of {self.spec.id} (task {self.id}) raised {type(e).__name__}: {e}",
+                    traceback.format_exc(),
+                )
                 return
         self.outputs.flush()
         self.outputs.mark(Mark(MarkKind.END, self.id))
@@ -376,7 +400,11 @@ class Task:
                     what()
                 except Exception:
                     self._listener.on_task_event(
-                        self, "cleanup-failed", f"cleanup() of {self.spec.id} (task {self.id}) raised.", Severity.WARNING, {"traceback": traceback.format_exc()}
+                        self,
+                        "cleanup-failed",
+                        f"cleanup() of {self.spec.id} (task {self.id}) raised.",
+                        Severity.WARNING,
+                        {"traceback": traceback.format_exc()},
                     )
         self._discard()
 
@@ -407,7 +435,8 @@ class Task:
             hook.on_error(self.context, tup, error)
         if self.failed > self._max_errors:
             self.fail(
-                f"Task {self.id} of {str(self.spec.id)!r} gave up after {self.failed} failed tuples (max_errors={self._max_errors}); the last: {type(error).__name__}: {error}", trace
+                f"Task {self.id} of {str(self.spec.id)!r} gave up after {self.failed} failed tuples (max_errors={self._max_errors}); the last: {type(error).__name__}: {error}",
+                trace,
             )
             return
         # The first ones one by one; then, so that a flood of them drowns nothing, only when their number has doubled.
@@ -419,7 +448,11 @@ class Task:
                 "tuple-failed",
                 f"{str(self.spec.id)!r} (task {self.id}) raised {type(error).__name__}: {error}",
                 Severity.ERROR,
-                {"traceback": trace, "tuple": shown if len(shown) < 500 else shown[:500] + "...", "failed": self.failed},
+                {
+                    "traceback": trace,
+                    "tuple": shown if len(shown) < 500 else shown[:500] + "...",
+                    "failed": self.failed,
+                },
             )
 
     def unsendable(self, error: ElasticError, row: Any) -> None:
@@ -450,7 +483,13 @@ def user_traceback(error: BaseException) -> str:
     own = __file__.rpartition("/worker/")[0]
     while frames and frames[0].filename.startswith(own) and len(frames) > 1:
         frames.pop(0)
-    return "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames), *traceback.format_exception_only(error)])
+    return "".join(
+        [
+            "Traceback (most recent call last):\n",
+            *traceback.format_list(frames),
+            *traceback.format_exception_only(error),
+        ]
+    )
 
 
 def _no_default(spec: ComponentSpec) -> Callable[..., None]:

@@ -26,7 +26,7 @@ def schema_of(stream: StreamSpec) -> pa.Schema:
     """
     import pyarrow as pa
 
-    known = {
+    known: dict[str, pa.DataType] = {
         "str": pa.string(),
         "int": pa.int64(),
         "float": pa.float64(),
@@ -65,7 +65,11 @@ def check_record(record: Any, stream: StreamSpec) -> Any:
     import pyarrow as pa
 
     if isinstance(record, pa.Table):
-        record = record.combine_chunks().to_batches()[0] if record.num_rows else pa.RecordBatch.from_pylist([], schema=record.schema)
+        record = (
+            record.combine_chunks().to_batches()[0]
+            if record.num_rows
+            else pa.RecordBatch.from_pylist([], schema=record.schema)
+        )
     if not isinstance(record, pa.RecordBatch):
         raise ExecutionError(f"emit_batch takes a pyarrow RecordBatch, not a {type(record).__name__}.")
     names = [f.name for f in stream.fields]

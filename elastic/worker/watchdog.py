@@ -50,7 +50,7 @@ class Watchdog:
         return "\n".join(parts)
 
     def _run(self) -> None:
-        while not self._stop.wait(max(1.0, self._limit / 4)if self._limit >= 4 else self._limit / 4):
+        while not self._stop.wait(max(1.0, self._limit / 4) if self._limit >= 4 else self._limit / 4):
             self.check(time.monotonic())
 
     def check(self, now: float) -> None:
@@ -60,7 +60,10 @@ class Watchdog:
             before = self._said.get(executor)
             if before is not None and since != before:
                 del self._said[executor]
-                self._worker.event("executor-moves-again", f"Executor {executor.id} returned from the call that had been reported.")
+                self._worker.event(
+                    "executor-moves-again",
+                    f"Executor {executor.id} returned from the call that had been reported.",
+                )
             if since and now - since > self._limit and not executor.blocked_on and executor not in self._said:
                 self._said[executor] = since
                 task = executor.current

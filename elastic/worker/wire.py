@@ -108,7 +108,9 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
                         f"Field {field.name!r} of stream {item.stream.spec.id!r} of {item.stream.component!r} holds a "
                         f"{type(getattr(row, field.name)).__name__} that cannot be sent to another process: {e}"
                     ) from e
-        raise ExecutionError(f"Tuples of {item.stream.component!r} cannot be sent to another process: {whole}") from whole
+        raise ExecutionError(
+            f"Tuples of {item.stream.component!r} cannot be sent to another process: {whole}"
+        ) from whole
 
 
 def decode(payload: memoryview, streams: Streams, origin: Incarnation) -> Batch | Mark:
@@ -117,7 +119,13 @@ def decode(payload: memoryview, streams: Streams, origin: Incarnation) -> Batch 
     if kind == MARK:
         return Mark(MarkKind(stream), source, position, origin, len(payload))
     return Batch(
-        streams[stream], source, count, position, raw=(kind, payload[_HEAD.size :]), origin=origin, size=len(payload)
+        streams[stream],
+        source,
+        count,
+        position,
+        raw=(kind, payload[_HEAD.size :]),
+        origin=origin,
+        size=len(payload),
     )
 
 

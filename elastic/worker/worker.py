@@ -6,9 +6,10 @@ the allocation names is made true, and the ways to all tasks are refreshed; exec
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from elastic.api.context import TopologyContext
@@ -75,6 +76,7 @@ class Worker:
         self._leaving = Leaving(self)
         self._finished: set[int] = set()
         self._started: set[int] = set()
+        self._lost_state: set[int] = set()
         self._ended = threading.Condition(self._lock)
         self._ending: set[Executor] = set()
         self._status = TopologyStatus.ACTIVE
@@ -139,9 +141,9 @@ class Worker:
         for id in wanted - new:
             # An executor whose range stays may still get tasks that another one had.
             for number in id.tasks():
-                task = self.tasks[number]
-                if task.executor is not None and task.executor is not self.executors[id]:
-                    task.executor.release(task, self.executors[id])
+                had = self.tasks[number].executor
+                if had is not None and had is not self.executors[id]:
+                    had.release(self.tasks[number], self.executors[id])
 
     def _start_executor(self, id: ExecutorId) -> None:
         config = self._config(id.component)
@@ -172,7 +174,9 @@ class Worker:
         for consumer, i in self.spec.consumers(spec.id):
             n = consumer.inputs.index(i)
             subscriptions[self._streams.named(spec.id, i.stream)].append(
-                Subscription(consumer, n, i, self.spec.tasks_of(consumer.id), self._components.grouping(consumer.id, n))
+                Subscription(
+                    consumer, n, i, self.spec.tasks_of(consumer.id), self._components.grouping(consumer.id, n)
+                )
             )
         on_emit: Callable[[str, int], None] | None = None
         if hooks:
@@ -181,13 +185,32 @@ class Worker:
                 for hook in hooks:
                     hook.on_emit(context, stream, count)
 
-        outputs = Outputs(number, spec, self._streams, subscriptions, self.destination, setting("batch_rows", config), on_emit)
+        outputs = Outputs(
+            number,
+            spec,
+            self._streams,
+            subscriptions,
+            self.destination,
+            setting("batch_rows", config),
+            on_emit,
+        )
         sources = frozenset(t for i in spec.inputs for t in self.spec.tasks_of(i.source))
         destination = self.destination(number)
         task = Task(
-            number, spec, self._components.component(spec.id), context, outputs, sources, hooks, self, destination.signal, config
+            number,
+            spec,
+            self._components.component(spec.id),
+            context,
+            outputs,
+            sources,
+            hooks,
+            self,
+            destination.signal,
+            config,
         )
         outputs.on_unsendable = task.unsendable
+        if number in self._lost_state:
+            context.gauge("state_lost").set(1.0)
         if number in self._finished:
             task.finished = True
         for item in self._early.pop(number, ()):
@@ -231,11 +254,15 @@ class Worker:
                     destination.to_link(self._transport.link(peer.incarnation, _address(peer)))
                     again.append(number)
         for worker in renewed:
-            self.event("peer-renewed", f"Worker {worker} is a new process; what it had not received is counted as lost.", worker=worker)
+            self.event(
+                "peer-renewed",
+                f"Worker {worker} is a new process; what it had not received is counted as lost.",
+                worker=worker,
+            )
         for task in self.tasks.values():
             task.outputs.refresh()
             if again and (task.finished or task.drained):
-                self._on_task_thread(task, lambda t=task, n=tuple(again): t.say_again(n))
+                self._on_task_thread(task, functools.partial(task.say_again, tuple(again)))
 
     @staticmethod
     def _living(allocation: Allocation) -> set[Incarnation]:
@@ -259,7 +286,12 @@ class Worker:
         try:
             item = wire.decode(payload, self._streams, source)
         except Exception as e:
-            self.event("frame-unreadable", f"A frame from {source} for task {target} could not be read: {e}", Severity.ERROR, task=target)
+            self.event(
+                "frame-unreadable",
+                f"A frame from {source} for task {target} could not be read: {e}",
+                Severity.ERROR,
+                task=target,
+            )
             self._consumed(source, target, len(payload))
             return
         task = self.tasks.get(target)
@@ -302,11 +334,25 @@ class Worker:
     def on_drained(self, task: Task, number: int) -> None:
         self._listener.on_progress()
 
-    def on_task_event(self, task: Task, kind: str, message: str, severity: Severity, details: Mapping[str, str | int | float]) -> None:
+    def on_task_event(
+        self,
+        task: Task,
+        kind: str,
+        message: str,
+        severity: Severity,
+        details: Mapping[str, str | int | float],
+    ) -> None:
         self.event(kind, message, severity, component=str(task.spec.id), task=task.id, details=details)
 
     def on_failure(self, task: Task, reason: str, trace: str) -> None:
-        self.event("executor-failed", reason, Severity.ERROR, component=str(task.spec.id), task=task.id, details={"traceback": trace})
+        self.event(
+            "executor-failed",
+            reason,
+            Severity.ERROR,
+            component=str(task.spec.id),
+            task=task.id,
+            details={"traceback": trace},
+        )
         with self._lock:
             first, self.failure = not self.failure, self.failure or reason
         if first:
@@ -318,15 +364,29 @@ class Worker:
     ) -> None:  # fmt: skip
         """Say that something happened."""
         self._listener.on_event(
-            Event(time.time(), kind, message, severity, str(self.spec.name), component, task, worker or self.id, details=details or {})
+            Event(
+                time.time(),
+                kind,
+                message,
+                severity,
+                str(self.spec.name),
+                component,
+                task,
+                worker or self.id,
+                details=details or {},
+            )
         )
 
     # ------------------------------------------------------------------ what others ask
 
     def finished(self) -> tuple[int, ...]:
-        """This worker's tasks that are finished, ascending."""
+        """All tasks that are known to be finished, those of earlier processes included; ascending."""
         with self._lock:
-            return tuple(sorted(t for t in self.tasks if t in self._finished))
+            return tuple(sorted(self._finished))
+
+    def lost_state(self, tasks: Iterable[int]) -> None:
+        """These tasks, about to start, had state in an earlier process that nobody has: their metric `state_lost` says so."""
+        self._lost_state.update(tasks)
 
     def started(self) -> tuple[int, ...]:
         """The stateful tasks that this process has started."""
@@ -336,7 +396,11 @@ class Worker:
     def drained(self) -> int:
         """The newest drain that has passed all of this worker's tasks; 0 when there are none."""
         with self._lock:
-            return min((t.drained for t in self.tasks.values() if not t.finished), default=1 << 30) if self.tasks else 0
+            return (
+                min((t.drained for t in self.tasks.values() if not t.finished), default=1 << 30)
+                if self.tasks
+                else 0
+            )
 
     def ending(self) -> list[Executor]:
         """Executors that were told to stop and have not ended."""

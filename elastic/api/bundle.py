@@ -1,0 +1,196 @@
+"""Code bundles: everything of the user's that a worker needs, as one zip named by its SHA-256.
+
+    bundle.json         entry module, files with their hashes, modules that must be installed
+    components.pickle   component -> pickled instance; custom groupings; hooks
+    code/...            modules and packages, on `sys.path` in the worker
+
+The same content always gives the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elastic.api.builder import Topology
+from elastic.api.components import Component, CustomGrouping, TaskHook
+from elastic.api.imports import Needs, collect
+from elastic.errors import NotShippable
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleInfo:
+    """A bundle that was built.
+
+    Attributes:
+        path: The zip file.
+        sha256: Its hash, hex: its name in the cluster.
+        requires: Top-level modules that must be installed on every node.
+        size: Bytes.
+    """
+
+    path: Path
+    sha256: str
+    requires: tuple[str, ...]
+    size: int
+
+
+def build_bundle(topology: Topology, entry: Path | str | None, into: Path) -> BundleInfo:
+    """Make the code bundle of a topology.
+
+    Args:
+        entry: The file, package directory, wheel or module name that the topology was loaded from; None when it was made in this
+            process (a notebook, a script): then classes of `__main__` travel by value, and modules that are not installed as files.
+        into: The zip file to write.
+
+    Raises:
+        NotShippable: A component cannot be pickled (the attribute is named), or code cannot be read.
+    """
+    pickled = _pickle_all(topology)
+    with tempfile.TemporaryDirectory(prefix="elastic-bundle-") as scratch:
+        entries: list[Path | str] = []
+        if isinstance(entry, Path) and entry.suffix == ".whl":
+            entries += _unpack(entry, Path(scratch))
+        elif entry is not None:
+            entries.append(entry.resolve() if isinstance(entry, Path) else entry)
+        entries += sorted({type(o).__module__ for o in _objects(topology)})
+        needs = collect(entries)
+        _write(into, needs, pickled, str(entry or ""))
+    data = into.read_bytes()
+    return BundleInfo(into, hashlib.sha256(data).hexdigest(), needs.requires, len(data))
+
+
+def load_bundle(directory: Path) -> ShippedComponents:
+    """The components in an unpacked bundle; its code becomes importable in this process.
+
+    Raises:
+        NotShippable: Something of it cannot be imported or unpickled here.
+    """
+    code = str(directory / "code")
+    if code not in sys.path:
+        sys.path.insert(0, code)
+    try:
+        parts = pickle.loads((directory / "components.pickle").read_bytes())
+        return ShippedComponents(parts["components"], parts["groupings"], parts["hooks"])
+    except OSError as e:
+        raise NotShippable(f"The code bundle in {directory} is incomplete: {e}") from e
+
+
+class ShippedComponents:
+    """Gives each task its own copy out of a bundle (fills `elastic.worker.components.ComponentSource`)."""
+
+    def __init__(
+        self, components: dict[str, bytes], groupings: dict[tuple[str, int], bytes], hooks: dict[str, bytes]
+    ) -> None:
+        self._components = components
+        self._groupings = groupings
+        self._hooks = hooks
+
+    def component(self, id: str) -> Component:
+        """A fresh copy of a component."""
+        made: Component = _load(self._components[id], f"Component {id!r}")
+        return made
+
+    def grouping(self, consumer: str, number: int) -> CustomGrouping | None:
+        """A fresh copy of a custom grouping, or None when that subscription has none."""
+        data = self._groupings.get((consumer, number))
+        return None if data is None else _load(data, f"The custom grouping of {consumer!r}")
+
+    def hooks(self, id: str) -> Sequence[TaskHook]:
+        """Fresh copies of a component's hooks."""
+        return [*self._some_hooks(""), *self._some_hooks(id)]
+
+    def _some_hooks(self, id: str) -> list[TaskHook]:
+        data = self._hooks.get(id)
+        return [] if data is None else _load(data, "A task hook")
+
+
+def _load(data: bytes, what: str) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception as e:
+        raise NotShippable(f"{what} cannot be loaded on this worker: {type(e).__name__}: {e}") from e
+
+
+def _objects(topology: Topology) -> Iterable[object]:
+    yield from topology.components.values()
+    yield from topology.groupings.values()
+    for hooks in topology.hooks.values():
+        yield from hooks
+
+
+def _pickle_all(topology: Topology) -> bytes:
+    parts = {
+        "components": {id: _pickle(c, f"Component {id!r}") for id, c in sorted(topology.components.items())},
+        "groupings": {
+            key: _pickle(g, f"The custom grouping of {key[0]!r}")
+            for key, g in sorted(topology.groupings.items())
+        },
+        "hooks": {
+            id: _pickle(list(hooks), "A task hook") for id, hooks in sorted(topology.hooks.items()) if hooks
+        },
+    }
+    return pickle.dumps(parts, protocol=5)
+
+
+def _pickle(value: object, what: str) -> bytes:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(value, protocol=5)
+        return data
+    except Exception as e:
+        raise NotShippable(
+            f"{what} ({type(value).__name__}) cannot be sent to a worker: {_blame(value, '')}{type(e).__name__}: {e}",
+            remedy="Open files, sockets, locks and connections in prepare(), not in __init__().",
+        ) from e
+
+
+def _blame(value: object, path: str, depth: int = 0) -> str:
+    """Which attribute cannot be pickled, as the beginning of a sentence; looks into attributes that are objects themselves."""
+    import cloudpickle
+
+    for name, inner in sorted(getattr(value, "__dict__", {}).items()):
+        try:
+            cloudpickle.dumps(inner, protocol=5)
+        except Exception:
+            here = f"{path}.{name}" if path else name
+            deeper = _blame(inner, here, depth + 1) if depth < 5 else ""
+            return deeper or f"attribute {here!r} ({type(inner).__name__}) cannot be pickled: "
+    return ""
+
+
+def _unpack(wheel: Path, into: Path) -> list[Path | str]:
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(into)
+    except (zipfile.BadZipFile, OSError) as e:
+        raise NotShippable(f"{wheel} is not a wheel that can be read: {e}") from e
+    return [p for p in sorted(into.iterdir()) if p.suffix == ".py" or (p / "__init__.py").is_file()]
+
+
+def _write(into: Path, needs: Needs, pickled: bytes, entry: str) -> None:
+    content = {f"code/{name}": file.read_bytes() for name, file in sorted(needs.files.items())}
+    described = {
+        "entry": Path(entry).name,
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in content.items()},
+        "requires": list(needs.requires),
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+    }
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in [
+            ("bundle.json", json.dumps(described, indent=1, sort_keys=True).encode()),
+            ("components.pickle", pickled),
+            *content.items(),
+        ]:
+            file.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)

@@ -1,0 +1,325 @@
+"""The main of a worker process; see "Supervisor and worker" in docs/design.md for its contract with the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import gc
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from elastic import procs
+from elastic.api.bundle import ShippedComponents, load_bundle
+from elastic.api.settings import setting
+from elastic.cluster.worker_voice import Voice
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination, SessionState
+from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
+from elastic.model import codec
+from elastic.model.events import Event, Severity
+from elastic.model.ids import Incarnation, TopologyName, WorkerId
+from elastic.model.records import Allocation, Progress, WorkerInfo
+from elastic.model.topology import TopologySpec
+from elastic.nodestore.base import NodeStoreReader
+from elastic.transport.base import Transport
+from elastic.worker.report import Measurer
+from elastic.worker.watchdog import Watchdog
+from elastic.worker.worker import Worker
+
+log = logging.getLogger("elastic.worker")
+
+EXIT_BUNDLE = 3
+EXIT_SESSION = 4
+
+
+class WorkerProcess:
+    """What surrounds a `Worker` in its own process: allocations in, progress and reports out.
+
+    Everything that changes the worker happens on the main thread, which waits on one queue of notices.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: TopologyName,
+        id: WorkerId,
+        incarnation: Incarnation,
+        coordination: Coordination,
+        store: NodeStoreReader,
+        transport: Transport,
+        components: ShippedComponents,
+        report_fd: int,
+        cycle: float,
+    ) -> None:
+        self.id = id
+        self.incarnation = incarnation
+        self._topology = topology
+        self._coordination = coordination
+        self._store = store
+        self._cycle = cycle
+        self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._version = 0
+        self._failed = ""
+        self._written: Progress | None = None
+        self._transport = transport
+        stored = coordination.get(paths.spec(topology))
+        if stored is None:
+            raise NotFound(f"Topology {topology!r} is gone.")
+        self.spec = codec.decode(stored.data, TopologySpec)
+        self.worker = Worker(self.spec, id, incarnation, components, self, transport)
+        self._voice = Voice(report_fd, Measurer(self.worker), setting("report_interval", self.spec.config))
+        self._watchdog = Watchdog(self.worker, setting("watchdog", self.spec.config))
+        self._watch = coordination.watch_session(self._on_session)
+
+    # ------------------------------------------------------------------ WorkerListener (any thread)
+
+    def on_event(self, event: Event) -> None:
+        self._voice.say(event)
+        level = {
+            Severity.INFO: logging.INFO,
+            Severity.WARNING: logging.WARNING,
+            Severity.ERROR: logging.ERROR,
+        }[event.severity]
+        trace = event.details.get("traceback")
+        log.log(level, "%s: %s%s", event.kind, event.message, f"\n{trace}" if trace else "")
+
+    def on_progress(self) -> None:
+        self._notices.put("progress")
+
+    def on_failure(self, reason: str, trace: str) -> None:
+        self._failed = reason
+        self._notices.put("progress")
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._notices.put("lost")
+        elif state is SessionState.CONNECTED:
+            self._notices.put("progress")
+
+    # ------------------------------------------------------------------ the main thread
+
+    def run(self) -> int:
+        """Work until told to end; returns the exit code."""
+        self._install_signals()
+        threading.Thread(target=self._listen, name="supervisor-pipe", daemon=True).start()
+        self._voice.start()
+        self._watchdog.start()
+        self._register()
+        self._notices.put("allocation")
+        while True:
+            try:
+                notice = self._notices.get(timeout=self._cycle or None)
+            except queue.Empty:
+                notice = "allocation"
+            if notice == "lost":
+                log.error(
+                    "The session with ZooKeeper has expired: stopping, somebody else may run these tasks now."
+                )
+                self._end(0.5)
+                return EXIT_SESSION
+            if notice == "eof":
+                return 0  # the supervisor is gone, and with it everybody who could be told anything
+            if notice == "terminate":
+                self._end(setting("stop_grace", self.spec.config))
+                return 0
+            try:
+                if notice == "allocation" or (notice == "told" and not self._cycle):
+                    self._follow()
+                self._write_progress()
+            except Unavailable as e:
+                # Unknown is not empty: nothing is begun and nothing given up; the session says when it goes on, or that it is lost.
+                log.warning("ZooKeeper cannot be reached: %s", e)
+
+    def _install_signals(self) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: self._notices.put("terminate"))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+    def _listen(self) -> None:
+        """The supervisor writes a line for each new version in the store. Its end of file is its end."""
+        with contextlib.suppress(OSError):
+            while os.read(0, 1 << 12):
+                self._notices.put("told")
+        self._notices.put("eof")
+
+    def _register(self) -> None:
+        address = self._transport.address
+        info = WorkerInfo(
+            self.id, self.incarnation, address.tcp, address.unix, address.boot, os.getpid(), self.worker.epoch
+        )
+        path = paths.worker(self._topology, self.id)
+        for _ in range(20):
+            try:
+                self._coordination.create(path, codec.encode(info), ephemeral=True)
+                return
+            except Conflict:
+                # An earlier life's node whose session has not expired yet. That process is dead: the supervisor starts
+                # one life of a worker at a time.
+                self._coordination.delete(path)
+        raise Conflict(
+            f"Somebody else keeps registering as worker {self.id}.",
+            remedy="Two clusters share a ZooKeeper root.",
+        )
+
+    def _follow(self) -> None:
+        """Read the newest allocation and carry it out."""
+        entry = self._store.latest(self.id)
+        if entry is None or entry.version <= self._version:
+            return
+        allocation = codec.decode(entry.data, Allocation)
+        starting = self._stateful(allocation) - set(self.worker.started())
+        if starting:
+            # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing.
+            self._say_lost(starting - set(allocation.finished))
+            self._write(self._progress(starting))
+        self.worker.apply(allocation)
+        self._version = entry.version
+
+    def _stateful(self, allocation: Allocation) -> set[int]:
+        names = {c.id for c in self.spec.components if c.stateful}
+        return {t for c, first, last in allocation.executors if c in names for t in range(first, last + 1)}
+
+    def _say_lost(self, starting: set[int]) -> None:
+        """Tasks that an earlier process had started, with state that ended with it."""
+        before: dict[int, str] = {}
+        root = paths.progress(self._topology)
+        for name in self._coordination.children(root) or ():
+            stored = self._coordination.get(f"{root}/{name}")
+            if stored is None:
+                continue
+            progress = codec.decode(stored.data, Progress)
+            if progress.incarnation != self.incarnation:
+                before.update(dict.fromkeys(progress.started, str(progress.incarnation)))
+        for component in self.spec.components:
+            lost = sorted(starting & before.keys() & set(self.spec.tasks_of(component.id)))
+            if lost:
+                numbers = ", ".join(map(str, lost))
+                self.worker.lost_state(lost)
+                self.worker.event(
+                    "state-lost",
+                    f"The state of {len(lost)} tasks of {str(component.id)!r} ({numbers}) ended with {before[lost[0]]}; they start empty.",
+                    Severity.ERROR,
+                    component=str(component.id),
+                    details={"tasks": numbers, "count": len(lost), "before": before[lost[0]]},
+                )
+
+    def _progress(self, starting: set[int] | None = None) -> Progress:
+        worker = self.worker
+        return Progress(
+            self.incarnation,
+            worker.epoch,
+            tuple(sorted({*worker.started(), *(starting or ())})),
+            worker.finished(),
+            worker.drained(),
+            self._failed,
+        )
+
+    def _write_progress(self) -> None:
+        progress = self._progress()
+        if progress != self._written and worker_has_begun(progress):
+            self._write(progress)
+
+    def _write(self, progress: Progress) -> None:
+        self._coordination.put(paths.worker_progress(self._topology, self.id), codec.encode(progress))
+        self._written = progress
+
+    def _end(self, grace: float) -> None:
+        self._watch.cancel()
+        if not self.worker.close(grace):
+            self.worker.event(
+                "executor-abandoned",
+                f"A call into user code did not return within {grace:g} s; the process ends without it.",
+                Severity.WARNING,
+                details={"traceback": self._watchdog.stacks()},
+            )
+        self._watchdog.close()
+        with contextlib.suppress(ElasticError):
+            self._write_progress()
+        self._voice.close()
+        with contextlib.suppress(ElasticError):
+            self._coordination.close()
+
+
+def worker_has_begun(progress: Progress) -> bool:
+    """Whether there is anything to write down yet."""
+    return bool(progress.epoch or progress.failed or progress.started)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a worker; returns its exit code."""
+    procs.die_with_parent()
+    options = _parse(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    # Tuples of plain values are invisible to the collector; what it sees lives long. Fewer collections are worth 10 % in row mode.
+    gc.set_threshold(50_000, 20, 50)
+
+    # Imported here: what the bundle says does not need them, and a worker that cannot load it should say so soonest.
+    from elastic.coordination.zookeeper import connect
+    from elastic.nodestore.lmdb_store import open_reader
+    from elastic.transport.sockets import SocketTransport
+
+    try:
+        components = load_bundle(Path(options.bundle))
+    except Exception:
+        traceback.print_exc()
+        return EXIT_BUNDLE
+    try:
+        coordination = connect(options.zookeeper, session_timeout=options.session_timeout)
+    except ElasticError as e:
+        log.error("%s", e)
+        return 1
+    incarnation = Incarnation(options.incarnation)
+    transport = SocketTransport(incarnation, run_dir=Path(options.run_dir) if options.run_dir else None)
+    try:
+        process = WorkerProcess(
+            topology=TopologyName(options.topology),
+            id=WorkerId(options.worker),
+            incarnation=incarnation,
+            coordination=coordination,
+            store=open_reader(options.store),
+            transport=transport,
+            components=components,
+            report_fd=options.report_fd,
+            cycle=options.cycle,
+        )
+        code = process.run()
+    except ElasticError as e:
+        log.error("%s", e)
+        code = EXIT_BUNDLE if type(e).__name__ == "NotShippable" else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of user code may still run; they must not keep the process.
+    os._exit(code)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="elastic.cluster.worker_main", description="A worker process; started by a supervisor."
+    )
+    parser.add_argument("--topology", required=True)
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--incarnation", required=True)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--bundle", required=True)
+    parser.add_argument("--report-fd", type=int, required=True)
+    parser.add_argument("--run-dir", default="")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--cycle", type=float, default=0.0)
+    parser.add_argument("--session-timeout", type=float, default=6.0)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""What a worker says to its supervisor, over the report pipe: events at once, measurements once a period."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import struct
+import threading
+import time
+
+from elastic.model import codec
+from elastic.model.events import Event, Severity
+from elastic.worker.report import Measurer
+
+_LENGTH = struct.Struct(">I")
+_MOST = 1000
+_CLOSING = 2.0
+
+
+class Voice:
+    """Writes to the pipe on a thread of its own: a supervisor that is slow to read holds up nobody.
+
+    Args:
+        interval: Seconds between two measurements.
+    """
+
+    def __init__(self, fd: int, measurer: Measurer, interval: float) -> None:
+        self._fd = fd
+        self._measurer = measurer
+        self._interval = interval
+        self._waiting: queue.Queue[Event | None] = queue.Queue(_MOST)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._thread.start()
+
+    def say(self, event: Event) -> None:
+        """Pass on an event. Never blocks; when too many wait, it is counted instead."""
+        try:
+            self._waiting.put_nowait(event)
+        except queue.Full:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Say what is left, and a last measurement, within two seconds."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=_CLOSING)
+        self._thread.join(_CLOSING)
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._interval
+        with contextlib.suppress(OSError):  # the supervisor has closed the pipe: nobody listens any more
+            while True:
+                try:
+                    event = self._waiting.get(timeout=max(0.0, due - time.monotonic()))
+                except queue.Empty:
+                    due = time.monotonic() + self._interval
+                    self._send(b'{"report":' + codec.encode(self._measurer.report()) + b"}")
+                    continue
+                if event is None:
+                    self._send(b'{"report":' + codec.encode(self._measurer.report()) + b"}")
+                    return
+                self._send(b'{"event":' + codec.encode(event) + b"}")
+                if self._dropped and self._waiting.empty():
+                    count, self._dropped = self._dropped, 0
+                    lost = Event(
+                        time.time(),
+                        "events-dropped",
+                        f"{count} events came too fast to be passed on.",
+                        Severity.WARNING,
+                        event.topology,
+                        worker=event.worker,
+                        details={"count": count},
+                    )
+                    self._send(b'{"event":' + codec.encode(lost) + b"}")
+
+    def _send(self, body: bytes) -> None:
+        data = memoryview(_LENGTH.pack(len(body)) + body)
+        while data:
+            data = data[os.write(self._fd, data) :]
