@@ -1,0 +1,207 @@
+"""A test kit for users: run one component by hand, without threads, queues or services.
+
+    tester = BoltTester(Split())
+    assert tester.execute("a b") == [("a",), ("b",)]
+
+`LocalCluster` runs whole topologies; `collect` gives a sink for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from elastic.api.builder import output_specs
+from elastic.api.components import Bolt, Component, Spout
+from elastic.api.context import Source, TopologyContext
+from elastic.api.fields import Fields, Tuple, tuple_class
+from elastic.api.settings import check_settings
+from elastic.errors import ElasticError
+from elastic.model.ids import ComponentId, StreamId, TopologyName
+from elastic.model.topology import ComponentSpec, StreamSpec, TopologySpec
+
+
+class Emitted(list[tuple[Any, ...]]):
+    """What was emitted, as plain tuples, in order; by stream in `streams`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: dict[str, list[tuple[Any, ...]]] = {}
+
+
+class _Tester:
+    def __init__(self, component: Component, index: int, parallelism: int, config: Mapping[str, Any]) -> None:
+        check_settings(config, where="the tester")
+        self.component = copy.deepcopy(component)
+        self.emitted = Emitted()
+        self._classes = {str(s.id): (s, tuple_class("tested", s)) for s in output_specs(component)}
+        kind = "spout" if isinstance(component, Spout) else "bolt"
+        spec = TopologySpec(TopologyName("test"), (ComponentSpec(ComponentId("tested"), kind, parallelism, 1),))
+        self.context = TopologyContext(spec, "tested", index + 1, "test@tester/0", config)
+        self.component.__dict__.update(
+            emit=lambda *values: self._emit("default", values),
+            emit_to=lambda stream, *values: self._emit(stream, values),
+            emit_direct=lambda task, *values, stream="default": self._emit(stream, values),
+            emit_batch=self._emit_batch,
+            context=self.context,
+        )
+        self.component.prepare(self.context)
+
+    def _emit(self, stream: str, values: tuple[Any, ...]) -> None:
+        declared = self._classes.get(stream)
+        if declared is None:
+            raise ElasticError(
+                f"{type(self.component).__name__} emitted on stream {stream!r}, which it does not declare.",
+                remedy="Declare it in `outputs` on the class.",
+            )
+        made = declared[1](*values)  # the same complaint about a wrong number of values as in a topology
+        self.emitted.append(made.values)
+        self.emitted.streams.setdefault(stream, []).append(made.values)
+
+    def _emit_batch(self, batch: Any, stream: str = "default") -> None:
+        from elastic.worker import vector
+
+        declared = self._classes.get(stream)
+        if declared is None:
+            raise ElasticError(f"{type(self.component).__name__} emitted on stream {stream!r}, which it does not declare.")
+        for row in vector.to_rows(vector.check_record(batch, declared[0]), declared[1]):
+            self._emit(stream, row.values)
+
+    def take(self) -> Emitted:
+        """What was emitted since the last call."""
+        taken, self.emitted = self.emitted, Emitted()
+        return taken
+
+    def tick(self) -> Emitted:
+        """Let the component's clock tick once."""
+        self.component.tick()
+        return self.take()
+
+    def finish(self) -> Emitted:
+        """Tell the component that all input has been worked off."""
+        self.component.finish()
+        return self.take()
+
+    def close(self) -> None:
+        """End the task."""
+        self.component.cleanup()
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics that the component has registered."""
+        return self.context.metric_values()
+
+
+class BoltTester(_Tester):
+    """Runs a bolt by hand. The bolt is copied, as for a task.
+
+    Args:
+        bolt: The bolt.
+        fields: The fields of the tuples that it gets; without them, those of the first `execute` by keyword.
+        index: Which of the component's tasks it is, from 0.
+        parallelism: How many tasks the component has.
+        config: Settings.
+    """
+
+    def __init__(self, bolt: Bolt, fields: Fields | None = None, *, index: int = 0, parallelism: int = 1, **config: Any) -> None:
+        super().__init__(bolt, index, parallelism, config)
+        self._fields = fields
+
+    def execute(self, *values: Any, source: str = "source", stream: str = "default", **named: Any) -> Emitted:
+        """Execute one tuple and return what was emitted.
+
+        Args:
+            values: Its values, in the order of `fields`; or
+            named: its values by name (`execute(line="a b")`).
+            source: The component that it is said to come from.
+            stream: The stream that it is said to come from.
+        """
+        bolt = self.component
+        assert isinstance(bolt, Bolt)
+        self.context.source = Source(source, stream, 1)
+        try:
+            bolt.execute(self._tuple(values, named))
+        finally:
+            self.context.source = None
+        return self.take()
+
+    def execute_batch(self, batch: Any) -> Emitted:
+        """Execute a record batch and return what was emitted."""
+        bolt = self.component
+        assert isinstance(bolt, Bolt)
+        bolt.execute_batch(batch)
+        return self.take()
+
+    @property
+    def state(self) -> object:
+        """The whole state of a stateful bolt."""
+        return self.component.get_state()  # type: ignore[attr-defined]
+
+    def _tuple(self, values: tuple[Any, ...], named: dict[str, Any]) -> Tuple:
+        if named and values:
+            raise TypeError("give the tuple's values by position or by name, not both")
+        fields = Fields(*named) if named else self._fields or Fields(*(f"field{i}" for i in range(len(values))))
+        made = tuple_class("source", StreamSpec(StreamId("default"), fields.specs))
+        return made(*(named.values() if named else values))
+
+
+class SpoutTester(_Tester):
+    """Runs a spout by hand."""
+
+    def __init__(self, spout: Spout, *, index: int = 0, parallelism: int = 1, **config: Any) -> None:
+        super().__init__(spout, index, parallelism, config)
+        self._generator: Any = None
+
+    def run(self, most: int = 1000) -> Emitted:
+        """Ask for tuples until the spout is exhausted, or was asked `most` times; returns what was emitted."""
+        spout = self.component
+        assert isinstance(spout, Spout)
+        for _ in range(most):
+            if self.exhausted:
+                break
+            if type(spout).tuples is not Spout.tuples:
+                if self._generator is None:
+                    self._generator = iter(spout.tuples())
+                for value in self._generator:
+                    self._emit("default", value if isinstance(value, tuple) else (value,))
+                    break
+                else:
+                    spout.exhausted()
+            elif type(spout).next_batch is not Spout.next_batch:
+                spout.next_batch()
+            else:
+                spout.next_tuple()
+        return self.take()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the spout has said that there will never be more."""
+        return bool(self.component.__dict__.get("_exhausted"))
+
+
+_collected: dict[str, list[tuple[Any, ...]]] = {}
+_collected_lock = threading.Lock()
+
+
+class collect(Bolt):  # noqa: N801 - reads as what it does
+    """A sink for tests in `LocalCluster`: `out = collect(); ...bolt("out", out)...; out.rows`.
+
+    What its tasks get is gathered in this process, in order of arrival.
+    """
+
+    def __init__(self) -> None:
+        self.key = f"{id(self)}"
+        with _collected_lock:
+            _collected[self.key] = []
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """What has arrived so far."""
+        with _collected_lock:
+            return list(_collected[self.key])
+
+    def execute(self, tup: Any) -> None:
+        with _collected_lock:
+            _collected[self.key].append(tup.values)
