@@ -1,0 +1,281 @@
+"""Nodes that Spark provides: each is a job with one task, which runs for as long as the node does.
+
+The job is `spark.range(0, 1, 1, 1).mapInArrow(...).collect()`, called in a thread of its own: the same on classic and
+Connect sessions, on `local`, standalone, YARN and Kubernetes. Nodes can be added at any time (another job) and drained
+one by one (a job ends); Spark starts one again whose executor or python worker was lost, with a higher generation
+(`elastic/hosts/generation.py`).
+
+How a node ends:
+
+- politely: it is told through coordination (its entry under `/wanted` goes), its supervisor ends, its job gives its
+  one row. That is the launcher's business; `SparkNode.stop` only waits for it;
+- by `SparkNode.stop` on the launcher's own machine: SIGTERM for its supervisor, which then ends in order;
+- as the fallback of `stop`, everywhere: its job is cancelled, Spark kills the python worker within 4 s, and what runs
+  below it dies with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused
+from elastic.hosts.base import NodeCommand
+from elastic.hosts.spark_session import Session, first_line, open_session
+from elastic.hosts.spark_task import SCHEMA, Payload, Process
+from elastic.model.ids import NodeId
+
+log = logging.getLogger(__name__)
+
+_CANCEL_EVERY = 1.0
+_CANCEL_FOR = 20.0
+_DIES_WITHIN = 10.0
+
+
+class SparkNode:
+    """A node that is a Spark job. Made by `SparkHost.start`."""
+
+    def __init__(
+        self, command: NodeCommand, session: Session, notices: Path, on_exit: Callable[[NodeId, str], None]
+    ) -> None:
+        self._node = command.node
+        self._session = session
+        self._on_exit = on_exit
+        self._tag = f"elastic-{command.node}-{uuid.uuid4().hex[:12]}"
+        self._notice = notices / self._tag
+        self._payload = Payload(
+            node=command.node,
+            arguments=command.arguments,
+            environment=dict(command.environment),
+            log=command.log,
+            launcher=Process.of(os.getpid()),
+            notice=str(self._notice),
+        ).encode()
+        self._asked = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"elastic-node-{command.node}", daemon=True)
+        self._thread.start()
+
+    @property
+    def node(self) -> NodeId:
+        return self._node
+
+    @property
+    def tag(self) -> str:
+        """The tag of its job, by which it can be found and cancelled in Spark."""
+        return self._tag
+
+    def alive(self) -> bool:
+        """Whether its job is under way: also while it waits for room, or while Spark starts its task again."""
+        return not self._ended.is_set()
+
+    def stop(self, grace: float) -> None:
+        """Wait `grace` seconds for the node to end, then cancel its job.
+
+        A supervisor on this machine gets SIGTERM first. One elsewhere can't be asked by this host: the caller has done
+        that through coordination, before. Returns when the job has ended, and a supervisor on this machine as well; one
+        elsewhere ends within 4 s of being cancelled. Safe to call twice.
+
+        Raises:
+            DeadlineExceeded: The job was cancelled, and did not end.
+            Unavailable: Spark cannot be told to cancel it.
+        """
+        self._asked = True
+        supervisor = self._nearby()
+        try:
+            if supervisor is not None:
+                _signal(supervisor, signal.SIGTERM)
+            if not self._ended.wait(max(grace, 0.0)):
+                self._cancel()
+                if supervisor is not None and not _ended(supervisor, _DIES_WITHIN):
+                    _signal(supervisor, signal.SIGKILL)
+                    _ended(supervisor, _DIES_WITHIN)
+        finally:
+            if supervisor is not None:
+                os.close(supervisor)
+
+    def _cancel(self) -> None:
+        for _ in range(round(_CANCEL_FOR / _CANCEL_EVERY)):
+            self._session.cancel(
+                self._tag
+            )  # repeated: a job that is only now being submitted has missed the last one
+            if self._ended.wait(_CANCEL_EVERY):
+                return
+        raise DeadlineExceeded(
+            f"node {self._node}: its Spark job {self._tag} was cancelled {_CANCEL_FOR:g} s ago and has not ended",
+            remedy="see whether Spark's driver is alive and busy",
+        )
+
+    def _nearby(self) -> int | None:
+        """A handle of the supervisor, when it runs on this machine."""
+        try:
+            return Process(**json.loads(self._notice.read_text())).open()
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _run(self) -> None:
+        reason = "its job ended without a result"
+        try:
+            host = _shipped(self._payload)
+            frame = self._session.spark.range(0, 1, 1, 1).mapInArrow(host, SCHEMA)
+            if not self._asked:
+                rows = self._session.run_tagged(self._tag, frame.collect)
+                reason = rows[0]["reason"] if rows else reason
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises, the node has ended by it
+            reason = f"its Spark job failed: {first_line(error)}"
+        finally:
+            with contextlib.suppress(OSError):
+                self._notice.unlink()
+            self._ended.set()
+        try:
+            self._on_exit(self._node, "" if self._asked else reason)
+        except Exception:
+            log.exception("node %s has ended, and the one who was told of it failed", self._node)
+
+
+class SparkHost:
+    """Starts each node as a one-task Spark job.
+
+    Args:
+        master: Spark's master: `local` (room for 64 nodes), `local[N]`, `local-cluster[n,cores,MB]`, `spark://...`,
+            `yarn`, `k8s://...`. Not looked at when a Spark session is active in this process: that one is used, and
+            left running.
+        remote: Instead of a master: `sc://host:port` of a Connect server, or `local[N]` to start one here.
+        config: Spark's settings, over those of `spark_session.settings`.
+        java_environment: Environment variables by which Spark finds Java; set while it starts.
+        python: The interpreter for tasks. "" is this one on this machine, and elsewhere what Spark is set to there.
+        grace: Seconds that `close` gives nodes to end by themselves.
+        name: Spark's name for the application.
+    """
+
+    def __init__(
+        self,
+        master: str = "local",
+        *,
+        remote: str | None = None,
+        config: Mapping[str, str] | None = None,
+        java_environment: Mapping[str, str] | None = None,
+        python: str = "",
+        grace: float = 0.0,
+        name: str = "elastic",
+    ) -> None:
+        self._master = master
+        self._remote = remote
+        self._config = dict(config or {})
+        self._java = dict(java_environment or {})
+        self._python = python
+        self._grace = grace
+        self._name = name
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._nodes: list[SparkNode] = []
+        self._closed = False
+        self._notices = Path(tempfile.mkdtemp(prefix="elastic-spark-"))
+
+    @property
+    def kind(self) -> str:
+        return "spark"
+
+    def open(self) -> None:
+        """Find or start the Spark session now, which takes seconds; `start` does it otherwise.
+
+        Raises:
+            EnvironmentProblem: Spark cannot be started or reached.
+            Refused: The host has been closed.
+        """
+        with self._lock:
+            self._ready()
+
+    def start(self, command: NodeCommand, on_exit: Callable[[NodeId, str], None]) -> SparkNode:
+        """Submit a node's job; the first time, or when Spark has gone, after starting Spark.
+
+        Args:
+            command: What to run. The value of `--generation` in its arguments is replaced by that of the task's attempt
+                (`elastic/hosts/generation.py`).
+            on_exit: Called once, when the job has ended: with the supervisor's exit code or signal in a sentence, or
+                what Spark says, or with "" when `stop` had been called.
+
+        Raises:
+            EnvironmentProblem: Spark cannot be started or reached, or has no room for another node.
+            Refused: The host has been closed.
+        """
+        with self._lock:
+            session = self._ready()
+            self._nodes = [n for n in self._nodes if n.alive()]
+            if session.slots and len(self._nodes) >= session.slots:
+                raise EnvironmentProblem(
+                    f"node {command.node}: Spark has room for {session.slots} nodes at {self._master}, all taken",
+                    remedy="give it a larger one, for instance --master local[8]",
+                )
+            handle = SparkNode(command, session, self._notices, on_exit)
+            self._nodes.append(handle)
+            return handle
+
+    def close(self) -> None:
+        """Stop all nodes, all at once, and then Spark, if it was started here. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+            nodes, self._nodes = self._nodes, []
+            session, self._session = self._session, None
+        stoppers = [
+            threading.Thread(target=_stop, args=(n, self._grace), daemon=True) for n in nodes if n.alive()
+        ]
+        for stopper in stoppers:
+            stopper.start()
+        for stopper in stoppers:
+            stopper.join()
+        if session is not None:
+            session.close()
+        shutil.rmtree(self._notices, ignore_errors=True)
+
+    def _ready(self) -> Session:
+        if self._closed:
+            raise Refused("the Spark host has been closed")
+        if self._session is not None and not self._session.usable():
+            log.warning("Spark has gone; it is started again")
+            self._session.close()
+            self._session = None
+        if self._session is None:
+            self._session = open_session(
+                self._master, self._remote, self._config, self._java, self._python, self._name
+            )
+        return self._session
+
+
+def _stop(node: SparkNode, grace: float) -> None:
+    try:
+        node.stop(grace)
+    except ElasticError as error:
+        log.warning("%s", error)
+
+
+def _ended(handle: int, seconds: float) -> bool:
+    return bool(select.select([handle], [], [], seconds)[0])
+
+
+def _signal(handle: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        signal.pidfd_send_signal(handle, number)
+
+
+def _shipped(payload: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that Spark sends to the task: by value, so that what it imports is looked for there, not here."""
+
+    def host(batches: Iterable[Any]) -> Iterator[Any]:
+        from elastic.hosts.spark_task import run
+
+        return run(batches, payload)
+
+    host.__module__ = "__main__"
+    return host

@@ -1,0 +1,384 @@
+"""The Spark session that nodes are jobs of: found or started, classic or Connect.
+
+A session that is active in the process already (a user's notebook) is used, and left as it is. One that is started here
+gets small settings, is quiet, and is ended with its JVM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Unavailable
+from elastic.hosts.child import python_path
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+RETRIES = 4
+"""How often Spark runs a node's task before it gives up, unless told otherwise (`spark.task.maxFailures`)."""
+
+LOCAL_SLOTS = 64
+"""Room for nodes under the master `local`: each is a process, and takes nothing from Spark but a waiting thread."""
+
+_LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(,(?P<retries>\d+))?\])?")
+_CLUSTER = re.compile(r"local-cluster\[\s*(?P<n>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
+_ANSWER = 5.0
+
+
+class Session:
+    """A session, whichever kind it is. Made by `open_session`."""
+
+    def __init__(self, spark: Any, *, owned: bool, connect: bool, own_jvm: bool, slots: int) -> None:
+        self.spark = spark
+        self.owned = owned
+        self.connect = connect
+        self.slots = slots
+        """How many nodes have room, or 0 when only Spark knows."""
+        self._own_jvm = own_jvm
+        self._context: Any = None if connect else spark.sparkContext
+
+    def usable(self) -> bool:
+        """False once its JVM, or its connection, has gone."""
+        if self.connect:
+            return not bool(self.spark.is_stopped)
+        jvm = getattr(self._context._gateway, "proc", None)
+        return self._context._jsc is not None and (jvm is None or jvm.poll() is None)
+
+    def run_tagged(self, tag: str, work: Callable[[], T]) -> T:
+        """Run Spark jobs in the calling thread such that `cancel(tag)` ends them. The thread does nothing else."""
+        if self.connect:
+            self.spark.addTag(tag)
+            return work()
+        from pyspark import InheritableThread
+
+        self._context.addJobTag(tag)
+        self._context.setInterruptOnCancel(
+            True
+        )  # the task's thread then closes its socket: that is what the node sees
+        try:
+            return work()
+        finally:
+            with contextlib.suppress(
+                Exception
+            ):  # gives the JVM's thread back, which was made for this thread alone
+                InheritableThread._clean_py4j_conn_for_current_thread()  # type: ignore[attr-defined]
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the jobs that run under that tag now; nothing when there are none.
+
+        Raises:
+            Unavailable: Spark does not answer.
+        """
+        try:
+            if self.connect:
+                self.spark.interruptTag(tag)
+            else:
+                self._context.cancelJobsWithTag(tag)
+        except Exception as error:
+            raise Unavailable(f"Spark cannot be told to cancel {tag}: {first_line(error)}") from error
+
+    def close(self) -> None:
+        """End what was started here; a session that was found is left as it is."""
+        if not self.owned:
+            return
+        from pyspark import SparkContext
+
+        with contextlib.suppress(Exception):  # it may be gone already; what matters is what comes now
+            _bounded(self.spark.stop, 20.0)
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        if self._own_jvm:
+            _end_jvm(SparkContext)
+
+
+def open_session(
+    master: str,
+    remote: str | None,
+    config: Mapping[str, str],
+    environment: Mapping[str, str],
+    python: str,
+    name: str,
+) -> Session:
+    """Use the session that is active, or else start one.
+
+    Args:
+        master: Spark's master, as for `SparkSession.builder.master`; without meaning when `remote` is given.
+        remote: A Connect server (`sc://host:port`), or a local master to start one with; None for a classic session.
+        config: Spark's settings, over those chosen here.
+        environment: Set while the session starts (where Java is).
+        python: The interpreter for tasks, or "" for this one on this machine, and whatever Spark finds elsewhere.
+        name: The application's name.
+
+    Raises:
+        EnvironmentProblem: PySpark or Java is missing, or nobody answers at that address.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"PySpark cannot be imported: {error}", remedy="pip install 'pyspark[connect]>=4.3,<4.4'"
+        ) from error
+    if remote is None and (active := _active()) is not None:
+        log.info(
+            "nodes run in the Spark session that is active in this process; the master %s is not started",
+            master,
+        )
+        return active
+    master = local_with_retries(master)
+    chosen = {
+        **settings(remote if remote and remote.startswith("local") else master),
+        "spark.app.name": name,
+        **config,
+    }
+    variables = {**environment, **_variables(remote or master, python)}
+
+    def build() -> Session:
+        from pyspark import SparkContext
+
+        fresh = SparkContext._gateway is None
+        builder = SparkSession.builder
+        for key, value in chosen.items():
+            builder = builder.config(key, value)
+        with _environment(variables):
+            if remote is None:
+                spark = builder.master(master).getOrCreate()
+            elif remote.startswith("local"):
+                spark = builder.remote(local_with_retries(remote)).getOrCreate()
+            else:
+                spark = SparkSession.builder.remote(remote).create()
+        own_jvm = fresh and SparkContext._gateway is not None
+        slots = room(remote or master, chosen)
+        return Session(spark, owned=True, connect=remote is not None, own_jvm=own_jvm, slots=slots)
+
+    _answers(remote or master)
+    if (quiet := logging.getLogger("py4j")).level == logging.NOTSET:
+        quiet.setLevel(logging.WARNING)  # it says when each node's connection is closed
+    try:
+        # Not in this thread: in the main thread, PySpark would put its own handler of SIGINT in place of ours.
+        return _bounded(build, 120.0)
+    except ElasticError:
+        raise
+    except Exception as error:
+        from pyspark import SparkContext
+
+        with contextlib.suppress(Exception):
+            _end_jvm(SparkContext)
+        raise EnvironmentProblem(
+            f"Spark cannot be started with {remote or master}: {first_line(error)}",
+            remedy="`elastic doctor` says what is missing; Spark's own messages are above or in the launcher's log",
+        ) from error
+
+
+def settings(master: str) -> dict[str, str]:
+    """What is set in a session that is started here, before the user's own settings."""
+    chosen = {
+        "spark.speculation": "false",  # a second copy of a node is never wanted
+        "spark.task.maxFailures": str(RETRIES),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",  # one row: compiling costs more than it can give
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+    }
+    if path := python_path(os.environ.get("PYTHONPATH", "")):
+        chosen["spark.executorEnv.PYTHONPATH"] = path
+    if is_here(master):
+        chosen |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+        }
+    if (
+        master.startswith("local") and "SPARK_HOME" not in os.environ
+    ):  # so its Python side is the one installed here
+        chosen["spark.python.daemon.module"] = "elastic.hosts.spark_daemon"
+    return chosen
+
+
+def local_with_retries(master: str) -> str:
+    """The master, with retries added to a `local[N]` that has none: it would give up at the first failure."""
+    match = _LOCAL.fullmatch(master)
+    if match is None or match["retries"]:
+        return master
+    return f"local[{match['n'] or LOCAL_SLOTS},{RETRIES}]"
+
+
+def room(master: str, config: Mapping[str, str]) -> int:
+    """How many one-task jobs run at once, or 0 when that changes with the cluster."""
+    per_node = max(1, int(config.get("spark.task.cpus", "1")))
+    if match := _LOCAL.fullmatch(master):
+        cores = (
+            LOCAL_SLOTS
+            if match["n"] is None
+            else os.cpu_count() or 1
+            if match["n"] == "*"
+            else int(match["n"])
+        )
+        return cores // per_node
+    if match := _CLUSTER.fullmatch(master):
+        return int(match["n"]) * (int(match["cores"]) // per_node)
+    return 0
+
+
+def is_here(master: str) -> bool:
+    """Whether tasks run on this machine."""
+    if master.startswith("local"):
+        return True
+    return any(host in ("127.0.0.1", "localhost", "::1") for host, _ in _addresses(master))
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong in one line, out of Spark's pages: its first line, and the last of a Python traceback in it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    said = lines[0]
+    if said.startswith("An error occurred while calling") and len(lines) > 1:
+        said = lines[1].removeprefix(": ")
+    cause = [m for line in lines[1:] if (m := re.match(r"(?:\w+\.)*\w*(?:Error|Exception): .*", line))]
+    if cause and "Traceback" in str(error) and cause[0][0] not in said:
+        said += f" ({cause[0][0]})"
+    return said if len(said) <= 600 else said[:600] + " ..."
+
+
+def _active() -> Session | None:
+    """The session that somebody else has started in this process."""
+    core, connect = sys.modules.get("pyspark"), sys.modules.get("pyspark.sql.connect.session")
+    context = core.SparkContext._active_spark_context if core is not None else None
+    found = (
+        connect.SparkSession.getActiveSession() or connect.SparkSession._default_session if connect else None
+    )
+    if found is not None and not found.is_stopped:
+        return Session(found, owned=False, connect=True, own_jvm=False, slots=0)
+    if context is None or context._jsc is None:
+        return None
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise ConfigError(
+            "the active Spark session was started with PYSPARK_PIN_THREAD=false: its jobs can't be told apart",
+            remedy="start the session without that variable",
+        )
+    from pyspark.sql import SparkSession
+
+    if str(context.getConf().get("spark.speculation", "false")).lower() == "true":
+        log.warning("spark.speculation is on in the active Spark session: Spark may start a node twice")
+    session = SparkSession.builder.getOrCreate().newSession()  # settings of its own, the same executors
+    for key, value in settings("").items():
+        if key.startswith("spark.sql.") and "catalog" not in key:
+            session.conf.set(key, value)
+    slots = room(context.master, dict(context.getConf().getAll()))
+    return Session(session, owned=False, connect=False, own_jvm=False, slots=slots)
+
+
+def _variables(master: str, python: str) -> dict[str, str]:
+    result = {"PYSPARK_PIN_THREAD": "true"}
+    if python or is_here(master):
+        result["PYSPARK_PYTHON"] = python or sys.executable
+        result["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_here(master):
+        result["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return result
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """Host and port of those masters (or Connect servers) that an address names."""
+    scheme, found, rest = master.partition("://")
+    if not found or scheme not in ("spark", "sc"):
+        return []
+    result = []
+    for part in re.split(r"[/;]", rest)[0].split(","):
+        host, colon, port = part.rpartition(":")
+        if not colon or not port.isdecimal():
+            host, port = part, "7077" if scheme == "spark" else "15002"
+        result.append((host.strip("[]"), int(port)))
+    return result
+
+
+def _answers(master: str) -> None:
+    """Spark itself tries for a minute and more, and then says little."""
+    problems = []
+    for host, port in _addresses(master):
+        try:
+            socket.create_connection((host, port), timeout=_ANSWER).close()
+            return
+        except OSError as error:
+            problems.append(f"{host}:{port}: {error.strerror or error}")
+    if problems:
+        what = "Spark Connect server" if master.startswith("sc://") else "Spark master"
+        raise EnvironmentProblem(
+            f"no {what} answers at {master} ({'; '.join(problems)})",
+            remedy="see whether it runs, and the address",
+        )
+
+
+def _end_jvm(context: Any) -> None:
+    """End the JVM that PySpark has started in this process, and let PySpark forget it."""
+    gateway = context._gateway
+    if gateway is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()  # it ends by itself at the end of its input
+        try:
+            process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    with context._lock:
+        context._gateway = None
+        context._jvm = None
+        context._active_spark_context = None
+    from pyspark.sql import SparkSession
+
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+
+
+def _bounded(work: Callable[[], T], seconds: float) -> T:
+    """Do it in a thread of its own, and give up on it after so many seconds."""
+    result: list[T] = []
+    problem: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            result.append(work())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            problem.append(error)
+
+    thread = threading.Thread(target=do, name="elastic-spark", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if problem:
+        raise problem[0]
+    if not result:
+        raise TimeoutError(f"no answer in {seconds:g} s")
+    return result[0]
