@@ -12,7 +12,7 @@ from elastic.model.ids import Incarnation, WorkerId
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStore
 
-PER_GENERATION = 10_000
+PER_GENERATION = 1000
 """Each generation of a node begins that much further, so that numbers grow also where the store does not
 follow the node."""
 

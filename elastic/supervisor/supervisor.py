@@ -155,17 +155,9 @@ class Supervisor:
     # -- what others may ask
 
     def log_files(self, topology: str, worker: str = "") -> list[tuple[WorkerId, Path]]:
-        """The log files of a topology's workers on this node, sorted; of one worker only, if given.
-
-        Raises:
-            NotFound: There is none.
-        """
+        """The log files of a topology's workers on this node, present and past, sorted; or of one worker."""
         found = log_files(self._directory, self._info.id, topology)
-        chosen = [(w, path) for w, path in found.items() if not worker or w == worker]
-        if not chosen:
-            what = f"worker {worker}" if worker else f"topology {topology}"
-            raise NotFound(f"node {self._info.id} has no log of {what}")
-        return chosen
+        return [(w, path) for w, path in found.items() if not worker or w == worker]
 
     def missing_modules(self, modules: Sequence[str]) -> list[str]:
         """Those of the modules that workers of this node could not import. Nothing is imported to find

@@ -1,0 +1,135 @@
+"""A node: `python -m elastic.cluster.supervisor_main`. Ends by itself when the node is not wanted any more.
+
+Exit codes: 0 asked to end, or not wanted any more; 2 wrong arguments; 4 the session with coordination is lost; 6 the
+node's directory is in use; 7 coordination cannot be reached; 9 a newer generation of the node runs; 1 anything else.
+After 4 the host starts the node again, with a new generation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from elastic import procs
+from elastic.errors import ElasticError
+
+log = logging.getLogger("elastic.supervisor")
+
+_STORE_WAIT = 10.0
+"""Seconds for a supervisor of this node that is just ending."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a node until it ends.
+
+    Returns:
+        The exit code.
+    """
+    procs.die_with_parent()
+    options = _parser().parse_args(argv)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return _run(options)
+    except ElasticError as error:
+        log.error("node %s: %s", options.node, error)
+        return error.exit_code
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Only now, so that a wrong argument is answered at once.
+    from elastic.coordination.zookeeper import connect
+    from elastic.model.assignment import NodeInfo
+    from elastic.model.ids import NodeId
+    from elastic.nodestore.lmdb_store import open_writer
+    from elastic.reporting.grpc_client import GrpcReporter
+    from elastic.reporting.node_server import NodeServer
+    from elastic.supervisor.options import SupervisorOptions
+    from elastic.supervisor.supervisor import Supervisor
+    from elastic.supervisor.worker_process import ProcessLauncher
+
+    directory: Path = options.directory.absolute()
+    settings = SupervisorOptions(cycle=options.cycle, worker_cycle=options.worker_cycle)
+    node = NodeInfo(
+        NodeId(options.node),
+        options.host,
+        options.slots,
+        options.generation,
+        options.kind,
+        pid=os.getpid(),
+    )
+    with contextlib.ExitStack() as stack:
+        store = open_writer(directory / "store", wait=_STORE_WAIT)
+        stack.callback(store.close)
+        coordination = connect(options.zookeeper, session_timeout=options.session_timeout)
+        stack.callback(coordination.close)
+        reporter = GrpcReporter(coordination, options.node)
+        stack.callback(reporter.close)
+        launcher = ProcessLauncher(
+            zookeeper=options.zookeeper,
+            store=directory / "store",
+            run_dir=(options.run_dir or _run_dir(directory)).absolute(),
+            log_level=options.log_level,
+            cycle=options.worker_cycle,
+            **({"program": (options.worker_program,)} if options.worker_program else {}),
+        )
+        supervisor = Supervisor(coordination, store, reporter, launcher, node, directory, settings)
+        stack.callback(supervisor.close)
+        server = NodeServer(supervisor, f"{options.listen}:0")
+        stack.callback(server.close)
+
+        def end(_number: int, _frame: FrameType | None) -> None:
+            supervisor.stop()
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        server.start()
+        supervisor.start(server.address)
+        log.info("node %s runs: %d slots, generation %d", options.node, options.slots, options.generation)
+        code = supervisor.wait()
+        log.info("node %s ends with %s", options.node, code)
+        return 1 if code is None else code
+
+
+def _run_dir(directory: Path) -> Path:
+    """`run/` of the cluster, when the node lies in a cluster's directory; short, for Unix sockets."""
+    return directory.parent.parent / "run" if directory.parent.name == "nodes" else directory / "run"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="elastic.cluster.supervisor_main", description="Run a node.")
+    parser.add_argument("--node", required=True, help="its name, unique in the cluster")
+    parser.add_argument("--generation", type=int, required=True, help="grows with every start of this node")
+    parser.add_argument("--slots", type=_positive, required=True, help="how many workers it may run")
+    parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT/ROOT")
+    parser.add_argument("--directory", type=Path, required=True, help="the node's own; made when missing")
+    parser.add_argument("--run-dir", type=Path, help="for Unix sockets; a short path")
+    parser.add_argument("--kind", default="process", help="what hosts it")
+    parser.add_argument("--host", default="127.0.0.1", help="name or address by which others reach it")
+    parser.add_argument("--listen", default="127.0.0.1", help="address on which the node's service listens")
+    parser.add_argument("--cycle", type=float, default=0.0, metavar="T_S", help="seconds; 0: be told of changes")
+    parser.add_argument("--worker-cycle", type=float, default=0.0, metavar="T_W", help="the same for workers")
+    parser.add_argument("--worker-program", metavar="FILE", help="run instead of elastic.cluster.worker_main")
+    parser.add_argument("--session-timeout", type=float, default=6.0, metavar="SECONDS")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,462 @@
+"""The supervisor between coordination and pretended workers: what it starts, stops and says, and when it ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from supervisor_harness import NODE, T, W, World, bundle, supervisor, until
+
+from elastic.coordination import paths
+from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
+from elastic.errors import NotFound, Refused, Superseded
+from elastic.model import codec
+from elastic.model.assignment import NodeInfo
+from elastic.model.ids import WorkerId
+from elastic.model.records import Allocation, Progress, TopologyStatus
+from elastic.nodestore import keys
+from elastic.nodestore import memory as memory_store
+from elastic.reporting.memory import MemoryReporter
+from elastic.supervisor.memory import MemoryLauncher
+from elastic.supervisor.supervisor import Supervisor
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        self.server = MemoryZooKeeper()
+        self.session = self.server.connect(session_timeout=2.0)
+        self.world = World(self.server.connect())
+        self.world.want_node()
+        self.store = memory_store.open_writer(directory)
+        self.reporter = MemoryReporter()
+        self.launcher = MemoryLauncher()
+        self.directory = directory
+        self.supervisors: list[Supervisor] = []
+        self.sha = self.reporter.add_bundle(bundle())
+
+    def start(
+        self,
+        generation: int = 1,
+        session: MemoryCoordination | None = None,
+        launcher: MemoryLauncher | None = None,
+        **options: float | tuple[float, ...],
+    ) -> Supervisor:
+        started = supervisor(
+            session or self.session,
+            self.store,
+            self.reporter,
+            launcher or self.launcher,
+            self.directory,
+            generation,
+            **options,
+        )
+        self.supervisors.append(started)
+        started.start("127.0.0.1:7")
+        return started
+
+    def run_topology(self) -> None:
+        self.world.submit(self.sha)
+        self.world.assign((1, 2), (3, 4))
+
+    def allocation(self, worker: WorkerId = W) -> Allocation:
+        entry = self.store.latest(keys.allocation(worker))
+        assert entry is not None
+        found = codec.decode(entry.data, Allocation)
+        assert found.version == entry.version
+        return found
+
+    def close(self) -> None:
+        for started in self.supervisors:
+            started.close()
+        self.store.close()
+        memory_store.drop(self.directory)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_an_assignment_becomes_an_allocation_and_a_worker(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    allocation = bench.allocation()
+    assert allocation.executors == (("bolt", 1, 2), ("bolt", 3, 4))
+    assert allocation.places == ((1, 2, W), (3, 4, W))
+    assert (allocation.epoch, allocation.status) == (1, TopologyStatus.ACTIVE)
+    assert worker.launch.incarnation == f"{W}#1"
+    assert (worker.launch.bundle / "behaviour").exists()
+    assert worker.launch.log == bench.directory / "workers" / "t" / "0" / "worker.log"
+
+
+def test_changes_are_written_and_told_to_the_same_process(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    before = bench.allocation().version
+    bench.world.register(worker.launch.incarnation)
+    bench.world.assign((1, 4))
+    _wait(bench, lambda: bench.allocation().executors == (("bolt", 1, 4),) and bool(bench.allocation().peers))
+    assert [p.incarnation for p in bench.allocation().peers] == [worker.launch.incarnation]
+    bench.world.set_state(TopologyStatus.INACTIVE, bench.sha)
+    _wait(bench, lambda: bench.allocation().status is TopologyStatus.INACTIVE)
+    assert worker.told == list(range(before + 1, bench.allocation().version + 1))
+    assert len(bench.launcher.started) == 1
+
+
+def test_finished_tasks_are_named(bench: Bench) -> None:
+    other = WorkerId("t@elsewhere/0")
+    progress = Progress(f"{other}#1", 1, finished=(4, 2))  # type: ignore[arg-type]
+    bench.world.coordination.put(paths.worker_progress(T, other), codec.encode(progress))
+    bench.start()
+    bench.run_topology()
+    bench.launcher.wait_for(W)
+    assert bench.allocation().finished == (2, 4)  # from the first moment: a finished task must not be started
+
+
+def test_a_dead_worker_is_unregistered_and_started_again(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    bench.world.register(first.launch.incarnation)
+    first.end(-signal.SIGSEGV, "Segmentation fault")
+    second = bench.launcher.wait_for(W, 2)
+    assert second.launch.incarnation == f"{W}#2"
+    assert bench.world.registered() == ""  # before the new life began
+    restarted = bench.reporter.wait_for("worker-restarted")
+    assert restarted.details["incarnation"] == f"{W}#2"
+    kinds = [k for k in bench.reporter.kinds() if k.startswith("worker-")]
+    assert kinds == ["worker-started", "worker-lost", "worker-restarted"]
+    lost = bench.reporter.wait_for("worker-lost")
+    assert lost.details["signal"] == "SIGSEGV"
+    assert lost.details["tail"] == "Segmentation fault"
+
+
+def test_somebody_elses_registration_is_left_alone(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    bench.world.register(f"{W}#77")
+    first.end(1)
+    lost = bench.reporter.wait_for("worker-lost")
+    assert lost.details["exit_code"] == 1
+    assert bench.world.registered() == f"{W}#77"
+    bench.world.coordination.delete(paths.worker(T, W))
+    assert bench.launcher.wait_for(W, 2).launch.incarnation == f"{W}#2"
+
+
+def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(bench: Bench) -> None:
+    bench.start(restart_pauses=(0.0, 0.01, 0.02))
+    bench.run_topology()
+    for life in range(1, 6):
+        bench.launcher.wait_for(W, life).end(7)
+    said = [bench.reporter.wait_for("worker-lost", n) for n in range(1, 6)]
+    assert [e.details["failures"] for e in said] == [1, 2, 3, 4, 5]
+    assert ["at once" in e.message for e in said] == [True, False, False, False, False]
+
+
+def test_a_worker_without_executors_is_dismissed_and_may_be_recalled(bench: Bench) -> None:
+    bench.start(kill_delay=600.0)
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.world.assign()
+    _wait(bench, lambda: not bench.allocation().executors)
+    assert bench.allocation().places == ((1, 4, WorkerId("t@elsewhere/0")),)  # where to forward to
+    bench.world.assign((1, 4))
+    _wait(bench, lambda: bool(bench.allocation().executors))
+    assert not worker.ended and not worker.signals
+    bench.world.assign()
+    _wait(bench, lambda: not bench.allocation().executors)
+    worker.end(0)
+    bench.reporter.wait_for("worker-stopped")
+    assert bench.launcher.started == [worker]
+
+
+def test_a_dismissed_worker_is_stopped_after_the_delay(bench: Bench) -> None:
+    bench.start(kill_delay=0.0)
+    bench.world.submit(bench.sha)
+    spec = codec.decode(bench.world.coordination.get(paths.spec(T)).data, dict)  # type: ignore[union-attr]
+    spec["config"]["kill_delay"] = 0.0
+    bench.world.coordination.put(paths.spec(T), codec.encode(spec))
+    bench.world.set_state(TopologyStatus.ACTIVE, bench.sha, "t-2")
+    bench.world.assign((1, 4))
+    worker = bench.launcher.wait_for(W)
+    bench.world.assign()
+    bench.reporter.wait_for("worker-stopped")
+    assert worker.signals == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("status", [TopologyStatus.KILLED, TopologyStatus.FINISHED, TopologyStatus.FAILED])
+def test_the_end_of_a_topology_stops_its_workers_and_cleans_up(bench: Bench, status: TopologyStatus) -> None:
+    bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    unpacked = worker.launch.bundle
+    bench.world.set_state(status, bench.sha)
+    bench.reporter.wait_for("worker-stopped")
+    assert worker.signals == [signal.SIGTERM]
+    _wait(bench, lambda: keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
+    _wait(bench, lambda: not unpacked.exists() and not unpacked.with_suffix(".zip").exists())
+
+
+def test_a_removed_topology_is_stopped_and_a_new_one_of_its_name_is_another(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    bench.world.coordination.delete(paths.topology(T), recursive=True)
+    other = bench.reporter.add_bundle(bundle("another"))
+    bench.world.submit(other, "t-2")
+    bench.world.assign((1, 1))
+    second = bench.launcher.wait_for(W, 2)
+    assert first.ended
+    assert (second.launch.bundle / "behaviour").read_text() == "another"
+    assert bench.allocation().executors == (("bolt", 1, 1),)
+    assert "worker-lost" not in bench.reporter.kinds()
+
+
+def test_a_worker_that_ignores_sigterm_is_killed(bench: Bench) -> None:
+    bench.launcher.obedient = False
+    bench.start(grace=0.0)
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.world.set_state(TopologyStatus.KILLED, bench.sha)
+    bench.reporter.wait_for("worker-stopped")
+    assert worker.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert "worker-killed" in bench.reporter.kinds()
+
+
+def test_a_worker_that_never_registers_is_started_again(bench: Bench) -> None:
+    bench.start(start_timeout=0.05)
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    second = bench.launcher.wait_for(W, 2)
+    bench.world.register(second.launch.incarnation)
+    assert first.signals == [signal.SIGKILL]
+    assert "not registered" in bench.reporter.wait_for("worker-killed").message
+
+
+def test_an_unloadable_bundle_fails_the_topology(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    done = Progress(f"{W}#1", 1, started=(1,), finished=(2,), drained=3)  # type: ignore[arg-type]
+    bench.world.coordination.put(paths.worker_progress(T, W), codec.encode(done))
+    bench.launcher.wait_for(W).end(3, "Traceback\n  ...\nModuleNotFoundError: No module named 'x'\n")
+    path = paths.worker_progress(T, W)
+    until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
+    told = codec.decode(bench.world.coordination.get(path).data, Progress)  # type: ignore[union-attr]
+    assert told.failed == f"{W}: ModuleNotFoundError: No module named 'x'"
+    assert (told.started, told.finished, told.drained) == ((1,), (2,), 3)
+    failed = bench.reporter.wait_for("bundle-failed")
+    assert "Traceback" in str(failed.details["traceback"])
+    assert len(bench.launcher.started) == 1
+    bench.world.set_state(TopologyStatus.ACTIVE, bench.sha, "t-2")  # submitted again: worth another try
+    bench.launcher.wait_for(W, 2)
+
+
+def test_telling_of_a_broken_bundle_does_not_bring_a_removed_topology_back(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.server.suspend(bench.session)
+    worker.end(3, "ImportError")
+    bench.world.coordination.delete(paths.topology(T), recursive=True)
+    bench.server.resume(bench.session)
+    _wait(bench, lambda: not bench.store.keys() or keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
+    assert bench.world.coordination.children(paths.TOPOLOGIES) == ()
+
+
+def test_nothing_new_is_begun_without_a_connection(bench: Bench) -> None:
+    started = bench.start()
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    bench.server.suspend(bench.session)
+    first.end(-9)
+    bench.reporter.wait_for("worker-lost")
+    assert started.wait(0.05) is None
+    assert bench.launcher.started == [first]
+    bench.server.resume(bench.session)
+    bench.launcher.wait_for(W, 2)
+
+
+def test_a_lost_session_kills_the_workers_at_once(bench: Bench) -> None:
+    bench.launcher.obedient = False
+    started = bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.server.expire(bench.session)
+    assert started.wait(30) == 4
+    assert worker.signals == [signal.SIGKILL]
+    assert "node-session-lost" in bench.reporter.kinds()
+
+
+def test_a_newer_generation_takes_the_node_over(bench: Bench) -> None:
+    old = bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.world.register(worker.launch.incarnation)
+    second = MemoryLauncher()
+    new = bench.start(2, bench.server.connect(), second)
+    assert old.wait(30) == 9
+    assert worker.signals == [signal.SIGKILL]
+    replaced = second.wait_for(W)
+    assert second.strays == [f"{W}#1"]  # it died with its supervisor: seen to before the new life began
+    assert replaced.launch.incarnation == f"{W}#1001"
+    assert new.wait(0) is None
+    with pytest.raises(Superseded, match="generation 2"):
+        bench.start(1, bench.server.connect(), MemoryLauncher())
+    assert _node(bench).generation == 2
+
+
+def test_a_worker_of_an_earlier_generation_on_another_machine_is_waited_for(bench: Bench) -> None:
+    bench.run_topology()
+    bench.world.register(f"{W}#1")
+    bench.start(2)
+    bench.reporter.wait_for("node-started")
+    _wait(bench, lambda: bench.store.latest(keys.allocation(W)) is not None)
+    assert not bench.launcher.started and not bench.launcher.strays
+    bench.world.coordination.delete(paths.worker(T, W))
+    bench.launcher.wait_for(W)
+
+
+def test_an_entry_that_somebody_removed_is_made_again(bench: Bench) -> None:
+    bench.start()
+    bench.world.coordination.delete(paths.node(NODE))
+    until(bench.world.coordination, paths.node(NODE), lambda v: v is not None)
+    assert _node(bench).address == "127.0.0.1:7"
+
+
+def test_draining_is_shown_in_the_entry(bench: Bench) -> None:
+    started = bench.start()
+    bench.world.coordination.put(paths.drain(NODE), b"")
+    until(
+        bench.world.coordination,
+        paths.node(NODE),
+        lambda v: bool(v) and codec.decode(v or b"", NodeInfo).draining,
+    )
+    bench.world.coordination.delete(paths.drain(NODE))
+    until(bench.world.coordination, paths.node(NODE), lambda v: not codec.decode(v or b"", NodeInfo).draining)
+    assert started.wait(0) is None
+
+
+def test_a_node_that_is_not_wanted_any_more_stops_politely(bench: Bench) -> None:
+    started = bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.world.coordination.delete(paths.wanted(NODE))
+    assert started.wait(30) == 0
+    assert worker.signals == [signal.SIGTERM]
+    assert bench.world.coordination.get(paths.node(NODE)) is None
+    assert bench.reporter.kinds()[-2:] == ["worker-stopped", "node-stopped"]
+
+
+def test_a_damaged_bundle_is_fetched_again(bench: Bench) -> None:
+    good = bench.reporter.bundles[bench.sha]
+    bench.reporter.bundles[bench.sha] = good[:-1]
+    bench.start()
+    bench.run_topology()
+    said = bench.reporter.wait_for("bundle-unavailable")
+    assert "damaged" in said.message
+    assert not bench.launcher.started
+    bench.reporter.bundles[bench.sha] = good
+    bench.launcher.wait_for(W)
+
+
+def test_an_archive_damaged_on_disk_is_fetched_again(bench: Bench) -> None:
+    archive = bench.directory / "bundles" / f"{bench.sha}.zip"
+    archive.parent.mkdir()
+    archive.write_bytes(b"rubbish")
+    bench.start()
+    bench.run_topology()
+    bench.launcher.wait_for(W)
+    assert bench.reporter.fetched == 1
+    assert archive.read_bytes() == bench.reporter.bundles[bench.sha]
+
+
+def test_fetching_waits_for_a_nimbus(bench: Bench) -> None:
+    bench.reporter.reachable = False
+    bench.start()
+    bench.run_topology()
+    assert bench.reporter.wait_for("bundle-unavailable", 3).details["failures"] == 3
+    bench.reporter.reachable = True
+    bench.launcher.wait_for(W)
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
+    bench.launcher.failing = "no memory"
+    bench.start(restart_pauses=(0.01,))
+    bench.run_topology()
+    assert "no memory" in str(bench.reporter.wait_for("worker-lost", 2).details["tail"])
+    bench.launcher.failing = ""
+    bench.launcher.wait_for(W)
+
+
+def test_with_a_cycle_it_looks_instead_of_being_told(bench: Bench) -> None:
+    bench.start(cycle=0.05, worker_cycle=0.05)
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.world.assign((1, 4))
+    _wait(bench, lambda: bench.allocation().executors == (("bolt", 1, 4),))
+    assert worker.told == []  # the worker looks for itself
+    worker.end(-9)
+    bench.launcher.wait_for(W, 2)  # its own children's ends are noticed at once all the same
+    bench.world.set_state(TopologyStatus.KILLED, bench.sha)
+    bench.reporter.wait_for("worker-stopped")
+
+
+def test_a_store_in_use_is_refused(bench: Bench) -> None:
+    with pytest.raises(Refused):
+        memory_store.open_writer(bench.directory)
+
+
+def test_what_others_may_ask(bench: Bench) -> None:
+    started = bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    assert started.missing_modules(["os.path", "no_such_module", "msgspec", "no_such.sub", ""]) == [
+        "no_such_module",
+        "no_such.sub",
+        "",
+    ]
+    assert started.log_files("t", "") == []
+    worker.launch.log.parent.mkdir(parents=True)
+    worker.launch.log.write_text("x")
+    assert started.log_files("t", "") == [(W, worker.launch.log)] == started.log_files("t", W)
+    assert (
+        started.log_files("t", "t@n1/5")
+        == started.log_files("../workers/t", "")
+        == started.log_files("..", "")
+        == []
+    )
+    _wait(bench, lambda: _try_stacks(started))
+    assert worker.signals == [signal.SIGUSR1]
+
+
+def _try_stacks(started: Supervisor) -> bool:
+    with pytest.raises(NotFound):
+        started.request_stacks("t@n1/9")
+    try:
+        started.request_stacks(W)
+    except NotFound:
+        return False
+    return True
+
+
+def _node(bench: Bench) -> NodeInfo:
+    value = bench.world.coordination.get(paths.node(NODE))
+    assert value is not None
+    return codec.decode(value.data, NodeInfo)
+
+
+def _wait(bench: Bench, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    """Wait for something in the store or on disk, of which nobody tells."""
+    end, pause = time.monotonic() + timeout, threading.Event()
+    while not condition():
+        assert time.monotonic() < end, f"it did not happen; events: {bench.reporter.kinds()}"
+        pause.wait(0.01)
