@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import importlib
 import importlib.metadata
 import os
@@ -11,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,11 +229,14 @@ def files() -> Check:
 def home(place: Path) -> Check:
     """Whether the clusters' files can be written, with room, and names that fit."""
     there = next(p for p in (place, *place.parents) if p.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
         return Check(
             "home",
             PROBLEM,
-            f"{there} cannot be written",
+            f"{there} cannot be written: {error.strerror}",
             "Name another directory: --home DIR or ELASTIC_HOME.",
         )
     if len(os.fsencode(place)) > LONGEST_HOME:
@@ -262,21 +267,19 @@ def clusters(settings: Settings) -> list[Check]:
 
 
 def _cluster(settings: Settings, name: str) -> Check:
-    import dataclasses
-
-    from elastic.cluster.launcher import read_cluster
+    from elastic.cluster.directory import stored
 
     which = dataclasses.replace(settings, cluster=name, address="")
     label = f"cluster {name}"
-    cluster = read_cluster(settings.home, name)
-    if cluster is None:
+    cluster = stored(which.directory)
+    if cluster is None or not cluster.alive():
         return Check(
             label,
             WARNING,
             "was left behind: its launcher is gone",
             f"{which.command('down')} removes what is left.",
         )
-    return Check(label, OK, f"runs (launcher {cluster.pid})")
+    return Check(label, OK, f"{'runs' if cluster.ready else 'is starting'} (launcher {cluster.pid})")
 
 
 def maven() -> Check:

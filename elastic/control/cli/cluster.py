@@ -70,7 +70,7 @@ from elastic.errors import ConfigError
     help="The state store.",
 )
 @click.option(
-    "--session-timeout", type=SECONDS, default=10.0, show_default="10s", help="ZooKeeper's session timeout."
+    "--session-timeout", type=SECONDS, default=6.0, show_default="6s", help="ZooKeeper's session timeout."
 )
 @click.option(
     "--supervisor-cycle",
@@ -80,6 +80,23 @@ from elastic.errors import ConfigError
 )
 @click.option(
     "--worker-cycle", type=SECONDS, default=0.0, help="T_W: workers look at fixed intervals [are told]."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where the first Nimbus listens [a free one]."
+)
+@click.option(
+    "--ready-timeout",
+    type=SECONDS,
+    default=0.0,
+    show_default="1m; 3m on Spark",
+    help="How long it may take to be ready.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What the cluster's processes log.",
 )
 @click.option("--foreground", is_flag=True, help="Stay in the foreground; Ctrl-C stops the cluster.")
 def up(settings: Settings, foreground: bool, **options: Any) -> None:
@@ -102,14 +119,15 @@ def up(settings: Settings, foreground: bool, **options: Any) -> None:
 
 def _start(settings: Settings, options: dict[str, Any], foreground: bool) -> None:
     from elastic.cluster import launcher
+    from elastic.cluster.options import UpOptions
 
-    made = launcher.UpOptions(home=settings.home, cluster=settings.cluster, **options)
+    made = UpOptions(home=str(settings.home), cluster=settings.cluster, **options).validate()
     if foreground:
         launcher.run_foreground(made, on_progress=note)
         return
     left = f"the cluster may be half started; {settings.command('down')} removes it."
-    with Waiting(f"starting {settings.target}"), leaving(left):
-        cluster = launcher.start_background(made, on_progress=note)
+    with Waiting(f"starting {settings.target}") as waiting, leaving(left):
+        cluster = launcher.start_background(made, on_progress=waiting.line)
     data = {
         "cluster": settings.cluster,
         "pid": cluster.pid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import Unavailable
+from elastic.errors import NotFound, Unavailable
 
 
 def connect(settings: Settings, timeout: float) -> Client:
@@ -29,12 +29,12 @@ def addresses(settings: Settings) -> tuple[str, ...]:
     """
     if settings.address:
         return (settings.address,)
-    from elastic.cluster.launcher import read_cluster
+    from elastic.cluster.directory import read_cluster
 
-    cluster = read_cluster(settings.home, settings.cluster)
-    if cluster is None:
+    try:
+        return read_cluster(settings.home, settings.cluster).nimbus
+    except NotFound:
         raise Unavailable(
-            f"There is no cluster {settings.cluster} on this machine ({settings.directory} says so).",
+            f"Cluster {settings.cluster} does not run on this machine (looked in {settings.directory}).",
             remedy=f"Start it with {settings.command('up')}, or name one elsewhere with --address HOST:PORT.",
-        )
-    return tuple(cluster.nimbus)
+        ) from None

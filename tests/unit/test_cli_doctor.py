@@ -1,0 +1,109 @@
+"""doctor: each check finds the fault that it is there for."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fake import invoke
+
+from elastic.control.cli import checks
+from elastic.control.cli.settings import Settings
+from elastic.errors import EnvironmentProblem
+
+
+def test_python_too_old_or_too_new() -> None:
+    assert checks.python((3, 11, 0)).status == checks.OK
+    assert checks.python((3, 10, 9)).status == checks.PROBLEM
+    assert checks.python((3, 14, 0)).status == checks.PROBLEM
+
+
+def test_a_package_that_is_missing_or_too_old() -> None:
+    found = checks.packages(
+        [("no-such-thing", "no_such_thing", "1", "tests"), ("click", "click", "999", "tests")]
+    )
+    assert [c.status for c in found] == [checks.PROBLEM, checks.PROBLEM]
+    assert "is missing" in found[0].message and "pip install 'no-such-thing>=1'" in found[0].remedy
+    assert "older than 999" in found[1].message
+    assert checks.packages([("click", "click", "8.1", "tests")])[0].status == checks.OK
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_JAVA", "none")
+    found = checks.java()
+    assert found.status == checks.PROBLEM and found.remedy
+
+
+def test_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "java"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr("elastic.cluster.java.find_java", lambda: broken)
+    assert checks.java().status == checks.PROBLEM
+
+
+def test_no_zookeeper_in_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_jars() -> list[Path]:
+        raise EnvironmentProblem("jars has no zookeeper-*.jar")
+
+    monkeypatch.setattr("elastic.cluster.zookeeper_server._jars", no_jars)
+    assert checks.zookeeper().status == checks.PROBLEM
+
+
+def test_no_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.network().status == checks.OK
+
+    def refuse(*args: Any, **kwargs: Any) -> socket.socket:
+        raise OSError("no interface")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    assert checks.network().status == checks.PROBLEM
+
+
+def test_home_that_cannot_be_written_or_is_too_long(tmp_path: Path) -> None:
+    assert checks.home(Path("/proc/elastic")).status == checks.PROBLEM
+    (tmp_path / "file").write_text("")
+    assert checks.home(tmp_path / "file").status == checks.PROBLEM
+    assert checks.home(Path("/tmp") / ("x" * 80)).status == checks.WARNING
+    assert checks.home(Path("/tmp/elastic-home")).status == checks.OK
+
+
+def test_home_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "LEAST_FREE", 1 << 70)
+    assert checks.home(Path("/tmp/elastic-home")).status == checks.WARNING
+
+
+def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "LEAST_FILES", 1 << 40)
+    assert checks.files().status in (checks.WARNING, checks.OK)
+
+
+def test_a_check_that_breaks_is_a_problem_not_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken() -> checks.Check:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(checks, "maven", broken)
+    found = checks.examine(Settings(home=tmp_path))
+    assert any(c.name == "maven" and c.status == checks.PROBLEM and "planted" in c.message for c in found)
+
+
+def test_exit_codes_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    good, warned = checks.Check("a", checks.OK, "fine"), checks.Check("b", checks.WARNING, "hm", "do")
+    bad = checks.Check("c", checks.PROBLEM, "lacks", "get it")
+    for found, code in (([good], 0), ([good, warned], 0), ([good, bad], 11)):
+        monkeypatch.setattr("elastic.control.cli.doctor.examine", lambda settings, found=found: found)
+        result = invoke(None, "doctor", "--home", str(tmp_path), "-o", "json")
+        assert result.exit_code == code
+        assert [c["status"] for c in json.loads(result.stdout)] == [c.status for c in found]
+    assert "get it" in invoke(None, "doctor").stdout
+
+
+def test_a_cluster_that_was_left_behind_is_found_with_the_command_that_removes_it(tmp_path: Path) -> None:
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "cluster.json").write_text("{}")
+    found = checks.clusters(Settings(home=tmp_path))
+    assert [c.status for c in found] == [checks.WARNING]
+    assert f"elastic --cluster test --home {tmp_path} down" in found[0].remedy

@@ -1,0 +1,276 @@
+"""run and submit: in this process, and against a fake cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli_fake import FakeClient, invoke
+
+from elastic.control.cli import run as run_module
+from elastic.control.cli import submit as submit_module
+from elastic.errors import Unavailable
+from elastic.model.events import Event, Severity
+from elastic.model.records import TopologyStatus
+
+SOURCE = """
+import time
+from elastic import Bolt, Fields, Spout, TopologyBuilder
+
+class Numbers(Spout):
+    outputs = Fields(n=int)
+    def __init__(self, count, pause):
+        self.count, self.pause = count, pause
+    def tuples(self):
+        for n in range(self.count):
+            if self.pause:
+                time.sleep(self.pause)
+            if n == 0:
+                print("first", flush=True)
+            yield n
+
+class Check(Bolt):
+    def __init__(self, bad):
+        self.bad = bad
+    def execute(self, tup):
+        if tup.n in self.bad:
+            raise ValueError(f"number {tup.n}")
+
+def topology(args):
+    import argparse
+    p = argparse.ArgumentParser()
+    p.add_argument("--count", type=int, default=10)
+    p.add_argument("--pause", type=float, default=0)
+    p.add_argument("--bad", type=int, nargs="*", default=[])
+    p.add_argument("--max-errors", type=int, default=100)
+    a = p.parse_args(args)
+    b = TopologyBuilder("numbers", max_errors=a.max_errors)
+    b.spout("numbers", Numbers(a.count, a.pause))
+    b.bolt("check", Check(a.bad)).shuffle("numbers")
+    return b.build()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "cli_numbers_job.py"
+    file.write_text(SOURCE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "cli_numbers_job", raising=False)
+    return file
+
+
+def test_run_to_its_end(job: Path) -> None:
+    result = invoke(None, "run", str(job), "--count", "20")
+    assert result.exit_code == 0
+    assert "numbers finished in" in result.stderr and "20" in result.stderr
+    assert result.stdout == "first\n", "data is what the topology itself prints"
+
+
+def test_run_as_data(job: Path) -> None:
+    result = invoke(None, "run", "-o", "json", str(job))
+    data = json.loads(result.stdout.partition("\n")[2])
+    assert data["components"]["check"]["executed"] == 10 and data["topology"] == "numbers"
+
+
+def test_everything_after_the_file_belongs_to_the_topology(job: Path) -> None:
+    """Also what looks like an option of elastic: -o here is the topology's, and wrong there."""
+    result = invoke(None, "run", str(job), "-o", "json")
+    assert result.exit_code == 2 and "finished" not in result.stderr
+
+
+def test_run_with_failed_tuples_is_10_and_shows_the_first_traceback_once(job: Path) -> None:
+    result = invoke(None, "run", str(job), "--bad", "3", "4", "5")
+    assert result.exit_code == 10
+    assert result.stderr.count("Traceback") == 1 and "number 3" in result.stderr
+    assert "numbers finished" in result.stderr
+
+
+def test_run_of_a_topology_that_fails_is_10_with_the_users_traceback_first(job: Path) -> None:
+    result = invoke(None, "run", str(job), "--bad", "3", "--max-errors", "0")
+    assert result.exit_code == 10
+    assert "numbers failed" in result.stderr and "finished" not in result.stderr
+    assert result.stderr.index("cli_numbers_job.py") < result.stderr.index("error: numbers failed")
+    assert "elastic/worker" not in result.stderr
+
+
+def test_run_that_takes_too_long_is_8(job: Path) -> None:
+    result = invoke(None, "run", "--timeout", "200ms", str(job), "--count", "1000", "--pause", "0.05")
+    assert result.exit_code == 8 and "had not finished" in result.stderr
+
+
+def test_ctrl_c_stops_a_run_in_order(job: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "elastic.control.cli",
+        "run",
+        str(job),
+        "--count",
+        "100000",
+        "--pause",
+        "0.02",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        os.kill(process.pid, signal.SIGINT)
+        _, narration = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "everything emitted was worked off" in narration and "Traceback" not in narration
+
+
+def test_rates_between_two_measurements() -> None:
+    before = {"a": {"executed": 0.0, "emitted": 100.0, "queued": 0.0}}
+    now = {
+        "a": {"executed": 0.0, "emitted": 300.0, "queued": 0.0},
+        "b": {"executed": 50.0, "emitted": 0.0, "queued": 7.0},
+    }
+    assert run_module.rates(before, now, 2.0) == "a 100/s, b 25/s (7 queued)"
+
+
+def test_the_same_trouble_is_told_once_and_a_flood_of_others_is_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    troubles = run_module.Troubles()
+    for number in range(20):
+        troubles.on_event(
+            Event(1.0, "tuple-failed", f"message {number}", Severity.ERROR, component=f"c{number % 10}")
+        )
+        troubles.on_event(Event(1.0, "fine", "never told"))
+    troubles.tell()
+    text = capsys.readouterr().err
+    assert (
+        text.count("message") == run_module.MOST_TRACEBACKS and "15 more" in text and "never told" not in text
+    )
+
+
+# ---------------------------------------------------------------------- submit
+
+
+def test_submit_packs_and_sends(job: Path) -> None:
+    client = FakeClient(topologies=[])
+    result = invoke(client, "submit", str(job), "--count", "7")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "numbers\n" and "elastic top numbers" in result.stderr
+    call, spec, bundle, requires = client.calls[0]
+    assert call == "submit" and spec.name == "numbers" and requires == ()
+    with zipfile.ZipFile(io.BytesIO(bundle)) as file:
+        assert f"code/{job.name}" in file.namelist()
+
+
+def test_submit_under_another_name_with_other_workers(job: Path) -> None:
+    client = FakeClient(topologies=[])
+    result = invoke(client, "submit", "--name", "other", "--workers", "3", "-o", "json", str(job))
+    assert json.loads(result.stdout)["name"] == "other"
+    assert client.calls[0][1].name == "other" and client.calls[0][1].workers == 3
+
+
+def ended(client: FakeClient, status: TopologyStatus | None, kind: str) -> None:
+    """Let the topology end with the event `kind`; None: its record is gone."""
+
+    def on_event(event: Event) -> None:
+        if event.kind == kind:
+            kept = [t for t in client.topologies if t.name != "numbers"]
+            mine = [
+                replace(t, status=status, reason="why")
+                for t in client.topologies
+                if t.name == "numbers" and status
+            ]
+            client.topologies = kept + mine
+            client.details["numbers"] = client.details["word-count"]
+
+    client.on_event = on_event
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "says"),
+    [
+        (TopologyStatus.FINISHED, "topology-finished", 0, "has finished"),
+        (TopologyStatus.FAILED, "topology-failed", 10, "failed: why"),
+        (None, "topology-killed", 6, "was killed"),
+    ],
+)
+def test_submit_waits_for_the_end(
+    job: Path, status: TopologyStatus | None, kind: str, code: int, says: str
+) -> None:
+    events = [
+        Event(101.0, "topology-submitted", "it runs", topology="numbers"),
+        Event(
+            102.0,
+            "tuple-failed",
+            "raised",
+            Severity.ERROR,
+            topology="numbers",
+            details={"traceback": "user's lines"},
+        ),
+        Event(103.0, kind, "it ended", topology="numbers"),
+    ]
+    client = FakeClient(topologies=[], happened=events)
+    ended(client, status, kind)
+    result = invoke(client, "submit", "--wait", str(job))
+    assert result.exit_code == code, result.output
+    assert says in result.stderr
+    assert result.stderr.index("user's lines") < result.stderr.index("raised")
+
+
+def test_submit_wait_outlives_a_nimbus(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream breaks and Nimbus is away once; the end is found all the same."""
+    client = FakeClient(
+        topologies=[], happened=[Event(103.0, "topology-finished", "it ended", topology="numbers")]
+    )
+    ended(client, TopologyStatus.FINISHED, "topology-finished")
+    finish = client.on_event
+    broken: list[int] = []
+
+    def on_event(event: Event) -> None:
+        if not broken:
+            broken.append(1)
+            raise Unavailable("Nimbus is away")
+        assert finish is not None
+        finish(event)
+
+    client.on_event = on_event
+    monkeypatch.setattr(submit_module.time, "sleep", lambda seconds: None)
+    assert invoke(client, "submit", "--wait", str(job)).exit_code == 0
+    assert broken
+
+
+def test_submit_of_what_cannot_be_sent_names_the_attribute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cli_lock_job.py"
+    file.write_text(
+        "import threading\nfrom elastic import Spout, TopologyBuilder\n"
+        "class Bad(Spout):\n    outputs = 'n'\n    def __init__(self):\n        self.door = threading.Lock()\n"
+        "    def tuples(self):\n        yield 1\n"
+        "def topology(args):\n    b = TopologyBuilder('bad')\n    b.spout('bad', Bad())\n    return b.build()\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    client = FakeClient()
+    result = invoke(client, "submit", str(file))
+    assert result.exit_code == 3 and "door" in result.stderr
+    assert not client.calls, "nothing was asked of the cluster"
+
+
+def test_the_bundle_that_is_sent_is_the_one_that_was_built(job: Path) -> None:
+    first, second = FakeClient(topologies=[]), FakeClient(topologies=[])
+    for client in (first, second):
+        sys.modules.pop("cli_numbers_job", None)
+        assert invoke(client, "submit", str(job)).exit_code == 0
+    assert hashlib.sha256(first.calls[0][2]).digest() == hashlib.sha256(second.calls[0][2]).digest()

@@ -1,0 +1,139 @@
+"""up and down: options, refusals, and what is said; the launcher itself is replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+from cli_fake import invoke
+
+from elastic.cluster.directory import ClusterInfo
+from elastic.cluster.options import UpOptions
+from elastic.control.cli.cluster import up
+
+
+class FakeLauncher(ModuleType):
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__("elastic.cluster.launcher")
+        self.asked: list[Any] = []
+
+    def start_background(self, options: UpOptions, on_progress: Callable[[str], None]) -> ClusterInfo:
+        self.asked.append(options)
+        on_progress("ZooKeeper is up")
+        return ClusterInfo(
+            options.cluster,
+            str(options.directory),
+            1,
+            "x",
+            "127.0.0.1:2/e",
+            ("127.0.0.1:3",),
+            options,
+            1.0,
+            True,
+        )
+
+    def stop(self, home: Path, cluster: str, *, purge: bool, grace: float) -> bool:
+        self.asked.append((home, cluster, purge, grace))
+        return cluster != "gone"
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> FakeLauncher:
+    import elastic.cluster
+
+    fake = FakeLauncher()
+    monkeypatch.setitem(sys.modules, "elastic.cluster.launcher", fake)
+    monkeypatch.setattr(elastic.cluster, "launcher", fake, raising=False)
+    return fake
+
+
+def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> None:
+    words = ["--nodes", "3", "--slots", "4", "--host", "spark", "--master", "local[3]", "--nimbus", "2"]
+    words += [
+        "--zookeeper",
+        "zk:2181/e",
+        "--session-timeout",
+        "4s",
+        "--supervisor-cycle",
+        "1",
+        "--worker-cycle",
+        "2",
+    ]
+    result = invoke(None, "up", "--home", str(tmp_path), "--cluster", "c", *words)
+    assert result.exit_code == 0, result.output
+    assert launcher.asked == [
+        UpOptions(
+            cluster="c",
+            home=str(tmp_path),
+            nodes=3,
+            slots=4,
+            host="spark",
+            master="local[3]",
+            zookeeper="zk:2181/e",
+            nimbus=2,
+            session_timeout=4.0,
+            supervisor_cycle=1.0,
+            worker_cycle=2.0,
+        )
+    ]
+    assert result.stdout == ""
+    assert "ZooKeeper is up" in result.stderr
+    assert f"elastic --cluster c --home {tmp_path} submit" in result.stderr
+
+
+def test_up_as_data(launcher: FakeLauncher, tmp_path: Path) -> None:
+    data = json.loads(invoke(None, "up", "--home", str(tmp_path), "-o", "json").stdout)
+    assert data["nimbus"] == ["127.0.0.1:3"] and data["cluster"] == "default"
+
+
+def test_the_defaults_are_those_of_the_options() -> None:
+    wanted = UpOptions()
+    options = {p.name: p.default for p in up.params if isinstance(p, click.Option)}
+    for field in dataclasses.fields(UpOptions):
+        if field.name not in ("cluster", "home"):
+            assert options[field.name] == getattr(wanted, field.name), field.name
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--store", "hazelcast"), "not available yet"),
+        (("--master", "local[2]"), "--host spark"),
+        (("--nodes", "-1"), "--nodes"),
+        (("--address", "127.0.0.1:1"), "--address"),
+        (("--session-timeout", "10ms"), "session-timeout"),
+        (("--cluster", "no good"), "no good"),
+    ],
+)
+def test_up_refuses_what_cannot_be(
+    launcher: FakeLauncher, words: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    result = invoke(None, "up", "--home", str(tmp_path), *words)
+    assert result.exit_code == 2 and says in result.stderr
+    assert not launcher.asked and not list(tmp_path.iterdir())
+
+
+def test_down(launcher: FakeLauncher, tmp_path: Path) -> None:
+    result = invoke(None, "down", "--home", str(tmp_path), "--purge", "--grace", "3")
+    assert result.exit_code == 0 and "is down" in result.stderr
+    assert launcher.asked == [(tmp_path, "default", True, 3.0)]
+    gone = invoke(None, "down", "--home", str(tmp_path), "--cluster", "gone")
+    assert gone.exit_code == 0 and "was not running" in gone.stderr
+
+
+def test_without_a_cluster_every_request_is_7_with_the_way_to_one(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from elastic.control.cli.app import app
+
+    result = CliRunner().invoke(app, ["list", "--home", str(tmp_path)], prog_name="elastic")
+    assert result.exit_code == 7 and f"elastic --home {tmp_path} up" in result.stderr
