@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -128,7 +128,13 @@ class Server:
         return NotLeading(f"{self._name} at {self.address} is going down", remedy="Ask another one.")
 
 
-class _Translate(grpc.ServerInterceptor[Any, Any]):
+if TYPE_CHECKING:
+    Interceptor = grpc.ServerInterceptor[Any, Any]
+else:
+    Interceptor = grpc.ServerInterceptor
+
+
+class _Translate(Interceptor):
     """Turns what a service method raises into a status with details; anything unexpected also into a log entry."""
 
     def intercept_service(
