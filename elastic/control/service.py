@@ -29,6 +29,7 @@ DEFAULT_DEADLINE = 30.0
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SLACK = 0.25
+_FOR_EVER = 1e8  # without a deadline gRPC says some centuries
 _STACKS = 10.0
 
 
@@ -70,7 +71,9 @@ def _bounded(wait: float, context: grpc.ServicerContext) -> float:
     if not 0 <= wait < float("inf"):
         raise ConfigError(f"{wait} is no time to wait", remedy="Give seconds, 0 or more.")
     left = context.time_remaining()
-    return max(0.0, min(wait, (DEFAULT_DEADLINE if left is None else left) - _SLACK))
+    if left is None or left > _FOR_EVER:
+        left = DEFAULT_DEADLINE
+    return max(0.0, min(wait, left - _SLACK))
 
 
 class ControlService(ControlServiceServicer):

@@ -1,0 +1,146 @@
+"""A Nimbus for tests of the network: real bundles and events, canned answers, and a record of what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from elastic.control.server import ControlServer
+from elastic.errors import ElasticError, NotFound
+from elastic.model.assignment import Assignment
+from elastic.model.events import Event
+from elastic.model.load import WorkerReport
+from elastic.model.records import TopologyState, TopologyStatus
+from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary, WorkerView
+from elastic.nimbus.bundle_store import BundleStore
+from elastic.nimbus.event_log import EventLog
+
+WAIT = 30.0
+
+
+class FakeNimbus:
+    """Answers like Nimbus, from attributes that the test sets.
+
+    Attributes:
+        fail: Raised by the next requests.
+        block: While cleared, requests that wait do so.
+        calls: (method, arguments) of every request.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.leading = True
+        self.leader_address: str | None = None
+        self.bundles = BundleStore(directory / "bundles", limit=64 << 20)
+        self.events = EventLog(None)
+        self.fail: ElasticError | None = None
+        self.block = threading.Event()
+        self.block.set()
+        self.entered = threading.Event()
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.specs: dict[str, TopologySpec] = {}
+        self.node_list: tuple[NodeSummary, ...] = ()
+        self.worker_views: tuple[WorkerView, ...] = ()
+        self.ingested: list[tuple[str, tuple[WorkerReport, ...], tuple[Event, ...]]] = []
+        self.changed = threading.Condition()
+
+    def _called(self, method: str, **arguments: Any) -> None:
+        with self.changed:
+            self.calls.append((method, arguments))
+            self.changed.notify_all()
+        self.entered.set()
+        assert self.block.wait(WAIT)
+        if self.fail is not None:
+            raise self.fail
+
+    def leader(self) -> str | None:
+        return self.leader_address
+
+    def submit(self, spec: TopologySpec, *, bundle: str, requires: Sequence[str] = ()) -> TopologyState:
+        self._called("submit", spec=spec, bundle=bundle, requires=tuple(requires))
+        self.specs[spec.name] = spec
+        return self._state(bundle)
+
+    def _state(self, bundle: str = "b") -> TopologyState:
+        return TopologyState(TopologyStatus.ACTIVE, "id-1", bundle, 5.0, settings={"x": 1, "y": True})
+
+    def _summary(self, spec: TopologySpec) -> TopologySummary:
+        return TopologySummary(spec.name, "id-1", TopologyStatus.ACTIVE, 5.0, 1.5, spec.task_count, 1, 1)
+
+    def topologies(self) -> tuple[TopologySummary, ...]:
+        self._called("topologies")
+        return tuple(self._summary(s) for s in self.specs.values())
+
+    def describe(self, name: str) -> TopologyDetail:
+        self._called("describe", name=name)
+        if name not in self.specs:
+            raise NotFound(f"no topology {name}", remedy="elastic list shows what there is")
+        spec = self.specs[name]
+        errors = tuple(e for _, e in self.events.since(0, name))
+        return TopologyDetail(
+            self._summary(spec), spec, self._state(), Assignment(spec.name, 1), workers=self.worker_views, errors=errors
+        )
+
+    def kill(self, name: str, *, wait: float) -> None:
+        self._called("kill", name=name, wait=wait)
+
+    def activate(self, name: str) -> None:
+        self._called("activate", name=name)
+
+    def deactivate(self, name: str, *, wait: float = 0) -> bool:
+        self._called("deactivate", name=name, wait=wait)
+        return True
+
+    def rebalance(
+        self, name: str, *, executors: Mapping[str, int], workers: int | None, wait: float
+    ) -> Assignment:
+        self._called("rebalance", name=name, executors=dict(executors), workers=workers, wait=wait)
+        return Assignment(self.specs[name].name if name in self.specs else name, 7)  # type: ignore[arg-type]
+
+    def nodes(self) -> tuple[NodeSummary, ...]:
+        self._called("nodes")
+        return self.node_list
+
+    def add_nodes(self, count: int, *, slots: int | None, host: str, wait: float) -> tuple[str, ...]:
+        self._called("add_nodes", count=count, slots=slots, host=host, wait=wait)
+        return tuple(f"node-{n}" for n in range(count))
+
+    def drain_node(self, node: str, *, wait: float) -> None:
+        self._called("drain_node", node=node, wait=wait)
+
+    def ingest(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+        self._called("ingest", node=node)
+        with self.changed:
+            self.ingested.append((node, tuple(reports), tuple(events)))
+            self.changed.notify_all()
+
+    def wait_until(self, condition: Any) -> None:
+        """Until `condition(self)` holds; looked at after every call."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: condition(self), WAIT), f"calls: {self.calls}"
+
+    def got(self, method: str) -> list[dict[str, Any]]:
+        return [arguments for name, arguments in self.calls if name == method]
+
+
+def spec(name: str = "words", **config: Any) -> TopologySpec:
+    component = ComponentSpec("lines", "spout", 4, 2, config={"rate": 10, "deep": {"a": [1, 2.5, None]}})  # type: ignore[arg-type]
+    return TopologySpec(name, (component,), 2, config)  # type: ignore[arg-type]
+
+
+@contextmanager
+def serving(nimbus: FakeNimbus, **options: Any) -> Iterator[ControlServer]:
+    server = ControlServer(nimbus, **options)  # type: ignore[arg-type]
+    server.start()
+    try:
+        yield server
+    finally:
+        nimbus.block.set()
+        server.close(0.2)
+
+
+def threads(prefix: str) -> list[str]:
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith(prefix))

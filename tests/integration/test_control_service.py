@@ -1,0 +1,440 @@
+"""ControlService and its client over a real gRPC connection, with a Nimbus that the test controls."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from control_fake import WAIT, FakeNimbus, serving, spec, threads
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from elastic import errors
+from elastic.control.client import Client
+from elastic.control.server import CONTROL, REPORTING, ControlServer
+from elastic.control.v1 import control_pb2 as pb
+from elastic.control.v1.control_pb2_grpc import ControlServiceStub
+from elastic.errors import (
+    AlreadyExists,
+    ConfigError,
+    DeadlineExceeded,
+    ElasticError,
+    EnvironmentProblem,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+from elastic.model.events import Event, Severity
+from elastic.model.views import NodeSummary
+from elastic.rpc.errors import from_call
+
+
+@pytest.fixture
+def nimbus(tmp_path: Path) -> FakeNimbus:
+    return FakeNimbus(tmp_path)
+
+
+@pytest.fixture
+def server(nimbus: FakeNimbus) -> Iterator[ControlServer]:
+    with serving(nimbus, cluster="test", max_bundle=8 << 20) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ControlServer) -> Iterator[Client]:
+    with Client(server.address, timeout=WAIT) as client:
+        yield client
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "bundle.zip"
+    path.write_bytes(bytes(range(256)) * (12 << 10))  # 3 MiB: several pieces
+    return path
+
+
+def test_a_topology_and_its_bundle_arrive_whole(nimbus: FakeNimbus, client: Client, bundle: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    wanted = spec(queue_rows=5, name_of="é", flag=True)
+    state = client.submit(wanted, bundle, requires=["numpy"], progress=lambda done, all: seen.append((done, all)))
+    (call,) = nimbus.got("submit")
+    assert call["spec"] == wanted
+    assert call["requires"] == ("numpy",)
+    assert nimbus.bundles.path(call["bundle"]).read_bytes() == bundle.read_bytes()
+    assert state.bundle == call["bundle"]
+    assert seen[-1] == (3 << 20, 3 << 20)
+
+
+def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, client: Client) -> None:
+    nimbus.specs["words"] = spec()
+    nimbus.node_list = (NodeSummary("n1", True, True, False, 2, 1, ("words@n1/0",)),)  # type: ignore[arg-type]
+    assert [t.name for t in client.list()] == ["words"]
+    assert client.describe("words").spec == spec()
+    client.kill("words", wait=1.5)
+    client.activate("words")
+    assert client.deactivate("words", wait=2) is True
+    assert client.rebalance("words", executors={"lines": 4}, wait=3).epoch == 7
+    client.rebalance("words", workers=0, wait=3)
+    assert client.nodes() == nimbus.node_list
+    assert client.add_nodes(2, slots=None, host="spark", wait=4) == ("node-0", "node-1")
+    client.drain_node("n1", wait=5)
+    assert nimbus.got("kill") == [{"name": "words", "wait": 1.5}]
+    assert nimbus.got("deactivate") == [{"name": "words", "wait": 2}]
+    assert nimbus.got("rebalance") == [
+        {"name": "words", "executors": {"lines": 4}, "workers": None, "wait": 3},
+        {"name": "words", "executors": {}, "workers": 0, "wait": 3},
+    ]
+    assert nimbus.got("add_nodes") == [{"count": 2, "slots": None, "host": "spark", "wait": 4}]
+    assert nimbus.got("drain_node") == [{"node": "n1", "wait": 5}]
+    info = client.info()
+    assert (info.cluster, info.leading) == ("test", True)
+    assert info.uptime > 0
+
+
+def test_errors_come_back_as_what_they_were(nimbus: FakeNimbus, client: Client, bundle: Path) -> None:
+    for kind in (AlreadyExists, errors.NotShippable, errors.NotConnected, errors.Conflict, errors.ExecutionError):
+        nimbus.fail = kind("what happened", remedy="what to do")
+        with pytest.raises(kind) as caught:
+            client.submit(spec(), bundle)
+        assert type(caught.value) is kind
+        assert (caught.value.message, caught.value.remedy) == ("what happened", "what to do")
+    nimbus.fail = None
+    with pytest.raises(NotFound, match="no topology nothing"):
+        client.describe("nothing")
+
+
+def test_a_defect_in_the_server_is_said_and_logged(
+    nimbus: FakeNimbus, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    nimbus.fail = ZeroDivisionError("by zero")  # type: ignore[assignment]
+    with pytest.raises(ElasticError, match="ListTopologies failed in the server: ZeroDivisionError: by zero"):
+        client.list()
+    assert "Traceback" in caplog.text
+
+
+def test_a_bundle_that_is_too_large_is_refused_before_it_is_sent(
+    nimbus: FakeNimbus, client: Client, tmp_path: Path
+) -> None:
+    large = tmp_path / "large.zip"
+    with large.open("wb") as file:
+        file.truncate(9 << 20)
+    with pytest.raises(Refused, match="9437184 bytes, and at most 8388608"):
+        client.submit(spec(), large)
+    assert nimbus.got("submit") == []
+    assert list(nimbus.bundles.directory.iterdir()) == []
+
+
+def test_a_bundle_that_is_not_what_was_announced_is_not_kept(
+    nimbus: FakeNimbus, server: ControlServer, client: Client, tmp_path: Path
+) -> None:
+    from elastic.control.codec import SPEC
+
+    def send(size: int, *chunks: bytes, sha256: str = "0" * 64) -> None:
+        header = pb.SubmitHeader(spec=SPEC.encode(spec()), bundle_sha256=sha256, bundle_size=size)
+        pieces = [pb.SubmitRequest(header=header), *(pb.SubmitRequest(chunk=c) for c in chunks)]
+        with grpc.insecure_channel(server.address) as channel:
+            try:
+                ControlServiceStub(channel).Submit(iter(pieces), timeout=WAIT)
+            except grpc.RpcError as e:
+                raise from_call(e, doing="submit", address=server.address) from e
+
+    with pytest.raises(ConfigError, match="did not arrive as announced"):
+        send(3, b"abc")
+    with pytest.raises(ConfigError, match="did not arrive as announced"):
+        send(3, b"ab")
+    with pytest.raises(ConfigError, match="did not arrive as announced"):
+        send(3, b"abcd", b"e")
+    with pytest.raises(ConfigError, match="pieces of at most"):
+        send(2 << 20, b"x" * ((1 << 20) + 1))
+    with pytest.raises(ConfigError, match="no SHA-256"):
+        send(3, b"abc", sha256="../../x")
+    assert nimbus.got("submit") == []
+    assert list(nimbus.bundles.directory.iterdir()) == []
+    with pytest.raises(EnvironmentProblem, match="cannot be read"):
+        client.submit(spec(), tmp_path / "missing.zip")
+
+
+def test_a_deadline_ends_the_call_and_bounds_the_wait(nimbus: FakeNimbus, server: ControlServer) -> None:
+    nimbus.block.clear()
+    with Client(server.address, timeout=0.5) as client:
+        with pytest.raises(DeadlineExceeded, match="kill words"):
+            client.kill("words", wait=0)
+        nimbus.block.set()
+    with grpc.insecure_channel(server.address) as channel:
+        ControlServiceStub(channel).Kill(pb.KillRequest(name="words", wait=1000), timeout=20)
+    assert nimbus.got("kill")[-1]["wait"] < 20
+    with grpc.insecure_channel(server.address) as channel:
+        ControlServiceStub(channel).Kill(pb.KillRequest(name="words", wait=1000))
+    assert nimbus.got("kill")[-1]["wait"] <= 30
+    with Client(server.address) as client, pytest.raises(ConfigError, match="no time to wait"):
+        client.deactivate("words", wait=-1)
+
+
+def event(number: int, topology: str = "words", severity: Severity = Severity.INFO) -> Event:
+    return Event(float(number), f"kind-{number}", "m", severity, topology=topology, details={"n": number})
+
+
+def test_events_kept_filtered_and_the_last_ones(nimbus: FakeNimbus, client: Client) -> None:
+    numbers = [nimbus.events.append(event(n, "words" if n % 2 else "other")) for n in range(6)]
+    assert [e for _, e in client.events()] == [event(n, "words" if n % 2 else "other") for n in range(6)]
+    assert [n for n, _ in client.events(since=numbers[3])] == numbers[4:]
+    assert [n for n, _ in client.events(topology="words")] == numbers[1::2]
+    assert [n for n, _ in client.events(topology="words", tail=1)] == numbers[5:]
+    assert list(client.events(tail=0)) == []
+
+
+def test_a_followed_stream_goes_on_and_ends_with_its_caller(nimbus: FakeNimbus, client: Client) -> None:
+    first = nimbus.events.append(event(1))
+    stream = client.events(follow=True, topology="words")
+    assert next(stream) == (first, event(1))
+    nimbus.events.append(event(2, "other"))
+    third = nimbus.events.append(event(3))
+    assert next(stream) == (third, event(3))
+    busy = _streams_open(client)
+    assert busy() == 1
+    stream.close()
+    _eventually(lambda: busy() == 0)
+
+
+def _streams_open(client: Client) -> Any:
+    import gc
+
+    from elastic.rpc.server import Server
+
+    servers = [o for o in gc.get_objects() if isinstance(o, Server) and o._open]
+    (server,) = servers
+    return lambda: len(server._open)
+
+
+def _eventually(condition: Any) -> None:
+    pause = threading.Event()
+    for _ in range(int(WAIT / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError("it did not happen")
+
+
+def test_closing_the_server_ends_streams_and_threads(nimbus: FakeNimbus) -> None:
+    before = threads("nimbus")
+    with serving(nimbus) as server, Client(server.address, timeout=1) as client:
+        nimbus.events.append(event(1))
+        stream = client.events(follow=True)
+        next(stream)
+        server.close()
+        assert threads("nimbus") == before
+        with pytest.raises(Unavailable, match=r"elastic up"):
+            next(stream)
+
+
+def test_no_more_followers_than_threads_allow(nimbus: FakeNimbus, server: ControlServer, client: Client) -> None:
+    nimbus.events.append(event(1))
+    streams = [client.events(follow=True) for _ in range(33)]
+    for stream in streams[:32]:
+        next(stream)
+    with pytest.raises(Refused, match="already serves 32 followed streams"):
+        next(streams[32])
+    assert client.list() == ()
+    for stream in streams:
+        stream.close()
+
+
+def test_errors_of_one_topology_and_of_all(nimbus: FakeNimbus, client: Client) -> None:
+    nimbus.specs["words"] = spec()
+    for n in range(4):
+        nimbus.events.append(event(n, "words" if n < 3 else "other", Severity.ERROR))
+    nimbus.events.append(event(9, "other"))
+    assert [e.kind for e in client.errors()] == ["kind-0", "kind-1", "kind-2", "kind-3"]
+    assert [e.kind for e in client.errors(limit=2)] == ["kind-2", "kind-3"]
+    assert [e.kind for e in client.errors("words")] == ["kind-0", "kind-1", "kind-2"]
+
+
+def test_health_and_reflection_answer(nimbus: FakeNimbus, server: ControlServer) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+
+        def status(service: str) -> int:
+            return health.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT).status
+
+        serving_, not_serving = 1, 2
+        assert [status(s) for s in ("", CONTROL, REPORTING)] == [serving_] * 3
+        watch = health.Watch(health_pb2.HealthCheckRequest(service=CONTROL), timeout=WAIT)
+        assert next(watch).status == serving_
+        nimbus.leading = False
+        assert next(watch).status == not_serving
+        watch.cancel()
+        assert [status(s) for s in ("", CONTROL, REPORTING)] == [serving_, not_serving, not_serving]
+        with pytest.raises(grpc.RpcError) as caught:
+            status("nothing")
+        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+        known = set(ProtoReflectionDescriptorDatabase(channel).get_services())
+        assert {CONTROL, REPORTING, "grpc.health.v1.Health"} <= known
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "example.org:0", ":0", "127.0.0.1", "127.0.0.1:x"])
+def test_it_does_not_listen_for_other_machines_unasked(nimbus: FakeNimbus, listen: str) -> None:
+    with pytest.raises(ConfigError):
+        ControlServer(nimbus, listen)  # type: ignore[arg-type]
+
+
+def test_a_port_that_is_taken_is_said(nimbus: FakeNimbus, server: ControlServer) -> None:
+    with pytest.raises(EnvironmentProblem, match="port taken"):
+        ControlServer(nimbus, server.address)  # type: ignore[arg-type]
+
+
+def _free_port() -> str:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_nobody_there_names_the_addresses_and_what_to_do() -> None:
+    addresses = [_free_port(), _free_port()]
+    with Client(addresses) as client:
+        for ask in (client.list, client.info, lambda: next(client.events(follow=True))):
+            with pytest.raises(Unavailable) as caught:
+                ask()
+            assert all(a in caught.value.message for a in addresses)
+            assert "elastic up" in caught.value.remedy
+    with pytest.raises(ConfigError):
+        Client([])
+    with pytest.raises(ConfigError):
+        Client("")
+
+
+def test_something_else_at_the_address_is_said() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as pool:
+        other = grpc.server(pool)
+        address = f"127.0.0.1:{other.add_insecure_port('127.0.0.1:0')}"
+        other.start()
+        with Client(address) as client, pytest.raises(ElasticError, match="does not know this request"):
+            client.list()
+        other.stop(0).wait()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[FakeNimbus, ControlServer, FakeNimbus, ControlServer]]:
+    one, two = FakeNimbus(tmp_path / "1"), FakeNimbus(tmp_path / "2")
+    two.leading = False
+    with serving(one) as first, serving(two) as second:
+        one.leader_address = two.leader_address = first.address
+        yield one, first, two, second
+
+
+def test_a_standby_names_the_leader_and_the_client_goes_there(pair: Any, bundle: Path) -> None:
+    one, first, two, second = pair
+    with Client(second.address) as client:
+        client.submit(spec(), bundle)
+        assert client.info().leading
+    assert len(one.got("submit")) == 1
+    assert two.calls == []
+    with grpc.insecure_channel(second.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        ControlServiceStub(channel).ListTopologies(pb.ListTopologiesRequest(), timeout=WAIT)
+    assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    error = from_call(caught.value, doing="x", address="y")
+    assert isinstance(error, Refused)
+    assert first.address in error.message
+
+
+def _hand_over(one: FakeNimbus, two: FakeNimbus, address: str | None) -> None:
+    one.leading, two.leading = False, address is not None
+    one.leader_address = two.leader_address = address
+
+
+def test_the_client_follows_when_the_leader_changes(pair: Any) -> None:
+    one, first, two, second = pair
+    with Client(first.address, timeout=WAIT) as client:  # it knows of the first alone
+        one.events.append(event(1))
+        stream = client.events(follow=True)
+        number, _ = next(stream)
+        assert client.list() == ()
+        _hand_over(one, two, second.address)
+        client.kill("words", wait=0)
+        assert len(two.got("kill")) == 1
+        # A new leader goes on with the numbers of the old one.
+        while two.events.append(event(2)) <= number:
+            pass
+        assert next(stream)[1] == event(2)
+        stream.close()
+
+
+def test_the_client_waits_for_a_leader_while_one_is_chosen(pair: Any) -> None:
+    one, first, two, second = pair
+    with Client([first.address, second.address], timeout=WAIT) as client:
+        client.list()
+        _hand_over(one, two, None)
+        timer = threading.Timer(0.5, _hand_over, (one, two, second.address))
+        timer.start()
+        client.activate("words")
+        timer.join()
+        assert len(two.got("activate")) == 1
+    with Client([first.address, second.address], timeout=1) as client:
+        _hand_over(one, two, None)
+        with pytest.raises(Unavailable, match="none of them leads"):
+            client.list()
+
+
+def test_the_client_goes_on_when_the_leader_dies(pair: Any) -> None:
+    one, first, two, second = pair
+    with Client([first.address, second.address], timeout=WAIT) as client:
+        one.events.append(event(1))
+        stream = client.events(follow=True)
+        number, _ = next(stream)
+        first.close(0)
+        _hand_over(one, two, second.address)
+        assert client.list() == ()
+        while two.events.append(event(2)) <= number:
+            pass
+        assert next(stream)[1] == event(2)
+        stream.close()
+
+
+def test_a_request_that_must_not_be_repeated_is_not(pair: Any) -> None:
+    one, first, two, second = pair
+    with Client([first.address, second.address], timeout=WAIT) as client:
+        one.block.clear()
+        problems: list[ElasticError] = []
+
+        def add() -> None:
+            try:
+                client.add_nodes(1, wait=0)
+            except ElasticError as e:
+                problems.append(e)
+
+        thread = threading.Thread(target=add)
+        thread.start()
+        one.wait_until(lambda n: n.got("add_nodes"))
+        _hand_over(one, two, second.address)
+        ending = threading.Thread(target=first.close, args=(0,))
+        ending.start()
+        thread.join(WAIT)
+        one.block.set()
+        ending.join(WAIT)
+        (problem,) = problems
+        assert isinstance(problem, Unavailable)
+        assert "whether it was done is not known" in problem.message
+        assert two.got("add_nodes") == []
+
+
+def test_a_leader_that_steps_down_in_the_middle_of_a_request_sends_the_client_on(pair: Any) -> None:
+    one, first, two, second = pair
+    with Client(first.address, timeout=WAIT) as client:
+        one.block.clear()
+        one.fail = Refused("this Nimbus does not lead")
+        done: list[None] = []
+        thread = threading.Thread(target=lambda: done.append(client.kill("words", wait=0)))
+        thread.start()
+        one.wait_until(lambda n: n.got("kill"))
+        _hand_over(one, two, second.address)
+        one.block.set()
+        thread.join(WAIT)
+        assert done == [None]
+        assert len(two.got("kill")) == 1
