@@ -1,6 +1,7 @@
 """Every znode path, in one place.
 
     /nimbus/candidates/<n>               ephemeral, sequential: who stands for leader; data: its address
+    /launcher                            ephemeral: who keeps the nodes running; data: host and process, for people
     /nodes/<node>                        ephemeral: NodeInfo
     /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
     /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
@@ -17,6 +18,7 @@ from elastic.model.ids import NodeId, TopologyName, WorkerId
 
 NIMBUS = "/nimbus"
 CANDIDATES = "/nimbus/candidates"
+LAUNCHER = "/launcher"
 NODES = "/nodes"
 WANTED = "/wanted"
 DRAINS = "/drains"

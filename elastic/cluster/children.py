@@ -1,0 +1,101 @@
+"""A child process of the launcher that is kept running: ZooKeeper, a Nimbus."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+from elastic.cluster.loop import Hand, Loop
+
+log = logging.getLogger(__name__)
+
+_PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_HEALTHY = 30.0
+
+
+class Kept:
+    """Starts a process, and starts it again when it ends unasked: at once, then with growing pauses.
+
+    Args:
+        loop: Where it is told that it ended.
+        name: For people.
+        start: Starts it; called by a thread that lives as long as this process.
+        on_end: Told, on the loop, that it ended or could not be started: why, and how often in a row.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        name: str,
+        start: Callable[[], subprocess.Popen[bytes]],
+        on_end: Callable[[str, int], None],
+    ) -> None:
+        self.name = name
+        self._loop = loop
+        self._begin = start
+        self._on_end = on_end
+        self._hand = Hand(loop, f"elastic-{name}")
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gone = threading.Event()
+        self._closed = False
+        self._since = 0.0
+        self._failures = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs or ran last."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        self._hand.do(self._run, self._ended, self._failed)
+
+    def stop(self, grace: float) -> None:
+        """End it, and start it no more. Any thread."""
+        with self._lock:
+            self._closed = True
+            process = self._process
+        if process is not None:
+            process.terminate()
+            if not self._gone.wait(grace):
+                process.kill()
+                self._gone.wait()
+
+    def kill(self) -> None:
+        """End it as a crash would; it is started again."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _run(self) -> int:
+        """On the hand: from its start to its end."""
+        with self._lock:
+            if self._closed:
+                return 0
+            self._gone.clear()
+            self._process = process = self._begin()
+        self._since = time.monotonic()
+        try:
+            return process.wait()
+        finally:
+            self._gone.set()
+
+    def _ended(self, code: int) -> None:
+        if time.monotonic() - self._since > _HEALTHY:
+            self._failures = 0
+        self._again(f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}")
+
+    def _failed(self, error: Exception) -> None:
+        self._again(f"cannot be started: {error}")
+
+    def _again(self, why: str) -> None:
+        if self._closed:
+            return
+        self._failures += 1
+        self._on_end(why, self._failures)
+        pause = _PAUSES[min(self._failures, len(_PAUSES)) - 1]
+        self._loop.call_later(pause, self.start)

@@ -1,0 +1,214 @@
+"""What `elastic up` and `elastic down` do. Light: nothing here loads kazoo, grpc or Spark, except `run_foreground`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from elastic import errors, procs
+from elastic.cluster.directory import LOG, ClusterInfo, clean, read_cluster, stored
+from elastic.cluster.options import UpOptions
+from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, NotFound
+from elastic.model.codec import encode
+
+__all__ = ["ClusterInfo", "UpOptions", "read_cluster", "run_foreground", "start_background", "stop"]
+
+_STOP = 60.0
+
+
+def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> ClusterInfo:
+    """Start a cluster that goes on running; returns when it is ready.
+
+    Args:
+        options: What is wanted.
+        on_progress: Told what happens meanwhile.
+
+    Raises:
+        ElasticError: It could not be started. Nothing is left of it; the launcher's log says more.
+        KeyboardInterrupt: Interrupted; what had been started has been ended.
+    """
+    options.validate()
+    directory = options.directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        log = (directory / LOG).open("ab")
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{directory}: {error.strerror}", remedy="Give another with --home."
+        ) from error
+    read, write = os.pipe()
+    with log, os.fdopen(read, "rb", buffering=0) as reports:
+        try:
+            argv = [sys.executable, "-m", "elastic.cluster.launcher_main"]
+            argv += ["--options", encode(options).decode(), "--report-fd", str(write)]
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(write,),
+                env={**os.environ, "PYTHONPATH": _python_path()},
+                start_new_session=True,
+            )
+        finally:
+            os.close(write)
+        try:
+            return _follow(reports.fileno(), process, options, on_progress)
+        except BaseException:
+            _end(process)
+            raise
+
+
+def run_foreground(
+    options: UpOptions, on_progress: Callable[[str], None], on_ready: Callable[[ClusterInfo], None]
+) -> None:
+    """Run a cluster in this process, in the main thread, until Ctrl-C or SIGTERM; returns when it has ended.
+
+    Args:
+        options: What is wanted.
+        on_progress: Told what happens.
+        on_ready: Told once that the cluster is ready.
+
+    Raises:
+        ElasticError: It could not be started. Nothing is left of it.
+    """
+    from elastic.cluster.running import Launcher
+
+    os.environ.pop(procs.PARENT_VARIABLE, None)
+    launcher = Launcher(options, on_progress, on_ready)
+    before = {
+        number: signal.signal(number, lambda *_: launcher.ask_stop())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        launcher.run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stop(
+    home: Path | str,
+    cluster: str,
+    *,
+    purge: bool = False,
+    timeout: float = _STOP,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> ClusterInfo:
+    """End a cluster: nodes, Nimbus, ZooKeeper; returns when nothing of it runs and only logs are left.
+
+    Args:
+        home: The directory that holds a directory for each cluster.
+        cluster: Its name.
+        purge: Remove the logs as well.
+        timeout: Seconds that it has to end in order; then it is killed, and what it started dies with it.
+
+    Raises:
+        NotFound: No such cluster runs here. What an earlier one left, because it was killed, has been removed.
+        DeadlineExceeded: It does not even end when it is killed.
+    """
+    directory = UpOptions(cluster=cluster, home=str(home)).directory
+    info = stored(directory)
+    if info is None or not info.alive():
+        if info is not None or purge:
+            clean(directory, purge=purge)
+        raise NotFound(f"no cluster named {cluster} runs here", remedy="Start one with: elastic up")
+    on_progress(f"ending cluster {cluster}")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(info.pid, signal.SIGTERM)
+    if not _wait_gone(info, timeout):
+        on_progress(f"it has not ended within {timeout:g} s, and is killed")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(info.pid, signal.SIGKILL)
+        if not _wait_gone(info, 10.0):
+            raise DeadlineExceeded(f"process {info.pid} of cluster {cluster} does not end")
+    clean(directory, purge=purge)
+    return info
+
+
+def _follow(
+    reports: int, process: subprocess.Popen[bytes], options: UpOptions, on_progress: Callable[[str], None]
+) -> ClusterInfo:
+    """Read what the launcher says until it is ready."""
+    deadline = (
+        time.monotonic() + options.patience + 2 * _STOP
+    )  # it watches the time itself, and ends in order
+    rest = b""
+    while True:
+        while b"\n" in rest:
+            line, _, rest = rest.partition(b"\n")
+            message = msgspec.json.decode(line)
+            if "tell" in message:
+                on_progress(message["tell"])
+            elif "ready" in message:
+                return msgspec.convert(message["ready"], ClusterInfo)
+            else:
+                raise _error(**message["error"])
+        if not select.select([reports], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise EnvironmentProblem(f"cluster {options.cluster} is not ready, and its launcher says nothing")
+        data = os.read(reports, 65536)
+        if not data:
+            code = process.wait()
+            raise EnvironmentProblem(
+                f"the launcher ended with exit code {code}: {_tail(options.directory / LOG)}",
+                remedy=f"Its log: {options.directory / LOG}",
+            )
+        rest += data
+
+
+def _error(kind: str, message: str, remedy: str) -> ElasticError:
+    found = getattr(errors, kind, None)
+    known = found if isinstance(found, type) and issubclass(found, ElasticError) else EnvironmentProblem
+    return known(message, remedy=remedy)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a launcher that has started for nothing. A second Ctrl-C does not wait for its order."""
+    try:
+        procs.end(process, _STOP)
+    except KeyboardInterrupt:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _wait_gone(info: ClusterInfo, timeout: float) -> bool:
+    """Wait for the end of a process that is no child of this one."""
+    deadline = time.monotonic() + timeout
+    if hasattr(os, "pidfd_open"):
+        try:
+            handle = os.pidfd_open(info.pid)
+        except OSError:
+            return not info.alive()
+        try:
+            if not info.alive():
+                return True
+            return bool(select.select([handle], [], [], timeout)[0])
+        finally:
+            os.close(handle)
+    while info.alive():  # nothing to wait on here
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _tail(log: Path) -> str:
+    from elastic.cluster.zookeeper_server import tail
+
+    return tail(log)
+
+
+def _python_path() -> str:
+    from elastic.hosts.child import python_path
+
+    return python_path(os.environ.get("PYTHONPATH", ""))

@@ -1,0 +1,191 @@
+"""Keeps the nodes that run the same as the nodes that are wanted.
+
+    WANTED -> STARTING -> RUNNING -> (ended unasked) -> waits a little -> STARTING with a higher generation
+                          RUNNING -> (not wanted any more) -> STOPPING -> gone
+
+Everything here runs as jobs of the launcher's loop; what takes long is done by other threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from elastic.cluster.loop import Hand, Loop
+from elastic.errors import ElasticError
+from elastic.hosts.base import Host, NodeCommand, NodeHandle
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+
+log = logging.getLogger(__name__)
+
+_PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Before a node is started again, by how often it ended soon after it had started."""
+_HEALTHY = 30.0
+"""Seconds after which a start counts as a good one."""
+
+
+class Watcher(Protocol):
+    """Who is told about nodes; on the loop."""
+
+    def node_started(self, node: NodeId, generation: int) -> None: ...
+    def node_ended(self, node: NodeId, generation: int, why: str, failures: int) -> None:
+        """It has ended, asked or not; the failures are those in a row."""
+
+    def node_failed(self, node: NodeId, error: Exception, failures: int) -> None:
+        """It could not be started."""
+
+
+@dataclass(slots=True)
+class _Node:
+    wanted: WantedNode
+    generation: int
+    since: float = 0.0
+    failures: int = 0
+    handle: NodeHandle | None = None
+    starting: bool = False
+    ended: str | None = None
+    """Why it ended, when that was told before its start was."""
+
+
+class Nodes:
+    """The nodes of one cluster.
+
+    Args:
+        loop: Where everything here runs.
+        host: The host of a kind; raises `ElasticError` for one that there is not.
+        command: What to run as a node, given its name, its generation and what is wanted of it.
+        watcher: Is told.
+        grace: Seconds that a node has to end.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        host: Callable[[str], Host],
+        command: Callable[[NodeId, int, WantedNode], NodeCommand],
+        watcher: Watcher,
+        grace: float = 8.0,
+    ) -> None:
+        self._loop = loop
+        self._host = host
+        self._command = command
+        self._watcher = watcher
+        self._grace = grace
+        self._nodes: dict[NodeId, _Node] = {}
+        self._generations: dict[NodeId, int] = {}
+        self._hands: dict[str, Hand] = {}
+        self._stopping: dict[threading.Thread, NodeId] = {}
+        self._closed = False
+
+    @property
+    def running(self) -> dict[NodeId, int]:
+        """The generation of each node that has been started and has not ended."""
+        return {n: e.generation for n, e in self._nodes.items() if e.handle is not None}
+
+    def seen(self, node: NodeId, generation: int) -> None:
+        """An earlier life of that node had this generation: those to come have higher ones."""
+        self._generations[node] = max(generation, self._generations.get(node, 0))
+
+    def want(self, wanted: Mapping[NodeId, WantedNode]) -> None:
+        """Start what is missing, stop what is not wanted."""
+        if self._closed:
+            return
+        for node in [n for n in self._nodes if n not in wanted]:
+            self._stop(node)
+        for node, value in wanted.items():
+            if node not in self._nodes:
+                self._nodes[node] = _Node(value, 0)
+                self._start(node)
+
+    def unwanted(self, node: NodeId) -> None:
+        """That node is not wanted any more; others are."""
+        if node in self._nodes:
+            self._stop(node)
+
+    def close(self) -> None:
+        """Stop all, at once, and wait: each node has its grace. Not a job: the loop runs no more."""
+        self._closed = True
+        for node in list(self._nodes):
+            self._stop(node)
+        for thread in list(self._stopping):
+            thread.join(self._grace + 30.0)
+
+    def _start(self, node: NodeId) -> None:
+        entry = self._nodes.get(node)
+        if entry is None or entry.handle is not None or entry.starting or self._closed:
+            return
+        entry.starting, entry.ended = True, None
+        entry.generation = self._generations.get(node, 0) + 1
+        self._generations[node] = entry.generation
+        kind = entry.wanted.host
+        hand = self._hands.get(kind)
+        if hand is None:
+            hand = self._hands[kind] = Hand(self._loop, f"elastic-host-{kind or 'default'}")
+        command = self._command(node, entry.generation, entry.wanted)
+
+        def on_exit(_node: NodeId, why: str) -> None:
+            self._loop.call(functools.partial(self._ended, node, entry, why))
+
+        hand.do(
+            lambda: self._host(kind).start(command, on_exit),
+            functools.partial(self._started, node, entry),
+            functools.partial(self._failed, node, entry),
+        )
+
+    def _started(self, node: NodeId, entry: _Node, handle: NodeHandle) -> None:
+        entry.starting = False
+        if self._nodes.get(node) is not entry or self._closed:
+            self._end(node, handle)
+            return
+        entry.handle, entry.since = handle, time.monotonic()
+        self._watcher.node_started(node, entry.generation)
+        if entry.ended is not None:
+            self._ended(node, entry, entry.ended)
+
+    def _failed(self, node: NodeId, entry: _Node, error: Exception) -> None:
+        entry.starting = False
+        entry.failures += 1
+        if not isinstance(error, ElasticError):
+            log.error("node %s cannot be started", node, exc_info=error)
+        if self._nodes.get(node) is entry and not self._closed:
+            self._watcher.node_failed(node, error, entry.failures)
+            self._again(node, entry)
+
+    def _ended(self, node: NodeId, entry: _Node, why: str) -> None:
+        if entry.starting:
+            entry.ended = why
+            return
+        entry.handle = None
+        if entry.since and time.monotonic() - entry.since > _HEALTHY:
+            entry.failures = 0
+        entry.failures += 1
+        self._watcher.node_ended(node, entry.generation, why, entry.failures)
+        self._again(node, entry)
+
+    def _again(self, node: NodeId, entry: _Node) -> None:
+        if self._nodes.get(node) is entry and not self._closed:
+            pause = _PAUSES[min(entry.failures, len(_PAUSES)) - 1]
+            self._loop.call_later(pause, lambda: self._start(node))
+
+    def _stop(self, node: NodeId) -> None:
+        entry = self._nodes.pop(node)
+        if entry.handle is not None:
+            self._end(node, entry.handle)
+
+    def _end(self, node: NodeId, handle: NodeHandle) -> None:
+        def end() -> None:
+            try:
+                handle.stop(self._grace)
+            except ElasticError as error:
+                log.warning("node %s: %s", node, error)
+
+        self._stopping = {t: n for t, n in self._stopping.items() if t.is_alive()}
+        thread = threading.Thread(target=end, name=f"elastic-stop-{node}", daemon=True)
+        self._stopping[thread] = node
+        thread.start()

@@ -1,0 +1,97 @@
+"""What `elastic up` can be told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastic.errors import ConfigError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """A cluster on this machine, or on Spark, as it is wanted. Times are seconds.
+
+    Attributes:
+        cluster: Its name: that of its directory in `home`.
+        home: The directory that holds a directory for each cluster.
+        nodes: How many nodes to start with.
+        slots: How many workers each node may run.
+        host: What provides nodes: "process" or "spark".
+        master: Spark's master (`local[N]`, `spark://...`, `yarn`, `k8s://...`) or `sc://...` for Spark
+            Connect; "" for one on this machine with room for all.
+        zookeeper: An ensemble that is there already: "host:port[,host:port...][/root]"; "" starts a server.
+        nimbus: How many Nimbuses; all but one stand by.
+        store: The state store.
+        port: Where the first Nimbus listens, the others on the ports after it; 0 for free ones.
+        session_timeout: Of the sessions with ZooKeeper.
+        supervisor_cycle: T_S (seed 000, section IV.B); 0: supervisors are told of changes.
+        worker_cycle: T_W; 0: workers are told of changes.
+        ready_timeout: How long the cluster may take to be ready; 0: a minute, three with Spark.
+        log_level: "debug", "info", "warning" or "error".
+    """
+
+    cluster: str = "default"
+    home: str = "~/.elastic"
+    nodes: int = 2
+    slots: int = 2
+    host: str = "process"
+    master: str = ""
+    zookeeper: str = ""
+    nimbus: int = 1
+    store: str = "embedded"
+    port: int = 0
+    session_timeout: float = 6.0
+    supervisor_cycle: float = 0.0
+    worker_cycle: float = 0.0
+    ready_timeout: float = 0.0
+    log_level: str = "info"
+
+    @property
+    def directory(self) -> Path:
+        """The cluster's own."""
+        return Path(self.home).expanduser().absolute() / self.cluster
+
+    @property
+    def patience(self) -> float:
+        """Seconds until being not ready is an error."""
+        return self.ready_timeout or (180.0 if self.host == "spark" else 60.0)
+
+    def validate(self) -> UpOptions:
+        """Itself.
+
+        Raises:
+            ConfigError: A value cannot be.
+        """
+
+        def wanted(good: bool, what: str) -> None:
+            if not good:
+                raise ConfigError(f"cluster {self.cluster}: {what}")
+
+        if not _NAME.fullmatch(self.cluster):
+            raise ConfigError(
+                f"{self.cluster!r} cannot name a cluster",
+                remedy="Letters, digits, dots, dashes and underscores, at most 64.",
+            )
+        wanted(self.nodes >= 0, f"--nodes must be 0 or more, not {self.nodes}")
+        wanted(self.slots >= 1, f"--slots must be 1 or more, not {self.slots}")
+        wanted(self.nimbus >= 1, f"--nimbus must be 1 or more, not {self.nimbus}")
+        wanted(self.host in ("process", "spark"), f"--host must be process or spark, not {self.host!r}")
+        wanted(not self.master or self.host == "spark", "--master is only for --host spark")
+        wanted(self.store == "embedded", f"the state store {self.store!r} is not available")
+        wanted(0 <= self.port <= 65536 - self.nimbus, f"{self.port} is no port for {self.nimbus} Nimbuses")
+        wanted(
+            self.session_timeout >= 1.0,
+            f"--session-timeout must be 1 s or more, not {self.session_timeout:g}",
+        )
+        for name in ("supervisor_cycle", "worker_cycle", "ready_timeout"):
+            wanted(getattr(self, name) >= 0, f"{name} must be 0 or more, not {getattr(self, name):g}")
+        levels = ("debug", "info", "warning", "error")
+        wanted(
+            self.log_level in levels,
+            f"the log level must be one of {', '.join(levels)}, not {self.log_level!r}",
+        )
+        return self

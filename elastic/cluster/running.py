@@ -1,0 +1,556 @@
+"""The launcher: starts a cluster, keeps its processes running and its nodes as wanted, and ends it in order.
+
+    starting -> (all nodes are there, a Nimbus leads) -> running -> (asked to, or starting failed) -> ending
+
+Everything happens as jobs of one loop, in the thread that calls `run`; what may take long (asking coordination,
+starting a node by Spark, waiting for a process) is done by other threads, which tell the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elastic import procs
+from elastic.cluster import directory as dirs
+from elastic.cluster.children import Kept
+from elastic.cluster.directory import ClusterInfo
+from elastic.cluster.loop import Hand, Loop
+from elastic.cluster.nodes import Nodes
+from elastic.cluster.options import UpOptions
+from elastic.cluster.zookeeper_server import EmbeddedZooKeeper, free_port, port_is_free, tail
+from elastic.coordination import paths
+from elastic.errors import ConfigError, Conflict, ElasticError, EnvironmentProblem, Refused, Unavailable
+from elastic.hosts.base import Host, NodeCommand
+from elastic.hosts.child import python_path
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+
+if TYPE_CHECKING:
+    from elastic.coordination.base import SessionState
+    from elastic.coordination.zookeeper import ZooKeeperCoordination
+
+log = logging.getLogger(__name__)
+
+_TRIES = 3
+"""How often one process may end while the cluster starts."""
+_NIMBUS_GRACE = 5.0
+_RECONNECT = 1.0
+
+
+class Launcher:
+    """One cluster.
+
+    Args:
+        options: See `UpOptions`.
+        tell: Told what happens, for people, while the cluster starts and ends.
+        ready: Told once that the cluster is ready.
+    """
+
+    def __init__(
+        self, options: UpOptions, tell: Callable[[str], None], ready: Callable[[ClusterInfo], None]
+    ) -> None:
+        self.options = options.validate()
+        self.directory = options.directory
+        self._tell = tell
+        self._on_ready = ready
+        self._loop = Loop()
+        self._coordinator = Hand(self._loop, "elastic-launcher-coordination")
+        self._coordination: ZooKeeperCoordination | None = None
+        self._server: EmbeddedZooKeeper | None = None
+        self._kept: list[Kept] = []
+        self._nimbus: tuple[str, ...] = ()
+        self._zookeeper = ""
+        self._hosts: dict[str, Host] = {}
+        self._hosts_lock = threading.Lock()
+        self._nodes = Nodes(self._loop, self._host, self._command, self)
+        self._registered: frozenset[str] = frozenset()
+        self._candidates: frozenset[str] = frozenset()
+        self._wanted: dict[NodeId, WantedNode] = {}
+        self._ready = False
+        self._ending = False
+        self._error: Exception | None = None
+        self._started = time.time()
+
+    # -- from outside
+
+    def run(self) -> None:
+        """Start the cluster and keep it running until `ask_stop`; then end it. Returns when nothing is left of it.
+
+        Raises:
+            ElasticError: It could not be started; what had been started has been ended.
+        """
+        with dirs.owned(self.directory):
+            try:
+                dirs.clean(self.directory)
+                self._begin()
+                self._loop.run(lambda: self._ending)
+            finally:
+                self._end()
+        if self._error is not None:
+            raise self._error
+
+    def ask_stop(self) -> None:
+        """End the cluster. From any thread, or a signal handler; safe to call twice."""
+        self._loop.call(self._stop)
+
+    # -- starting
+
+    def _begin(self) -> None:
+        options = self.options
+        ports = self._ports()
+        self._nimbus = tuple(f"127.0.0.1:{port}" for port in ports)
+        if options.zookeeper:
+            self._zookeeper = options.zookeeper
+            self._tell(f"using ZooKeeper at {self._zookeeper}")
+        else:
+            self._server = EmbeddedZooKeeper(self.directory / "zookeeper", free_port())
+            self._zookeeper = self._server.address
+            self._keep("zookeeper", self._start_server, self.directory / "zookeeper" / "zookeeper.log")
+            self._tell(f"starting ZooKeeper at {self._zookeeper}")
+        self._write()
+        for n, address in enumerate(self._nimbus, 1):
+            self._keep(f"nimbus-{n}", functools.partial(self._start_nimbus, n, address), self._nimbus_log(n))
+        self._tell(
+            f"starting {_count(options.nimbus, 'Nimbus', 'Nimbuses')} and {_count(options.nodes, 'node')}"
+        )
+        first = {NodeId(f"node-{n}"): WantedNode(options.slots) for n in range(1, options.nodes + 1)}
+        if self._server is not None:  # nobody else knows of this cluster: no need to ask before they start
+            self._want(first)
+        self._connect(first)
+        self._loop.call_later(options.patience, self._too_late)
+
+    def _ports(self) -> list[int]:
+        options = self.options
+        if not options.port:
+            return [free_port() for _ in range(options.nimbus)]
+        ports = list(range(options.port, options.port + options.nimbus))
+        for port in ports:
+            if not port_is_free(port):
+                raise EnvironmentProblem(
+                    f"port {port} is taken: Nimbus cannot listen there", remedy="Give another port, or 0."
+                )
+        return ports
+
+    def _keep(self, name: str, start: Callable[[], subprocess.Popen[bytes]], log_file: Path) -> None:
+        kept = Kept(self._loop, name, start, functools.partial(self._child_ended, name, log_file))
+        self._kept.append(kept)
+        kept.start()
+
+    def _start_server(self) -> subprocess.Popen[bytes]:
+        server = self._server
+        assert server is not None
+        server.launch()
+        assert server.process is not None
+        return server.process
+
+    def _start_nimbus(self, number: int, address: str) -> subprocess.Popen[bytes]:
+        options = self.options
+        arguments = {
+            "--zookeeper": self._zookeeper,
+            "--listen": address,
+            "--directory": self.directory / "nimbus",
+            "--cluster": options.cluster,
+            "--session-timeout": options.session_timeout,
+            "--option": f"node_slots={options.slots}",
+            "--log-level": options.log_level,
+        }
+        argv = [sys.executable, "-m", "elastic.control.nimbus_main"]
+        for name, value in arguments.items():
+            argv += [name, str(value)]
+        env = {**os.environ, "PYTHONPATH": python_path(os.environ.get("PYTHONPATH", ""))}
+        return procs.spawn(argv, env=env, log=self._nimbus_log(number))
+
+    def _nimbus_log(self, number: int) -> Path:
+        return self.directory / f"nimbus-{number}.log"
+
+    def _connect(self, first: dict[NodeId, WantedNode]) -> None:
+        """Have a session opened and what is wanted at first written down."""
+
+        def connect() -> ZooKeeperCoordination:
+            from elastic.coordination.zookeeper import connect
+
+            if self._server is not None:
+                self._wait_served()
+            options = self.options
+            coordination = connect(
+                self._zookeeper,
+                session_timeout=options.session_timeout,
+                connect_timeout=min(10.0, options.patience),
+            )
+            self._coordination = coordination  # from here on it is closed at the end
+            self._claim(coordination, options.session_timeout)
+            for path in paths.ALL:
+                with contextlib.suppress(Conflict):
+                    coordination.create(path)
+            self._reset(coordination, first)
+            return coordination
+
+        self._coordinator.do(connect, functools.partial(self._connected, first), self._fail)
+
+    def _wait_served(self) -> None:
+        """The server may end and be started again meanwhile; how often is counted elsewhere."""
+        server = self._server
+        assert server is not None
+        deadline = time.monotonic() + self.options.patience
+        while not self._ending:
+            try:
+                server.wait_ready(self.options.patience)
+                return
+            except EnvironmentProblem:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _claim(self, coordination: ZooKeeperCoordination, patience: float) -> None:
+        """One launcher for each root. That of a launcher which was killed goes with its session.
+
+        Raises:
+            Refused: There is another.
+        """
+        gone = threading.Event()
+        who = f"{socket.gethostname()}, process {os.getpid()}, {self.directory}".encode()
+        watch = coordination.watch_value(
+            paths.LAUNCHER, lambda value: gone.set() if value is None else gone.clear()
+        )
+        try:
+            deadline = time.monotonic() + 2 * patience
+            while True:
+                try:
+                    coordination.create(paths.LAUNCHER, who, ephemeral=True)
+                    return
+                except Conflict:
+                    if not gone.wait(deadline - time.monotonic()) or time.monotonic() > deadline:
+                        break
+        finally:
+            watch.cancel()
+        there = coordination.get(paths.LAUNCHER)
+        raise Refused(
+            f"another cluster uses ZooKeeper at {self._zookeeper}: {there.data.decode() if there else 'unknown'}",
+            remedy="Give it a root of its own: --zookeeper host:port/name",
+        )
+
+    def _reset(self, coordination: ZooKeeperCoordination, first: dict[NodeId, WantedNode]) -> None:
+        """What an earlier launcher left is not of this cluster. Nodes that still seem to be there give their number."""
+        from elastic.model.codec import encode
+
+        for path in (paths.TOPOLOGIES, paths.DRAINS, paths.WANTED):
+            for name in coordination.children(path) or ():
+                if path != paths.WANTED or NodeId(name) not in first:
+                    coordination.delete(f"{path}/{name}", recursive=True)
+        for node, wanted in first.items():
+            coordination.put(paths.wanted(node), encode(wanted))
+        for name in coordination.children(paths.NODES) or ():
+            generation = _generation(coordination, NodeId(name))
+            if generation is not None:
+                self._loop.call(functools.partial(self._nodes.seen, NodeId(name), generation))
+
+    def _connected(self, first: dict[NodeId, WantedNode], coordination: ZooKeeperCoordination) -> None:
+        self._want(first)
+        self._watch(coordination)
+
+    def _watch(self, coordination: ZooKeeperCoordination) -> None:
+        call = self._loop.call
+        coordination.watch_session(lambda state: call(lambda: self._session(coordination, state)))
+        coordination.watch_children(paths.WANTED, lambda names: self._read_wanted(coordination, names))
+        coordination.watch_children(paths.NODES, lambda names: call(lambda: self._see(nodes=names)))
+        coordination.watch_children(paths.CANDIDATES, lambda names: call(lambda: self._see(candidates=names)))
+
+    def _read_wanted(self, coordination: ZooKeeperCoordination, names: tuple[str, ...]) -> None:
+        """On the callbacks' thread. Without a connection it is called again with the connection."""
+        from elastic.model.codec import decode
+
+        wanted = {}
+        with contextlib.suppress(Unavailable):
+            for name in names:
+                value = coordination.get(paths.wanted(NodeId(name)))
+                if value is not None:
+                    wanted[NodeId(name)] = decode(value.data, WantedNode)
+            self._loop.call(lambda: self._want(wanted))
+
+    def _want(self, wanted: dict[NodeId, WantedNode]) -> None:
+        self._wanted = wanted
+        self._nodes.want(wanted)
+        self._see()
+
+    # -- running
+
+    def _see(
+        self, *, nodes: tuple[str, ...] | None = None, candidates: tuple[str, ...] | None = None
+    ) -> None:
+        """What is registered has changed, or what is wanted."""
+        if nodes is not None:
+            new = frozenset(nodes) - self._registered
+            self._registered = frozenset(nodes)
+            if not self._ready:
+                for name in sorted(new & self._wanted.keys()):
+                    there = len(self._registered & self._wanted.keys())
+                    self._tell(f"{name} is there ({there} of {len(self._wanted)})")
+        if candidates is not None:
+            if candidates and not self._candidates and not self._ready:
+                self._tell("Nimbus leads")
+            self._candidates = frozenset(candidates)
+        complete = self._wanted.keys() <= self._registered and bool(self._candidates)
+        if complete and self._coordination is not None and not self._ready:
+            self._ready = True
+            self._on_ready(self._write())
+
+    def _session(self, coordination: ZooKeeperCoordination, state: SessionState) -> None:
+        from elastic.coordination.base import SessionState
+
+        if state is not SessionState.LOST or self._coordination is not coordination or self._ending:
+            return
+        log.warning("the launcher's session with ZooKeeper is lost; it opens another")
+        self._coordination = None
+        self._reconnect()
+
+    def _reconnect(self) -> None:
+        def connect() -> ZooKeeperCoordination:
+            from elastic.coordination.zookeeper import connect
+
+            coordination = connect(self._zookeeper, session_timeout=self.options.session_timeout)
+            try:
+                self._claim(coordination, self.options.session_timeout)
+            except BaseException:
+                coordination.close()
+                raise
+            return coordination
+
+        def connected(coordination: ZooKeeperCoordination) -> None:
+            self._coordination = coordination
+            self._watch(coordination)
+
+        def failed(error: Exception) -> None:
+            log.warning("%s", error)
+            self._loop.call_later(_RECONNECT, self._reconnect)
+
+        if not self._ending:
+            self._coordinator.do(connect, connected, failed)
+
+    def _child_ended(self, name: str, log_file: Path, why: str, failures: int) -> None:
+        log.warning("%s %s", name, why)
+        if not self._ready and failures >= _TRIES:
+            self._fail(EnvironmentProblem(f"{name} {why}: {tail(log_file)}", remedy=f"Its log: {log_file}"))
+
+    def node_started(self, node: NodeId, generation: int) -> None:
+        log.info("node %s started, generation %d", node, generation)
+
+    def node_failed(self, node: NodeId, error: Exception, failures: int) -> None:
+        log.error("node %s cannot be started: %s", node, error)
+        if not self._ready and (failures >= _TRIES or isinstance(error, EnvironmentProblem | ConfigError)):
+            self._fail(error)
+
+    def node_ended(self, node: NodeId, generation: int, why: str, failures: int) -> None:
+        if why:
+            log.warning("node %s, generation %d: %s", node, generation, why)
+            if not self._ready and failures >= _TRIES:
+                file = self._node_log(node)
+                self._fail(EnvironmentProblem(f"node {node}: {why}: {tail(file)}", remedy=f"Its log: {file}"))
+        coordination = self._coordination
+        if coordination is not None:
+            self._coordinator.do(
+                functools.partial(_forget, coordination, node, generation),
+                lambda wanted: None if wanted else self._nodes.unwanted(node),
+            )
+
+    def _host(self, kind: str) -> Host:
+        """The host of that kind, made when first asked for. By the threads of `Nodes`."""
+        kind = kind or self.options.host
+        with self._hosts_lock:
+            if kind not in self._hosts:
+                self._hosts[kind] = self._make_host(kind)
+            return self._hosts[kind]
+
+    def _make_host(self, kind: str) -> Host:
+        if kind == "process":
+            from elastic.hosts.process import ProcessHost
+
+            return ProcessHost()
+        if kind == "spark":
+            from elastic.cluster.java import java_environment
+            from elastic.hosts.spark import SparkHost
+
+            master = self.options.master
+            remote = master if master.startswith("sc://") else None
+            java = {} if remote else java_environment()
+            name = f"elastic {self.options.cluster}"
+            return SparkHost(
+                master if master and not remote else "local", remote=remote, java_environment=java, name=name
+            )
+        raise ConfigError(f"there is no host {kind!r}: process and spark are")
+
+    def _command(self, node: NodeId, generation: int, wanted: WantedNode) -> NodeCommand:
+        options = self.options
+        kind = wanted.host or options.host
+        place = self.directory / "nodes" / node
+        run_dir = self.directory / "run"
+        if kind == "spark" and not (options.master or "local").startswith("local"):
+            # Another machine knows nothing of this directory.
+            place = Path(tempfile.gettempdir()) / f"elastic-{options.cluster}-{os.getpid()}" / "nodes" / node
+            run_dir = place.parent.parent / "run"
+        arguments = {
+            "--node": node,
+            "--generation": generation,
+            "--slots": wanted.slots,
+            "--zookeeper": self._zookeeper,
+            "--directory": place,
+            "--run-dir": run_dir,
+            "--kind": kind,
+            "--cycle": options.supervisor_cycle,
+            "--worker-cycle": options.worker_cycle,
+            "--session-timeout": options.session_timeout,
+            "--log-level": options.log_level,
+        }
+        argv = ["-m", "elastic.cluster.supervisor_main"]
+        for name, value in arguments.items():
+            argv += [name, str(value)]
+        return NodeCommand(node, tuple(argv), log=str(place / "supervisor.log"))
+
+    def _node_log(self, node: NodeId) -> Path:
+        return self.directory / "nodes" / node / "supervisor.log"
+
+    def _write(self) -> ClusterInfo:
+        info = ClusterInfo(
+            name=self.options.cluster,
+            directory=str(self.directory),
+            pid=os.getpid(),
+            identity=procs.identity(os.getpid()),
+            zookeeper=self._zookeeper,
+            nimbus=self._nimbus,
+            options=self.options,
+            started=self._started,
+            ready=self._ready,
+        )
+        dirs.write(info)
+        return info
+
+    # -- ending
+
+    def _stop(self) -> None:
+        self._ending = True
+
+    def _fail(self, error: Exception) -> None:
+        if not self._ready and not self._ending:
+            self._error = error
+            self._ending = True
+
+    def _too_late(self) -> None:
+        if self._ready:
+            return
+        missing: list[str] = sorted(self._wanted.keys() - self._registered)
+        logs = [self._node_log(NodeId(n)) for n in missing]
+        if not self._candidates:
+            missing.append("a leading Nimbus")
+            logs.append(self._nimbus_log(1))
+        if self._coordination is None:
+            missing.append(f"ZooKeeper at {self._zookeeper}")
+        self._fail(
+            EnvironmentProblem(
+                f"not ready after {self.options.patience:g} s: {', '.join(missing)} missing: "
+                + (tail(logs[0]) if logs else ""),
+                remedy=f"The logs are in {self.directory}",
+            )
+        )
+
+    def _end(self) -> None:
+        """Nodes, then Nimbus, then ZooKeeper; what is wrong with one does not keep the next from being ended."""
+        self._ending = True
+        steps: list[tuple[str, Callable[[], None]]] = [
+            ("the nodes are told", self._tell_nodes),
+            ("stopping nodes", self._nodes.close),
+            ("stopping what nodes ran on", self._close_hosts),
+            ("stopping Nimbus", functools.partial(self._stop_kept, "nimbus", _NIMBUS_GRACE)),
+            ("", self._leave_coordination),
+            ("stopping ZooKeeper", functools.partial(self._stop_kept, "zookeeper", 3.0)),
+            ("", functools.partial(dirs.clean, self.directory)),
+        ]
+        for what, step in steps:
+            try:
+                if what:
+                    log.info("%s", what)
+                step()
+            except Exception:
+                log.exception("ending the cluster: %s", what)
+
+    def _tell_nodes(self) -> None:
+        """Nodes that Spark provides end by themselves when they are not wanted."""
+        coordination = self._coordination
+        if coordination is None or not self._nodes.running:
+            return
+
+        def clear() -> None:
+            coordination.delete(paths.WANTED, recursive=True)
+
+        self._coordinator.do(clear)
+        self._coordinator.finish(2.0)
+
+    def _close_hosts(self) -> None:
+        with self._hosts_lock:
+            hosts = list(self._hosts.values())
+        for host in hosts:
+            host.close()
+
+    def _stop_kept(self, kind: str, grace: float) -> None:
+        stopping = [
+            threading.Thread(target=kept.stop, args=(grace,), daemon=True)
+            for kept in self._kept
+            if kept.name.startswith(kind)
+        ]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join(grace + 10.0)
+
+    def _leave_coordination(self) -> None:
+        coordination = self._coordination
+        if coordination is None:
+            return
+        if self._server is None:
+
+            def remove() -> None:
+                for path in (*paths.ALL, paths.LAUNCHER):
+                    coordination.delete(path, recursive=True)
+
+            self._coordinator.do(remove)
+        self._coordinator.do(coordination.close)
+        self._coordinator.finish(10.0)
+
+
+def _generation(coordination: ZooKeeperCoordination, node: NodeId) -> int | None:
+    """Of the life of a node that is registered."""
+    from elastic.hosts.generation import ATTEMPTS
+    from elastic.model.assignment import NodeInfo
+    from elastic.model.codec import decode
+
+    value = coordination.get(paths.node(node))
+    if value is None:
+        return None
+    info = decode(value.data, NodeInfo)
+    return info.generation // ATTEMPTS if info.kind == "spark" else info.generation
+
+
+def _forget(coordination: ZooKeeperCoordination, node: NodeId, generation: int) -> bool:
+    """A node's process has ended: its registration goes now, not with its session.
+
+    Returns:
+        Whether it is still wanted.
+    """
+    if _generation(coordination, node) == generation:
+        with contextlib.suppress(ElasticError):
+            coordination.delete(paths.node(node))
+    return coordination.get(paths.wanted(node)) is not None
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
