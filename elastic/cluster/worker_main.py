@@ -27,6 +27,7 @@ from elastic.model.events import Event, Severity
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.records import Allocation, Progress, WorkerInfo
 from elastic.model.topology import TopologySpec
+from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
 from elastic.transport.base import Transport
 from elastic.worker.report import Measurer
@@ -170,7 +171,7 @@ class WorkerProcess:
 
     def _follow(self) -> None:
         """Read the newest allocation and carry it out."""
-        entry = self._store.latest(self.id)
+        entry = self._store.latest(keys.allocation(self.id))
         if entry is None or entry.version <= self._version:
             return
         allocation = codec.decode(entry.data, Allocation)
