@@ -225,8 +225,8 @@ class FakeClient:
         self._asked("add_nodes", count, slots, host, wait)
         return tuple(f"node-{3 + n}" for n in range(count))
 
-    def drain_node(self, node: str, *, wait: float) -> None:
-        self._asked("drain_node", node, wait)
+    def drain_node(self, node: str, *, wait: float, force: bool = False) -> None:
+        self._asked("drain_node", node, wait, force)
 
     def events(
         self, *, since: int = 0, topology: str = "", follow: bool = False, tail: int | None = None

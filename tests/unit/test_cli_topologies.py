@@ -123,8 +123,8 @@ def test_nodes() -> None:
     assert invoke(client, "nodes", "drain", "node-1", "--force").exit_code == 0
     assert client.calls[2:] == [
         ("add_nodes", 2, 3, "spark", 60.0),
-        ("drain_node", "node-1", 60.0),
-        ("drain_node", "node-1", 0.0),
+        ("drain_node", "node-1", 60.0, False),
+        ("drain_node", "node-1", 60.0, True),
     ]
 
 

@@ -17,6 +17,7 @@ from cli_fake import invoke
 from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.options import UpOptions
 from elastic.control.cli.cluster import up
+from elastic.errors import NotFound
 
 
 class FakeLauncher(ModuleType):
@@ -41,9 +42,12 @@ class FakeLauncher(ModuleType):
             True,
         )
 
-    def stop(self, home: Path, cluster: str, *, purge: bool, grace: float) -> bool:
-        self.asked.append((home, cluster, purge, grace))
-        return cluster != "gone"
+    def stop(
+        self, home: Path, cluster: str, *, purge: bool, timeout: float, on_progress: Callable[[str], None]
+    ) -> None:
+        self.asked.append((home, cluster, purge, timeout))
+        if cluster == "gone":
+            raise NotFound("no cluster named gone runs here")
 
 
 @pytest.fixture
@@ -123,7 +127,7 @@ def test_up_refuses_what_cannot_be(
 
 
 def test_down(launcher: FakeLauncher, tmp_path: Path) -> None:
-    result = invoke(None, "down", "--home", str(tmp_path), "--purge", "--grace", "3")
+    result = invoke(None, "down", "--home", str(tmp_path), "--purge", "--timeout", "3")
     assert result.exit_code == 0 and "is down" in result.stderr
     assert launcher.asked == [(tmp_path, "default", True, 3.0)]
     gone = invoke(None, "down", "--home", str(tmp_path), "--cluster", "gone")

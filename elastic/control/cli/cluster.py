@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,10 @@ from elastic.control.cli.arguments import SECONDS
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
-from elastic.errors import ConfigError
+from elastic.errors import ConfigError, NotFound
+
+if TYPE_CHECKING:
+    from elastic.cluster.directory import ClusterInfo
 
 
 @command(
@@ -122,29 +125,33 @@ def _start(settings: Settings, options: dict[str, Any], foreground: bool) -> Non
     from elastic.cluster.options import UpOptions
 
     made = UpOptions(home=str(settings.home), cluster=settings.cluster, **options).validate()
+
+    def show(cluster: ClusterInfo) -> None:
+        data = {
+            "cluster": cluster.name,
+            "pid": cluster.pid,
+            "nimbus": list(cluster.nimbus),
+            "zookeeper": cluster.zookeeper,
+            "directory": cluster.directory,
+        }
+        output.show(settings, data, lambda: _how_to_go_on(settings, foreground))
+
     if foreground:
-        launcher.run_foreground(made, on_progress=note)
+        launcher.run_foreground(made, note, show)
+        note(f"Cluster {settings.cluster} is down.")
         return
-    left = f"the cluster may be half started; {settings.command('down')} removes it."
-    with Waiting(f"starting {settings.target}") as waiting, leaving(left):
-        cluster = launcher.start_background(made, on_progress=waiting.line)
-    data = {
-        "cluster": settings.cluster,
-        "pid": cluster.pid,
-        "nimbus": list(cluster.nimbus),
-        "zookeeper": cluster.zookeeper,
-        "directory": str(settings.directory),
-    }
+    left = "starting was given up; what had been started has been ended."
+    with leaving(left), Waiting(f"starting {settings.target}") as waiting:
+        cluster = launcher.start_background(made, waiting.line)
+    show(cluster)
 
-    def show() -> None:
-        note(f"{settings.target[0].upper()}{settings.target[1:]} is up ({settings.directory}).")
-        note(
-            f"  Submit a topology: {settings.command('submit', 'examples/word_count.py', '--input', 'FILE')}"
-        )
-        note(f"  Look at it:        {settings.command('list')}, {settings.command('top')}")
-        note(f"  Stop everything:   {settings.command('down')}")
 
-    output.show(settings, data, show)
+def _how_to_go_on(settings: Settings, foreground: bool) -> None:
+    name = settings.target
+    note(f"{name[0].upper()}{name[1:]} is up ({settings.directory}).")
+    note(f"  Submit a topology: {settings.command('submit', 'examples/word_count.py', '--input', 'FILE')}")
+    note(f"  Look at it:        {settings.command('list')}, {settings.command('top')}")
+    note(f"  Stop everything:   {'Ctrl-C' if foreground else settings.command('down')}")
 
 
 @command(
@@ -157,13 +164,13 @@ def _start(settings: Settings, options: dict[str, Any], foreground: bool) -> Non
 )
 @click.option("--purge", is_flag=True, help="Remove the logs too.")
 @click.option(
-    "--grace",
+    "--timeout",
     type=SECONDS,
-    default=20.0,
-    show_default="20s",
+    default=60.0,
+    show_default="1m",
     help="Time to end in order; then it is made to.",
 )
-def down(settings: Settings, purge: bool, grace: float) -> None:
+def down(settings: Settings, purge: bool, timeout: float) -> None:
     """Stop the cluster and everything it started.
 
     Topologies end without being worked off: `elastic kill NAME` first where that matters. Also removes what a
@@ -174,11 +181,15 @@ def down(settings: Settings, purge: bool, grace: float) -> None:
     from elastic.cluster import launcher
 
     left = f"the cluster goes on stopping; {settings.command('down')} again waits for it."
-    with Waiting(f"stopping {settings.target}"), leaving(left):
-        stopped = launcher.stop(settings.home, settings.cluster, purge=purge, grace=grace)
-    note(
-        f"Cluster {settings.cluster} is down." if stopped else f"Cluster {settings.cluster} was not running."
-    )
+    with leaving(left), Waiting(f"stopping {settings.target}") as waiting:
+        try:
+            launcher.stop(
+                settings.home, settings.cluster, purge=purge, timeout=timeout, on_progress=waiting.update
+            )
+        except NotFound:
+            waiting.line(f"Cluster {settings.cluster} was not running.")
+        else:
+            waiting.line(f"Cluster {settings.cluster} is down.")
 
 
 @command(

@@ -101,7 +101,7 @@ def add(settings: Settings, count: int, slots: int | None, host: str | None, wai
     "drain",
     examples=[
         ("elastic nodes drain node-2", "its workers go elsewhere, then it ends"),
-        ("elastic nodes drain node-2 --force", "do not wait for that"),
+        ("elastic nodes drain node-2 --force", "even if stateful tasks there lose their state"),
     ],
     see=("nodes list", "nodes add"),
 )
@@ -109,13 +109,14 @@ def add(settings: Settings, count: int, slots: int | None, host: str | None, wai
 @click.option(
     "--wait", type=SECONDS, default=60.0, show_default="60s", help="Wait so long until it is empty and gone."
 )
-@click.option("--force", is_flag=True, help="Do not wait: return as soon as the drain has been accepted.")
+@click.option("--force", is_flag=True, help="Even if stateful tasks lose their state, or find no place.")
 def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
     """Move a node's workers elsewhere, then end it.
 
-    It gets no new workers from now on. It keeps running while executors on it have nowhere else to go.
+    It gets no new workers from now on. Refused when it holds the state of stateful tasks, which would be lost
+    with it: kill those topologies first, or say --force.
     """
     left = f"{node} goes on draining; {settings.command('nodes', 'list')} shows it."
     with Waiting(f"draining {node}"), leaving(left), settings.connect() as client:
-        client.drain_node(node, wait=0.0 if force else wait)
-    note(f"{node} is draining." if force else f"{node} is gone.")
+        client.drain_node(node, wait=wait, force=force)
+    note(f"{node} is gone." if wait else f"{node} is draining.")
