@@ -23,7 +23,8 @@ class Kept:
         loop: Where it is told that it ended.
         name: For people.
         start: Starts it; called by a thread that lives as long as this process.
-        on_end: Told, on the loop, that it ended or could not be started: why, and how often in a row.
+        on_end: Told, on the loop, that it ended (a sentence) or could not be started (an error), and how often so
+            in a row.
     """
 
     def __init__(
@@ -31,13 +32,13 @@ class Kept:
         loop: Loop,
         name: str,
         start: Callable[[], subprocess.Popen[bytes]],
-        on_end: Callable[[str, int], None],
+        on_end: Callable[[str | Exception, int], None],
     ) -> None:
         self.name = name
         self._loop = loop
         self._begin = start
         self._on_end = on_end
-        self._hand = Hand(loop, f"elastic-{name}")
+        self.hand = Hand(loop, f"elastic-{name}")
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._gone = threading.Event()
@@ -52,7 +53,7 @@ class Kept:
 
     def start(self) -> None:
         """Start it; returns at once."""
-        self._hand.do(self._run, self._ended, self._failed)
+        self.hand.do(self._run, self._ended, self._failed)
 
     def stop(self, grace: float) -> None:
         """End it, and start it no more. Any thread."""
@@ -87,12 +88,12 @@ class Kept:
     def _ended(self, code: int) -> None:
         if time.monotonic() - self._since > _HEALTHY:
             self._failures = 0
-        self._again(f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}")
+        self._again(f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}")
 
     def _failed(self, error: Exception) -> None:
-        self._again(f"cannot be started: {error}")
+        self._again(error)
 
-    def _again(self, why: str) -> None:
+    def _again(self, why: str | Exception) -> None:
         if self._closed:
             return
         self._failures += 1

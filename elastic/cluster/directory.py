@@ -112,7 +112,9 @@ def owned(directory: Path) -> Iterator[None]:
             remedy=f"End it with: elastic down --cluster {directory.name}",
         ) from None
     except OSError as error:
-        raise EnvironmentProblem(f"{directory}: {error.strerror}", remedy="Give another with --home.") from error
+        raise EnvironmentProblem(
+            f"{directory}: {error.strerror}", remedy="Give another with --home."
+        ) from error
     try:
         yield
     finally:
@@ -138,19 +140,23 @@ def _lock(directory: Path) -> int:
         os.close(lock)
 
 
-def clean(directory: Path, *, purge: bool = False) -> None:
-    """Remove what a cluster leaves: everything but logs; with `purge` also those, and the directory
-    itself."""
+def clean(directory: Path, *, logs: bool = False, purge: bool = False) -> None:
+    """Remove what a cluster leaves.
+
+    Args:
+        logs: Also logs, except the launcher's, which is in use.
+        purge: Everything, and the directory itself.
+    """
     if purge:
         shutil.rmtree(directory, ignore_errors=True)
         return
+    keep = {directory / _LOCK, directory / LOG}
     for folder, folders, files in os.walk(directory, topdown=False):
-        for name in files:
-            if not is_log(name) and name != _LOCK:
+        for path in (Path(folder) / name for name in files):
+            if path not in keep and (logs or not is_log(path.name)):
                 with contextlib.suppress(OSError):
-                    (Path(folder) / name).unlink()
-        for name in folders:
-            path = Path(folder) / name
+                    path.unlink()
+        for path in (Path(folder) / name for name in folders):
             with contextlib.suppress(OSError):
                 path.unlink() if path.is_symlink() else path.rmdir()
 

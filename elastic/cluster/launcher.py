@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -40,7 +41,7 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
     directory = options.directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        log = (directory / LOG).open("ab")
+        log = _new_log(directory / LOG)
     except OSError as error:
         raise EnvironmentProblem(
             f"{directory}: {error.strerror}", remedy="Give another with --home."
@@ -163,6 +164,14 @@ def _follow(
                 remedy=f"Its log: {options.directory / LOG}",
             )
         rest += data
+
+
+def _new_log(path: Path) -> IO[bytes]:
+    """The launcher's log, begun anew; one older is kept, and that of a launcher that runs is left alone."""
+    info = stored(path.parent)
+    if (info is None or not info.alive()) and path.exists():
+        path.replace(path.with_name(f"{path.name}.1"))
+    return path.open("ab")
 
 
 def _error(kind: str, message: str, remedy: str) -> ElasticError:

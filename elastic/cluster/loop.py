@@ -59,7 +59,7 @@ class Hand:
 
     def __init__(self, loop: Loop, name: str) -> None:
         self._loop = loop
-        self._work: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -94,6 +94,10 @@ class Hand:
         self._work.put(reached.set)
         return reached.wait(timeout)
 
+    def close(self) -> None:
+        """End the thread once what was asked for before is done; not waited for."""
+        self._work.put(None)
+
     def _run(self) -> None:
-        while True:
-            self._work.get()()
+        while (job := self._work.get()) is not None:
+            job()

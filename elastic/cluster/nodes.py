@@ -88,6 +88,11 @@ class Nodes:
         """The generation of each node that has been started and has not ended."""
         return {n: e.generation for n, e in self._nodes.items() if e.handle is not None}
 
+    @property
+    def hands(self) -> tuple[Hand, ...]:
+        """The threads that start nodes, one for each kind of host."""
+        return tuple(self._hands.values())
+
     def seen(self, node: NodeId, generation: int) -> None:
         """An earlier life of that node had this generation: those to come have higher ones."""
         self._generations[node] = max(generation, self._generations.get(node, 0))

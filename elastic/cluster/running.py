@@ -12,10 +12,7 @@ import contextlib
 import functools
 import logging
 import os
-import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic import procs
+from elastic.cluster import commands
 from elastic.cluster import directory as dirs
 from elastic.cluster.children import Kept
 from elastic.cluster.directory import ClusterInfo
@@ -31,7 +29,7 @@ from elastic.cluster.nodes import Nodes
 from elastic.cluster.options import UpOptions
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper, free_port, port_is_free, tail
 from elastic.coordination import paths
-from elastic.errors import ConfigError, Conflict, ElasticError, EnvironmentProblem, Refused, Unavailable
+from elastic.errors import ConfigError, EnvironmentProblem, Unavailable
 from elastic.hosts.base import Host, NodeCommand
 from elastic.hosts.child import python_path
 from elastic.model.ids import NodeId
@@ -93,7 +91,7 @@ class Launcher:
         """
         with dirs.owned(self.directory):
             try:
-                dirs.clean(self.directory)
+                dirs.clean(self.directory, logs=True)
                 self._begin()
                 self._loop.run(lambda: self._ending)
             finally:
@@ -121,7 +119,11 @@ class Launcher:
             self._tell(f"starting ZooKeeper at {self._zookeeper}")
         self._write()
         for n, address in enumerate(self._nimbus, 1):
-            self._keep(f"nimbus-{n}", functools.partial(self._start_nimbus, n, address), self._nimbus_log(n))
+            self._keep(
+                f"nimbus-{n}",
+                functools.partial(self._start_nimbus, n, address),
+                commands.nimbus_log(options, n),
+            )
         self._tell(
             f"starting {_count(options.nimbus, 'Nimbus', 'Nimbuses')} and {_count(options.nodes, 'node')}"
         )
@@ -156,29 +158,15 @@ class Launcher:
         return server.process
 
     def _start_nimbus(self, number: int, address: str) -> subprocess.Popen[bytes]:
-        options = self.options
-        arguments = {
-            "--zookeeper": self._zookeeper,
-            "--listen": address,
-            "--directory": self.directory / "nimbus",
-            "--cluster": options.cluster,
-            "--session-timeout": options.session_timeout,
-            "--option": f"node_slots={options.slots}",
-            "--log-level": options.log_level,
-        }
-        argv = [sys.executable, "-m", "elastic.control.nimbus_main"]
-        for name, value in arguments.items():
-            argv += [name, str(value)]
         env = {**os.environ, "PYTHONPATH": python_path(os.environ.get("PYTHONPATH", ""))}
-        return procs.spawn(argv, env=env, log=self._nimbus_log(number))
-
-    def _nimbus_log(self, number: int) -> Path:
-        return self.directory / f"nimbus-{number}.log"
+        argv = commands.nimbus(self.options, self._zookeeper, address)
+        return procs.spawn(argv, env=env, log=commands.nimbus_log(self.options, number))
 
     def _connect(self, first: dict[NodeId, WantedNode]) -> None:
-        """Have a session opened and what is wanted at first written down."""
+        """Have a session opened, and what is wanted at first written down."""
 
-        def connect() -> ZooKeeperCoordination:
+        def connect() -> tuple[ZooKeeperCoordination, dict[NodeId, int]]:
+            from elastic.cluster import root
             from elastic.coordination.zookeeper import connect
 
             if self._server is not None:
@@ -189,15 +177,27 @@ class Launcher:
                 session_timeout=options.session_timeout,
                 connect_timeout=min(10.0, options.patience),
             )
-            self._coordination = coordination  # from here on it is closed at the end
-            self._claim(coordination, options.session_timeout)
-            for path in paths.ALL:
-                with contextlib.suppress(Conflict):
-                    coordination.create(path)
-            self._reset(coordination, first)
-            return coordination
+            self._claim(coordination)
+            self._coordination = coordination  # from here on it is for the end to clear
+            return coordination, root.reset(coordination, first)
 
-        self._coordinator.do(connect, functools.partial(self._connected, first), self._fail)
+        def connected(result: tuple[ZooKeeperCoordination, dict[NodeId, int]]) -> None:
+            coordination, generations = result
+            for node, generation in generations.items():
+                self._nodes.seen(node, generation)
+            self._want(first)
+            self._watch(coordination)
+
+        self._coordinator.do(connect, connected, self._fail)
+
+    def _claim(self, coordination: ZooKeeperCoordination) -> None:
+        from elastic.cluster import root
+
+        try:
+            root.claim(coordination, self._zookeeper, str(self.directory))
+        except BaseException:
+            coordination.close()
+            raise
 
     def _wait_served(self) -> None:
         """The server may end and be started again meanwhile; how often is counted elsewhere."""
@@ -213,53 +213,6 @@ class Launcher:
                     raise
                 time.sleep(0.05)
 
-    def _claim(self, coordination: ZooKeeperCoordination, patience: float) -> None:
-        """One launcher for each root. That of a launcher which was killed goes with its session.
-
-        Raises:
-            Refused: There is another.
-        """
-        gone = threading.Event()
-        who = f"{socket.gethostname()}, process {os.getpid()}, {self.directory}".encode()
-        watch = coordination.watch_value(
-            paths.LAUNCHER, lambda value: gone.set() if value is None else gone.clear()
-        )
-        try:
-            deadline = time.monotonic() + 2 * patience
-            while True:
-                try:
-                    coordination.create(paths.LAUNCHER, who, ephemeral=True)
-                    return
-                except Conflict:
-                    if not gone.wait(deadline - time.monotonic()) or time.monotonic() > deadline:
-                        break
-        finally:
-            watch.cancel()
-        there = coordination.get(paths.LAUNCHER)
-        raise Refused(
-            f"another cluster uses ZooKeeper at {self._zookeeper}: {there.data.decode() if there else 'unknown'}",
-            remedy="Give it a root of its own: --zookeeper host:port/name",
-        )
-
-    def _reset(self, coordination: ZooKeeperCoordination, first: dict[NodeId, WantedNode]) -> None:
-        """What an earlier launcher left is not of this cluster. Nodes that still seem to be there give their number."""
-        from elastic.model.codec import encode
-
-        for path in (paths.TOPOLOGIES, paths.DRAINS, paths.WANTED):
-            for name in coordination.children(path) or ():
-                if path != paths.WANTED or NodeId(name) not in first:
-                    coordination.delete(f"{path}/{name}", recursive=True)
-        for node, wanted in first.items():
-            coordination.put(paths.wanted(node), encode(wanted))
-        for name in coordination.children(paths.NODES) or ():
-            generation = _generation(coordination, NodeId(name))
-            if generation is not None:
-                self._loop.call(functools.partial(self._nodes.seen, NodeId(name), generation))
-
-    def _connected(self, first: dict[NodeId, WantedNode], coordination: ZooKeeperCoordination) -> None:
-        self._want(first)
-        self._watch(coordination)
-
     def _watch(self, coordination: ZooKeeperCoordination) -> None:
         call = self._loop.call
         coordination.watch_session(lambda state: call(lambda: self._session(coordination, state)))
@@ -269,14 +222,10 @@ class Launcher:
 
     def _read_wanted(self, coordination: ZooKeeperCoordination, names: tuple[str, ...]) -> None:
         """On the callbacks' thread. Without a connection it is called again with the connection."""
-        from elastic.model.codec import decode
+        from elastic.cluster import root
 
-        wanted = {}
         with contextlib.suppress(Unavailable):
-            for name in names:
-                value = coordination.get(paths.wanted(NodeId(name)))
-                if value is not None:
-                    wanted[NodeId(name)] = decode(value.data, WantedNode)
+            wanted = root.read_wanted(coordination, names)
             self._loop.call(lambda: self._want(wanted))
 
     def _want(self, wanted: dict[NodeId, WantedNode]) -> None:
@@ -313,6 +262,7 @@ class Launcher:
             return
         log.warning("the launcher's session with ZooKeeper is lost; it opens another")
         self._coordination = None
+        self._coordinator.do(coordination.close)
         self._reconnect()
 
     def _reconnect(self) -> None:
@@ -320,11 +270,7 @@ class Launcher:
             from elastic.coordination.zookeeper import connect
 
             coordination = connect(self._zookeeper, session_timeout=self.options.session_timeout)
-            try:
-                self._claim(coordination, self.options.session_timeout)
-            except BaseException:
-                coordination.close()
-                raise
+            self._claim(coordination)
             return coordination
 
         def connected(coordination: ZooKeeperCoordination) -> None:
@@ -338,10 +284,14 @@ class Launcher:
         if not self._ending:
             self._coordinator.do(connect, connected, failed)
 
-    def _child_ended(self, name: str, log_file: Path, why: str, failures: int) -> None:
-        log.warning("%s %s", name, why)
-        if not self._ready and failures >= _TRIES:
-            self._fail(EnvironmentProblem(f"{name} {why}: {tail(log_file)}", remedy=f"Its log: {log_file}"))
+    def _child_ended(self, name: str, log_file: Path, why: str | Exception, failures: int) -> None:
+        log.warning("%s: %s", name, why)
+        if self._ready:
+            return
+        if isinstance(why, EnvironmentProblem):
+            self._fail(why)
+        elif failures >= _TRIES:
+            self._fail(EnvironmentProblem(f"{name}: {why}: {tail(log_file)}", remedy=f"Its log: {log_file}"))
 
     def node_started(self, node: NodeId, generation: int) -> None:
         log.info("node %s started, generation %d", node, generation)
@@ -355,12 +305,14 @@ class Launcher:
         if why:
             log.warning("node %s, generation %d: %s", node, generation, why)
             if not self._ready and failures >= _TRIES:
-                file = self._node_log(node)
+                file = commands.node_log(self.options, node)
                 self._fail(EnvironmentProblem(f"node {node}: {why}: {tail(file)}", remedy=f"Its log: {file}"))
         coordination = self._coordination
         if coordination is not None:
+            from elastic.cluster import root
+
             self._coordinator.do(
-                functools.partial(_forget, coordination, node, generation),
+                functools.partial(root.forget, coordination, node, generation),
                 lambda wanted: None if wanted else self._nodes.unwanted(node),
             )
 
@@ -369,56 +321,11 @@ class Launcher:
         kind = kind or self.options.host
         with self._hosts_lock:
             if kind not in self._hosts:
-                self._hosts[kind] = self._make_host(kind)
+                self._hosts[kind] = commands.host(self.options, kind)
             return self._hosts[kind]
 
-    def _make_host(self, kind: str) -> Host:
-        if kind == "process":
-            from elastic.hosts.process import ProcessHost
-
-            return ProcessHost()
-        if kind == "spark":
-            from elastic.cluster.java import java_environment
-            from elastic.hosts.spark import SparkHost
-
-            master = self.options.master
-            remote = master if master.startswith("sc://") else None
-            java = {} if remote else java_environment()
-            name = f"elastic {self.options.cluster}"
-            return SparkHost(
-                master if master and not remote else "local", remote=remote, java_environment=java, name=name
-            )
-        raise ConfigError(f"there is no host {kind!r}: process and spark are")
-
     def _command(self, node: NodeId, generation: int, wanted: WantedNode) -> NodeCommand:
-        options = self.options
-        kind = wanted.host or options.host
-        place = self.directory / "nodes" / node
-        run_dir = self.directory / "run"
-        if kind == "spark" and not (options.master or "local").startswith("local"):
-            # Another machine knows nothing of this directory.
-            place = Path(tempfile.gettempdir()) / f"elastic-{options.cluster}-{os.getpid()}" / "nodes" / node
-            run_dir = place.parent.parent / "run"
-        arguments = {
-            "--node": node,
-            "--generation": generation,
-            "--slots": wanted.slots,
-            "--zookeeper": self._zookeeper,
-            "--directory": place,
-            "--run-dir": run_dir,
-            "--kind": kind,
-            "--cycle": options.supervisor_cycle,
-            "--worker-cycle": options.worker_cycle,
-            "--session-timeout": options.session_timeout,
-            "--log-level": options.log_level,
-        }
-        argv = ["-m", "elastic.cluster.supervisor_main"]
-        for name, value in arguments.items():
-            argv += [name, str(value)]
-        return NodeCommand(node, tuple(argv), log=str(place / "supervisor.log"))
-
-    def _node_log(self, node: NodeId) -> Path:
-        return self.directory / "nodes" / node / "supervisor.log"
+        return commands.node(self.options, self._zookeeper, node, generation, wanted)
 
     def _write(self) -> ClusterInfo:
         info = ClusterInfo(
@@ -449,10 +356,10 @@ class Launcher:
         if self._ready:
             return
         missing: list[str] = sorted(self._wanted.keys() - self._registered)
-        logs = [self._node_log(NodeId(n)) for n in missing]
+        logs = [commands.node_log(self.options, NodeId(n)) for n in missing]
         if not self._candidates:
             missing.append("a leading Nimbus")
-            logs.append(self._nimbus_log(1))
+            logs.append(commands.nimbus_log(self.options, 1))
         if self._coordination is None:
             missing.append(f"ZooKeeper at {self._zookeeper}")
         self._fail(
@@ -473,6 +380,7 @@ class Launcher:
             ("stopping Nimbus", functools.partial(self._stop_kept, "nimbus", _NIMBUS_GRACE)),
             ("", self._leave_coordination),
             ("stopping ZooKeeper", functools.partial(self._stop_kept, "zookeeper", 3.0)),
+            ("", self._let_go),
             ("", functools.partial(dirs.clean, self.directory)),
         ]
         for what, step in steps:
@@ -517,39 +425,16 @@ class Launcher:
         if coordination is None:
             return
         if self._server is None:
+            from elastic.cluster import root
 
-            def remove() -> None:
-                for path in (*paths.ALL, paths.LAUNCHER):
-                    coordination.delete(path, recursive=True)
-
-            self._coordinator.do(remove)
+            self._coordinator.do(functools.partial(root.remove, coordination))
         self._coordinator.do(coordination.close)
         self._coordinator.finish(10.0)
 
-
-def _generation(coordination: ZooKeeperCoordination, node: NodeId) -> int | None:
-    """Of the life of a node that is registered."""
-    from elastic.hosts.generation import ATTEMPTS
-    from elastic.model.assignment import NodeInfo
-    from elastic.model.codec import decode
-
-    value = coordination.get(paths.node(node))
-    if value is None:
-        return None
-    info = decode(value.data, NodeInfo)
-    return info.generation // ATTEMPTS if info.kind == "spark" else info.generation
-
-
-def _forget(coordination: ZooKeeperCoordination, node: NodeId, generation: int) -> bool:
-    """A node's process has ended: its registration goes now, not with its session.
-
-    Returns:
-        Whether it is still wanted.
-    """
-    if _generation(coordination, node) == generation:
-        with contextlib.suppress(ElasticError):
-            coordination.delete(paths.node(node))
-    return coordination.get(paths.wanted(node)) is not None
+    def _let_go(self) -> None:
+        """The threads that started things end, now that all of those have ended."""
+        for hand in (self._coordinator, *self._nodes.hands, *(kept.hand for kept in self._kept)):
+            hand.close()
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -1,0 +1,113 @@
+"""What the launcher reads and writes in coordination: its own mark, the nodes that are wanted, those that are there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination
+from elastic.errors import Conflict, ElasticError, Refused
+from elastic.hosts.generation import ATTEMPTS
+from elastic.model.assignment import NodeInfo
+from elastic.model.codec import decode, encode
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+
+
+def claim(coordination: Coordination, where: str, what: str) -> None:
+    """Leave the launcher's mark: there is one launcher for each root. That of one that was killed goes with its
+    session, which is waited for.
+
+    Args:
+        where: The root's address, for messages.
+        what: Says whose mark it is, for people.
+
+    Raises:
+        Refused: Another launcher's mark is there.
+    """
+    mark = f"{socket.gethostname()}, process {os.getpid()}, {what}".encode()
+    gone = threading.Event()
+    watch = coordination.watch_value(
+        paths.LAUNCHER, lambda value: gone.set() if value is None else gone.clear()
+    )
+    try:
+        deadline = time.monotonic() + 2 * coordination.session_timeout
+        while True:
+            try:
+                coordination.create(paths.LAUNCHER, mark, ephemeral=True)
+                return
+            except Conflict:
+                if not gone.wait(max(0.0, deadline - time.monotonic())) or time.monotonic() > deadline:
+                    break
+    finally:
+        watch.cancel()
+    there = coordination.get(paths.LAUNCHER)
+    raise Refused(
+        f"another cluster uses ZooKeeper at {where}: {there.data.decode() if there else 'unknown'}",
+        remedy="Give this one a root of its own: --zookeeper host:port/name",
+    )
+
+
+def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dict[NodeId, int]:
+    """Make the root that of a new cluster: what an earlier one left there goes.
+
+    Args:
+        first: The nodes that are wanted.
+
+    Returns:
+        The generations of nodes that still seem to be there: new ones must have higher ones.
+    """
+    for path in paths.ALL:
+        with contextlib.suppress(Conflict):
+            coordination.create(path)
+    for path in (paths.TOPOLOGIES, paths.DRAINS, paths.WANTED):
+        for name in coordination.children(path) or ():
+            if path != paths.WANTED or NodeId(name) not in first:
+                coordination.delete(f"{path}/{name}", recursive=True)
+    for node, wanted in first.items():
+        coordination.put(paths.wanted(node), encode(wanted))
+    found = {
+        NodeId(n): _generation(coordination, NodeId(n)) for n in coordination.children(paths.NODES) or ()
+    }
+    return {node: generation for node, generation in found.items() if generation is not None}
+
+
+def remove(coordination: Coordination) -> None:
+    """Remove all that a cluster had there."""
+    for path in (*paths.ALL, paths.LAUNCHER):
+        coordination.delete(path, recursive=True)
+
+
+def read_wanted(coordination: Coordination, names: Iterable[str]) -> dict[NodeId, WantedNode]:
+    """What is wanted of those nodes; without those that are not wanted any more."""
+    values = {NodeId(n): coordination.get(paths.wanted(NodeId(n))) for n in names}
+    return {node: decode(v.data, WantedNode) for node, v in values.items() if v is not None}
+
+
+def forget(coordination: Coordination, node: NodeId, generation: int) -> bool:
+    """A node's process has ended: its registration goes now, not with its session.
+
+    Args:
+        generation: Which start of it has ended; the registration of another stays.
+
+    Returns:
+        Whether the node is still wanted.
+    """
+    if _generation(coordination, node) == generation:
+        with contextlib.suppress(ElasticError):
+            coordination.delete(paths.node(node))
+    return coordination.get(paths.wanted(node)) is not None
+
+
+def _generation(coordination: Coordination, node: NodeId) -> int | None:
+    """Which start of a node is registered."""
+    value = coordination.get(paths.node(node))
+    if value is None:
+        return None
+    info = decode(value.data, NodeInfo)
+    return info.generation // ATTEMPTS if info.kind == "spark" else info.generation
