@@ -78,6 +78,7 @@ class Nimbus:
         self._closed = False
         self._lost = threading.Event()
         self._session: Watch | None = None
+        self._state = SessionState.CONNECTED
         self._thread = threading.Thread(target=self._run, name="nimbus-reconciler", daemon=True)
 
     # --- its life
@@ -129,6 +130,7 @@ class Nimbus:
         return None if found is None else found.decode()
 
     def _on_session(self, state: SessionState) -> None:
+        self._state = state
         if state is SessionState.LOST:
             self._lost.set()
 
@@ -210,6 +212,10 @@ class Nimbus:
         if self._lost.is_set():
             raise NotConnected(
                 f"Nimbus at {self.address} has lost its session with coordination", remedy="ask again"
+            )
+        if self._state is not SessionState.CONNECTED:
+            raise NotConnected(
+                f"Nimbus at {self.address} has no connection to coordination", remedy="ask again"
             )
         leader = self.leader()
         if leader is None or leader == self.address:

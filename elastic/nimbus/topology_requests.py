@@ -207,13 +207,13 @@ def kill(reign: Reign, name: str, wait: float) -> None:
     with reign.deciding() as facts:
         t = _find(facts, name)
         now = time.time()
-        if t.running and wait > 0 and t.undrained():
+        active = t.state.status is TopologyStatus.ACTIVE
+        if t.running and wait > 0 and (active or t.undrained()):
             by = min(now + wait, t.kill_at if t.kill_at is not None else now + wait)
-            fresh = t.kill_at is None
             state = replace(
                 t.state,
                 status=TopologyStatus.INACTIVE,
-                drain=t.state.drain + 1 if fresh else t.state.drain,
+                drain=t.state.drain + 1 if active else t.state.drain,
                 settings={**t.state.settings, KILL_AT: by},
             )
             reign.commit([Set(paths.state(t.name), encode(state), t.state_version)])
@@ -358,6 +358,7 @@ def describe(reign: Reign, name: str) -> TopologyDetail:
     facts = reign.facts()
     t = _find(facts, name)
     store = reign.reports
+    store.see(t.name, t.workers, facts.now)
     return answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
 
 
