@@ -7,6 +7,7 @@ executor itself. Between two slices of work it flushes what has waited long enou
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import itertools
 import queue
@@ -35,10 +36,15 @@ class Executor:
         busy_since: When the present call into user code began (monotonic seconds), 0 while there is none; the watchdog looks at it.
     """
 
-    def __init__(self, id: ExecutorId, linger: float, on_ended: Callable[[Executor], None]) -> None:
+    def __init__(
+        self, id: ExecutorId, linger: float, on_ended: Callable[[Executor], None], hands: threading.Lock
+    ) -> None:
         self.id = id
         self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.tasks: dict[int, Task] = {}
+        self._hands = hands  # one for all executors of a worker: who holds a task, and who is to get it
+        self._coming: set[int] = set()
+        self._retiring = False
         self.busy_since = 0.0
         self.current: Task | None = None
         self.idle = 0.0
@@ -69,6 +75,10 @@ class Executor:
     def adopt(self, tasks: Iterable[Task]) -> None:
         """Run these tasks, which nobody runs yet."""
         adopted = list(tasks)
+        with self._hands:
+            for task in adopted:
+                task.holder = task.wanted_by = self
+                self._coming.add(task.id)
 
         def begin() -> None:
             for task in adopted:
@@ -76,28 +86,62 @@ class Executor:
 
         self.call(begin)
 
-    def release(self, task: Task, to: Executor, done: Callable[[Task], None] | None = None) -> None:
-        """Hand a task to another executor of this worker, between two slices of work."""
+    def take(self, task: Task) -> None:
+        """Get a task from the executor of this worker that holds it: handed over between two slices of work.
 
-        def hand_over() -> None:
-            if self.tasks.pop(task.id, None) is None:
-                return  # it ended in the meantime
-            self._dirty.pop(task.id, None)
-            task.outputs.flush()
-            self.flush_links()
-            task.handed_over = time.monotonic()
+        May be called again for another executor before the first hand-over has happened: the last call wins.
+        """
+        with self._hands:
+            if task.wanted_by is not None:
+                task.wanted_by._coming.discard(task.id)
+            task.wanted_by = self
+            self._coming.add(task.id)
+            holder = task.holder
+        if holder is not None:
+            holder.call(functools.partial(holder._hand_over, task))
+
+    def _hand_over(self, task: Task) -> None:
+        """On the holder's thread: give the task to whoever is to have it."""
+        with self._hands:
+            holder, to = task.holder, task.wanted_by
+        if holder is not self:
+            if holder is not None:  # it went on before this call came
+                holder.call(functools.partial(holder._hand_over, task))
+            return
+        if to is self or to is None or task.closed:
+            return
+        self._dirty.pop(task.id, None)
+        task.outputs.flush()
+        self.flush_links()
+        with self._hands:
+            to = task.wanted_by
+            if to is None or to is self:
+                return
+            self.tasks.pop(task.id, None)
+            to._coming.discard(task.id)
             to.tasks[task.id] = task
+            task.holder = to
+            task.handed_over = time.monotonic()
             task.give_to(to)
-            if done is not None:
-                done(task)
 
-        self.call(hand_over)
+    def retire(self) -> None:
+        """End as soon as no task is here and none is coming."""
+        self._retiring = True
+        self.ready.put(_nothing)
+
+    def _may_end(self) -> bool:
+        with self._hands:
+            if self.tasks or self._coming:
+                return False
+            self._stopping = True
+            return True
 
     def drop(self, task: Task, done: Callable[[Task], None]) -> None:
         """Close a task."""
 
         def close() -> None:
-            self.tasks.pop(task.id, None)
+            with self._hands:
+                self.tasks.pop(task.id, None)
             self._dirty.pop(task.id, None)
             if not task.closed:
                 task.outputs.flush()
@@ -159,7 +203,9 @@ class Executor:
         heapq.heappush(self._timers, (at, next(self._order), task))
 
     def _begin(self, task: Task) -> None:
-        self.tasks[task.id] = task
+        with self._hands:
+            self._coming.discard(task.id)
+            self.tasks[task.id] = task
         with task._lock:
             task.executor = self
             task.outputs.emitter = self
@@ -240,6 +286,8 @@ class Executor:
                 self._flush_all()
             elif self._links:
                 self.flush_links()
+            if self._retiring and self._may_end():
+                return
             if now - rested > YIELD_EVERY:
                 time.sleep(YIELD_FOR)
                 rested = clock()

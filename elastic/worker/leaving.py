@@ -43,6 +43,10 @@ class Leaving:
         found = self._tasks.get(task.id)
         return found is not None and found[1] is task
 
+    def keep(self, task: Task) -> bool:
+        """The task is to stay after all; returns whether it was on its way out."""
+        return self._tasks.pop(task.id, None) is not None
+
     def executors(self) -> list[Executor]:
         """Executors that still run such tasks."""
         return list({e for e, _ in self._tasks.values()})
@@ -66,6 +70,10 @@ class Leaving:
             if timer not in self._timers:
                 return
             self._timers.discard(timer)
+        tasks = [t for t in tasks if self.has(t)]
+        if not tasks:
+            executor.retire()
+            return
         busy = [t for t in tasks if t.queued]
         if busy and waited < _MOST:
             self._later(_AGAIN, executor, tasks, waited)
@@ -83,8 +91,8 @@ class Leaving:
             self._tasks.pop(task.id, None)
             self._worker.remove_task(task)
             left -= 1
-            if left == 0 and not executor.tasks:
-                executor.stop()
+            if left == 0:
+                executor.retire()
 
         for task in tasks:
             executor.drop(task, closed)

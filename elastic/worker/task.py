@@ -83,6 +83,8 @@ class Task:
         self.context = context
         self.outputs = outputs
         self.executor: Executor | None = None
+        self.holder: Executor | None = None  # who is responsible for it, and who is to be next: under the worker's lock for hand-overs
+        self.wanted_by: Executor | None = None
         self.scheduled = False
         self.executed = 0
         self.failed = 0

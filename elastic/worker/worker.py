@@ -70,6 +70,7 @@ class Worker:
         self._transport = transport
         self._streams = Streams(spec)
         self._lock = threading.RLock()
+        self._hands = threading.Lock()
         self._destinations: dict[int, Destination] = {}
         self._peers: dict[WorkerId, Incarnation] = {}
         self._early: dict[int, list[Batch | Mark]] = {}
@@ -118,6 +119,10 @@ class Worker:
                     new_tasks.setdefault(id, []).append(task)
         for id in sorted(new):
             self._start_executor(id)
+        for id in sorted(wanted):
+            for number in id.tasks():
+                if self._leaving.keep(self.tasks[number]):  # it went elsewhere, and comes back before it was closed
+                    self.executors[id].take(self.tasks[number])
         for id, tasks in new_tasks.items():
             self._started |= {t.id for t in tasks if t.spec.stateful}
             self.executors[id].adopt(tasks)
@@ -130,24 +135,24 @@ class Worker:
                     continue
                 target = here.get(TaskId(number))
                 if target is not None:
-                    executor.release(task, self.executors[target])
+                    self.executors[target].take(task)
                 else:
                     gone.append(task)
             del self.executors[old]
             if gone:
                 self._leaving.add(executor, gone, setting("kill_delay", self.spec.config))
             else:
-                self._stop_executor(executor)
+                self._ending.add(executor)
+                executor.retire()
         for id in wanted - new:
             # An executor whose range stays may still get tasks that another one had.
             for number in id.tasks():
-                had = self.tasks[number].executor
-                if had is not None and had is not self.executors[id]:
-                    had.release(self.tasks[number], self.executors[id])
+                if self.tasks[number].wanted_by is not self.executors[id]:
+                    self.executors[id].take(self.tasks[number])
 
     def _start_executor(self, id: ExecutorId) -> None:
         config = self._config(id.component)
-        executor = Executor(id, setting("linger", config), self._on_executor_ended)
+        executor = Executor(id, setting("linger", config), self._on_executor_ended, self._hands)
         self.executors[id] = executor
         executor.start()
 
@@ -424,7 +429,7 @@ class Worker:
         """
         with self._ended:
             self._closed = True
-            for executor in [*self.executors.values(), *self._leaving.executors()]:
+            for executor in {*self.executors.values(), *self._leaving.executors(), *self._ending}:
                 self._stop_executor(executor, abandon=True)
             self.executors.clear()
             for destination in self._destinations.values():

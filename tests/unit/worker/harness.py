@@ -1,0 +1,219 @@
+"""Several workers of one topology in this process, over the in-memory network, without any service."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from elastic import Fields, Spout, StatefulBolt, Topology
+from elastic.model.assignment import ExecutorId
+from elastic.model.events import Event
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId, worker_id
+from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
+from elastic.model.split import split_tasks
+from elastic.transport.memory import MemoryNetwork
+from elastic.worker.components import LocalComponents
+from elastic.worker.worker import Worker
+
+
+class InProcess:
+    """`workers` workers; tasks are dealt to them by `place` (component, index of the task) -> number of the worker."""
+
+    def __init__(self, topology: Topology, workers: int, place: Any = None) -> None:
+        self.topology = topology
+        self.spec = topology.spec
+        self.network = MemoryNetwork()
+        self.events: list[Event] = []
+        self.failures: list[str] = []
+        self.changed = threading.Condition()
+        self.epoch = 0
+        self.status = TopologyStatus.ACTIVE
+        self.drain = 0
+        self.workers: list[Worker] = []
+        self.lives = [0] * workers
+        self.executors = {c.id: c.executors for c in self.spec.components}
+        self.place: dict[int, int] = {}
+        place = place or (lambda component, index: index % workers)
+        for c in self.spec.components:
+            for index, task in enumerate(self.spec.tasks_of(c.id)):
+                self.place[task] = place(c.id, index)
+        for n in range(workers):
+            self.workers.append(self._make(n))
+        self.apply()
+
+    def _make(self, n: int) -> Worker:
+        self.lives[n] += 1
+        incarnation = Incarnation(f"{self.id(n)}#{self.lives[n]}")
+        transport = self.network.transport(incarnation)
+        return Worker(self.spec, self.id(n), incarnation, LocalComponents(self.topology), self, transport)
+
+    def id(self, n: int) -> WorkerId:
+        return worker_id(self.spec.name, NodeId(f"n{n}"), 0)
+
+    def apply(self, **executors: int) -> None:
+        """Tell every worker where everything is, with another number of executors per worker for some components."""
+        self.executors.update(executors)  # type: ignore[arg-type]
+        self.epoch += 1
+        placed: list[tuple[ExecutorId, int]] = []
+        for c in self.spec.components:
+            runs: list[tuple[int, range]] = []
+            for task in self.spec.tasks_of(c.id):
+                if runs and runs[-1][0] == self.place[task] and runs[-1][1].stop == task:
+                    runs[-1] = (runs[-1][0], range(runs[-1][1].start, task + 1))
+                else:
+                    runs.append((self.place[task], range(task, task + 1)))
+            for n, tasks in runs:
+                placed += [(e, n) for e in split_tasks(c.id, tasks, min(len(tasks), self.executors[c.id]))]
+        peers = []
+        for w in self.workers:
+            assert w._transport is not None
+            a = w._transport.address
+            peers.append(WorkerInfo(w.id, w.incarnation, a.tcp, a.unix, a.boot, 0, Epoch(self.epoch)))
+        for n, w in enumerate(self.workers):
+            w.apply(
+                Allocation(
+                    self.spec.name,
+                    w.id,
+                    Epoch(self.epoch),
+                    self.epoch,
+                    self.status,
+                    self.drain,
+                    executors=tuple((e.component, e.first, e.last) for e, m in placed if m == n),
+                    finished=tuple(sorted({t for x in self.workers for t in x.finished()})),
+                    places=tuple((TaskId(e.first), TaskId(e.last), self.id(m)) for e, m in placed),
+                    peers=tuple(peers),
+                )
+            )
+
+    def crash(self, n: int) -> None:
+        """Worker `n` dies without a word; its successor starts at the same place."""
+        old = self.workers[n]
+        assert old._transport is not None
+        for e in old.executors.values():
+            e.stop(abandon=True)
+        for d in old._destinations.values():
+            d.signal()
+        old._transport.close()
+        self.workers[n] = self._make(n)
+        self.apply()
+
+    def deactivate(self) -> None:
+        self.status, self.drain = TopologyStatus.INACTIVE, self.drain + 1
+        self.apply()
+
+    def activate(self) -> None:
+        self.status = TopologyStatus.ACTIVE
+        self.apply()
+
+    @property
+    def finished(self) -> bool:
+        return {t for w in self.workers for t in w.finished()} == set(range(1, self.spec.task_count + 1))
+
+    def wait(self, what: Any, timeout: float = 30) -> None:
+        """Until `what()`; it is looked at whenever a worker says that it got on."""
+        deadline = time.monotonic() + timeout
+        with self.changed:
+            while not what():
+                assert not self.failures, self.failures
+                left = deadline - time.monotonic()
+                assert left > 0, f"still waiting after {timeout} s: {self.describe()}"
+                self.changed.wait(min(left, 0.5))
+
+    def describe(self) -> str:
+        return "\n".join(
+            f"{w.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.finished} drained={t.drained}"
+            for w in self.workers
+            for t in w.tasks.values()
+        ) + "\n".join(f"{e.kind}: {e.message}" for e in self.events)
+
+    def wait_finished(self, timeout: float = 30) -> None:
+        self.wait(lambda: self.finished, timeout)
+        assert not self.failures, self.failures
+
+    def close(self) -> None:
+        for w in self.workers:
+            assert w.close(5)
+        self.network.close()
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def on_progress(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def on_failure(self, reason: str, trace: str) -> None:
+        with self.changed:
+            self.failures.append(reason)
+            self.changed.notify_all()
+
+
+class Numbers(Spout):
+    """Emits (task, number) for the numbers from 0 on, `count` of them."""
+
+    outputs = Fields(source=int, key=int, number=int)
+
+    def __init__(self, count: int, keys: int = 7) -> None:
+        self.count = count
+        self.keys = keys
+
+    def tuples(self) -> Any:
+        sent = [0] * self.keys
+        for n in range(self.count):
+            key = n * 31 % self.keys
+            yield self.context.task, key, sent[key]
+            sent[key] += 1
+
+
+records: dict[str, list[tuple[int, ...]]] = {}
+
+
+class Check(StatefulBolt):
+    """Notes what arrives, per (source, key), and at once what is out of order."""
+
+    outputs = Fields(source=int, key=int, number=int)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.last: dict[tuple[int, int], int] = {}
+        self.wrong: list[str] = []
+
+    def get_state(self) -> object:
+        return self.last
+
+    def set_state(self, state: Any) -> None:
+        self.last = state
+
+    def execute(self, tup: Any) -> None:
+        key = (tup.source, tup.key)
+        expected = self.last.get(key, -1) + 1
+        if tup.number != expected:
+            self.wrong.append(f"{key}: {tup.number} instead of {expected}")
+        self.last[key] = tup.number
+        self.emit(tup.source, tup.key, tup.number)
+
+    def finish(self) -> None:
+        records.setdefault(self.name, []).extend((s, k, n) for (s, k), n in self.last.items())
+        records.setdefault(self.name + ".wrong", []).extend(self.wrong)  # type: ignore[arg-type]
+
+
+def expected(tasks: range, count: int, keys: int = 7) -> set[tuple[int, ...]]:
+    """What `Check` should have recorded: the last number of each key of each source."""
+    made: dict[tuple[int, int], int] = {}
+    for task in tasks:
+        for n in range(count):
+            key = (task, n * 31 % keys)
+            made[key] = made.get(key, -1) + 1
+    return {(s, k, n) for (s, k), n in made.items()}
+
+
+def metrics(run: Mapping[str, Mapping[str, float]], component: str, name: str) -> float:
+    return run[component][name]
