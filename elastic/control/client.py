@@ -216,15 +216,19 @@ class Client:
 
         return self._ask(f"add {count} nodes", ask, self._timeout + wait, once=True)
 
-    def drain_node(self, node: str, *, wait: float = 30.0) -> None:
+    def drain_node(self, node: str, *, wait: float = 30.0, force: bool = False) -> None:
         """Empty a node and give it up; returns when it is gone.
 
         Args:
             wait: Seconds to wait for that.
+            force: Also when stateful tasks there lose their state, or something finds no other place.
+
+        Raises:
+            Refused: It holds state, and `force` is not given.
         """
 
         def ask(link: Link, left: float) -> None:
-            link.stub.DrainNode(pb.DrainNodeRequest(node=node, wait=wait), timeout=left)
+            link.stub.DrainNode(pb.DrainNodeRequest(node=node, wait=wait, force=force), timeout=left)
 
         self._ask(f"drain node {node}", ask, self._timeout + wait, once=True)
 

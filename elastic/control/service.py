@@ -194,7 +194,7 @@ class ControlService(ControlServiceServicer):
 
     def DrainNode(self, request: pb.DrainNodeRequest, context: grpc.ServicerContext) -> pb.DrainNodeResponse:
         with led_by(self._nimbus, self._server):
-            self._nimbus.drain_node(request.node, wait=_bounded(request.wait, context))
+            self._nimbus.drain_node(request.node, wait=_bounded(request.wait, context), force=request.force)
             return pb.DrainNodeResponse()
 
     def StreamEvents(

@@ -108,8 +108,8 @@ class FakeNimbus:
         self._called("add_nodes", count=count, slots=slots, host=host, wait=wait)
         return tuple(f"node-{n}" for n in range(count))
 
-    def drain_node(self, node: str, *, wait: float) -> None:
-        self._called("drain_node", node=node, wait=wait)
+    def drain_node(self, node: str, *, wait: float, force: bool = False) -> None:
+        self._called("drain_node", node=node, wait=wait, force=force)
 
     def ingest(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
         self._called("ingest", node=node)

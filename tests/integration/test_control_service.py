@@ -84,6 +84,7 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
     assert client.nodes() == nimbus.node_list
     assert client.add_nodes(2, slots=None, host="spark", wait=4) == ("node-0", "node-1")
     client.drain_node("n1", wait=5)
+    client.drain_node("n2", wait=5, force=True)
     assert nimbus.got("kill") == [{"name": "words", "wait": 1.5}]
     assert nimbus.got("deactivate") == [{"name": "words", "wait": 2}]
     assert nimbus.got("rebalance") == [
@@ -91,7 +92,10 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
         {"name": "words", "executors": {}, "workers": 0, "wait": 3},
     ]
     assert nimbus.got("add_nodes") == [{"count": 2, "slots": None, "host": "spark", "wait": 4}]
-    assert nimbus.got("drain_node") == [{"node": "n1", "wait": 5}]
+    assert nimbus.got("drain_node") == [
+        {"node": "n1", "wait": 5, "force": False},
+        {"node": "n2", "wait": 5, "force": True},
+    ]
     info = client.info()
     assert (info.cluster, info.leading) == ("test", True)
     assert info.uptime > 0

@@ -463,18 +463,22 @@ class DrainNodeRequest(_message.Message):
 
     NODE_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     wait: _builtins.float
     """Seconds to wait until it is empty and gone."""
+    force: _builtins.bool
+    """Also when stateful tasks there lose their state, or something finds no other place."""
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         wait: _builtins.float = ...,
+        force: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "node", b"node", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
