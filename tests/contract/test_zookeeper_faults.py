@@ -1,0 +1,219 @@
+"""What only a real server and a real network can do: answers that are lost, servers that die, nobody at the address."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from coordination_harness import Proxy, Real, Seen
+
+from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
+from elastic.coordination.base import Create, SessionState, Set, Versioned
+from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
+from elastic.errors import Conflict, NotConnected, SessionExpired, Unavailable
+
+
+@pytest.fixture
+def real(zookeeper_address: str) -> Iterator[Real]:
+    made = Real(zookeeper_address)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(real: Real) -> ZooKeeperCoordination:
+    return real.connect()
+
+
+@pytest.fixture
+def losing(real: Real, session: ZooKeeperCoordination) -> Callable[[], Proxy]:
+    """Has the next answer lost: the request is carried out, and its answer does not arrive."""
+
+    def lose() -> Proxy:
+        proxy = real.proxy(session)
+        proxy.lose_next_answer()
+        return proxy
+
+    return lose
+
+
+def test_reads_are_asked_again(session: ZooKeeperCoordination, losing: Callable[[], Proxy]) -> None:
+    session.create("/a", b"1")
+    losing()
+    assert session.get("/a") == Versioned(b"1", 0)
+    losing()
+    assert session.children("/") == ("a",)
+
+
+def test_an_ephemeral_node_does_not_conflict_with_itself(
+    session: ZooKeeperCoordination, losing: Callable[[], Proxy]
+) -> None:
+    session.create("/e")
+    losing()
+    session.create("/e/mine", b"1", ephemeral=True)
+    assert session.get("/e/mine") == Versioned(b"1", 0)
+    losing()
+    with pytest.raises(Conflict):  # this session's, but from an earlier request
+        session.create("/e/mine", b"2", ephemeral=True)
+
+
+def test_without_the_check_of_the_owner_it_would(
+    session: ZooKeeperCoordination, losing: Callable[[], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.create("/e")
+    monkeypatch.setattr(ZooKeeperCoordination, "_session_id", 0)
+    losing()
+    with pytest.raises(Conflict):
+        session.create("/e/mine", ephemeral=True)
+
+
+def test_a_node_of_somebody_else_is_a_conflict(
+    real: Real, session: ZooKeeperCoordination, losing: Callable[[], Proxy]
+) -> None:
+    real.connect().create("/e/theirs", ephemeral=True)
+    losing()
+    with pytest.raises(Conflict):
+        session.create("/e/theirs", ephemeral=True)
+    losing()
+    with pytest.raises(Conflict):  # older than the request
+        session.create("/e")
+
+
+def test_a_persistent_node_that_may_be_ones_own_is_unknown(
+    session: ZooKeeperCoordination, losing: Callable[[], Proxy]
+) -> None:
+    losing()
+    with pytest.raises(NotConnected, match="/a"):
+        session.create("/a", b"1")
+    assert session.get("/a") == Versioned(b"1", 0)
+
+
+def test_a_sequential_node_is_made_once(session: ZooKeeperCoordination, losing: Callable[[], Proxy]) -> None:
+    first = session.create_sequential("/q/n-", b"1")
+    losing()
+    second = session.create_sequential("/q/n-", b"2")
+    third = session.create_sequential("/q/n-", b"3")
+    assert session.children("/q") == tuple(sorted(p[3:] for p in (first, second, third)))
+    assert session.get(second) == Versioned(b"2", 0)
+    losing()
+    with pytest.raises(NotConnected):
+        session.create_sequential("/p/n-", ephemeral=False)
+
+
+def test_a_set_that_was_done_is_done(session: ZooKeeperCoordination, losing: Callable[[], Proxy]) -> None:
+    session.create("/a", b"0")
+    losing()
+    assert session.set("/a", b"1", version=0) == 1
+    with pytest.raises(Conflict):
+        session.set("/a", b"2", version=0)
+    losing()
+    session.put("/a", b"3")
+    value = session.get("/a")
+    assert value is not None and value.data == b"3"
+
+
+def test_a_delete_that_was_done_is_done(session: ZooKeeperCoordination, losing: Callable[[], Proxy]) -> None:
+    session.create("/a")
+    losing()
+    session.delete("/a", version=0, missing_ok=False)
+    assert session.get("/a") is None
+
+
+def test_a_transaction_that_may_have_been_done_is_unknown(
+    session: ZooKeeperCoordination, losing: Callable[[], Proxy]
+) -> None:
+    session.create("/a", b"0")
+    losing()
+    with pytest.raises(NotConnected, match="Read it again"):
+        session.transaction([Set("/a", b"1", 0), Create("/b")])
+    assert session.get("/a") == Versioned(b"1", 1)
+    assert session.get("/b") is not None
+
+
+def test_a_session_gives_itself_up_before_the_server_does(real: Real) -> None:
+    """Cut off for good, it cannot hear from the server that it has expired."""
+    doomed, other = real.connect(session_timeout=2.0), real.connect()
+    assert doomed.session_timeout == 2.0
+    doomed.create("/e", ephemeral=True)
+    seen: Seen[SessionState] = Seen()
+    doomed.watch_session(seen)
+    gone: Seen[Versioned | None] = Seen()
+    other.watch_value("/e", gone)
+    real.cut(doomed)
+    seen.until_last(SessionState.LOST)
+    with pytest.raises(SessionExpired):
+        doomed.get("/e")
+    gone.until_last(None)
+
+
+def test_the_time_out_is_what_the_server_grants(real: Real) -> None:
+    assert real.connect(session_timeout=0.1).session_timeout == 1.0
+
+
+def test_a_server_that_died_and_came_back_has_forgotten_nothing(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+        one, two = (connect(f"{server.address}/r", session_timeout=20.0) for _ in range(2))
+        try:
+            one.create("/kept", b"1")
+            one.create("/mine", b"2", ephemeral=True)
+            seen: Seen[SessionState] = Seen()
+            values: Seen[Versioned | None] = Seen()
+            one.watch_session(seen)
+            two.watch_value("/kept", values)
+            values.until_last(Versioned(b"1", 0))
+            address, first = server.address, server.process
+            server.kill()
+            seen.until_last(SessionState.SUSPENDED)
+            server.start()
+            assert server.address == address and server.process is not first
+            seen.until_last(SessionState.CONNECTED)
+            assert one.get("/mine") == Versioned(b"2", 0)
+            one.set("/kept", b"3", version=0)
+            values.until_last(Versioned(b"3", 1))
+            assert SessionState.LOST not in seen.calls
+        finally:
+            one.close()
+            two.close()
+
+
+def test_nobody_at_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(Unavailable, match=rf"no ZooKeeper at 127.0.0.1:{port}/root: Connection refused"):
+        connect(f"127.0.0.1:{port}/root", connect_timeout=0.3)
+    with pytest.raises(Unavailable, match="not a ZooKeeper address"):
+        connect("127.0.0.1:nonsense")
+
+
+def test_something_else_at_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Unavailable, match="does not answer as ZooKeeper"):
+            connect(address, session_timeout=1.0, connect_timeout=0.3)
+
+
+def test_roots_are_made_and_kept_apart(zookeeper_server: EmbeddedZooKeeper) -> None:
+    sessions = [connect(f"{zookeeper_server.address}/apart/{name}") for name in ("a", "b")]
+    try:
+        for n, session in enumerate(sessions):
+            session.create("/x", str(n).encode())
+            path = session.create_sequential("/s/", ephemeral=False)
+            assert path == "/s/0000000000"
+            session.transaction([Set("/x", b"t")])
+        assert [s.children("/") for s in sessions] == [("s", "x")] * 2
+    finally:
+        for session in sessions:
+            session.close()
+
+
+def test_closing_while_cut_off_ends_in_time(real: Real) -> None:
+    session = real.connect(session_timeout=2.0)
+    seen: Seen[SessionState] = Seen()
+    session.watch_session(seen)
+    real.cut(session)
+    seen.until_last(SessionState.SUSPENDED)
+    session.close()
+    with pytest.raises(SessionExpired, match="closed"):
+        session.get("/")

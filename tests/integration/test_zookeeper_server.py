@@ -1,0 +1,95 @@
+"""The embedded server: starts, says why it cannot, leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastic.cluster.java import VARIABLE
+from elastic.cluster.zookeeper_server import EmbeddedZooKeeper, free_port, port_is_free
+from elastic.coordination.zookeeper import connect
+from elastic.errors import EnvironmentProblem
+
+
+def test_it_runs_on_the_wheels_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv(VARIABLE, "wheel")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    with EmbeddedZooKeeper(tmp_path) as server:
+        assert server.process is not None
+        session = connect(server.address)
+        try:
+            session.create("/a", b"1")
+        finally:
+            session.close()
+    assert server.process.returncode is not None
+
+
+def test_only_this_machine_reaches_it_and_nothing_else_of_it_listens(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path) as server:
+        assert server.process is not None
+        inodes = set()
+        for fd in Path(f"/proc/{server.process.pid}/fd").iterdir():
+            target = str(fd.readlink())
+            if target.startswith("socket:"):
+                inodes.add(target[8:-1])
+        listening = []
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and fields[9] in inodes:
+                    listening.append(fields[1])
+        port = int(server.address.rpartition(":")[2])
+        assert len(listening) == 1
+        address, _, number = listening[0].partition(":")
+        assert int(number, 16) == port
+        assert address in ("0100007F", "0000000000000000FFFF00000100007F")
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentProblem, match=f"port {port} is taken"):
+            EmbeddedZooKeeper(tmp_path, port).start()
+    assert not port_is_free(1) or os.getuid() == 0
+    assert port_is_free(free_port())
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a directory")
+    server = EmbeddedZooKeeper(tmp_path)
+    with pytest.raises(EnvironmentProblem, match="ZooKeeper ended while starting") as caught:
+        server.start()
+    assert str(server.log) in caught.value.remedy
+
+
+def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "none")
+    with pytest.raises(EnvironmentProblem, match="no Java"):
+        EmbeddedZooKeeper(tmp_path).start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, signal; from elastic.cluster.zookeeper_server import EmbeddedZooKeeper\n"
+        "s = EmbeddedZooKeeper(pathlib.Path(sys.argv[1])); s.start(); print(s.process.pid, flush=True); signal.pause()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    handle = os.pidfd_open(int(parent.stdout.readline()))
+    try:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        assert select.select([handle], [], [], 30.0)[0]
+    finally:
+        os.close(handle)
+        parent.stdout.close()
