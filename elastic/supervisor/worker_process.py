@@ -34,6 +34,7 @@ _CHUNK = 1 << 16
 _CHUNKS = 64
 _TRIM_EVERY = 5.0
 _CLOSE = 10.0
+_MOMENT = 0.01
 
 
 class WorkerProcess:
@@ -195,12 +196,15 @@ class ProcessLauncher:
         except OSError:
             return True
         try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if incarnation.encode() not in command:  # the number is somebody else's by now
+            deadline = time.monotonic() + timeout
+            # Empty while it is changing from one program to the next, and when it has ended.
+            while not (command := Path(f"/proc/{pid}/cmdline").read_bytes()):
+                if _ended(handle, _MOMENT) or time.monotonic() >= deadline:
+                    return _ended(handle, 0.0)
+            if incarnation.encode() not in command.split(b"\0"):  # the number is somebody else's by now
                 return True
             signal.pidfd_send_signal(handle, signal.SIGKILL)
-            ready, _, _ = select.select([handle], [], [], timeout)
-            return bool(ready)
+            return _ended(handle, max(0.0, deadline - time.monotonic()))
         except (FileNotFoundError, ProcessLookupError):
             return True
         finally:
@@ -293,6 +297,10 @@ class ProcessLauncher:
             log.exception("the end of %s could not be handed on", worker.launch.incarnation)
         with self._lock:
             self._running.discard(worker)
+
+
+def _ended(handle: int, timeout: float) -> bool:
+    return bool(select.select([handle], [], [], timeout)[0])
 
 
 def _python_path(inherited: str) -> str:
