@@ -61,15 +61,10 @@ class Session:
         from pyspark import InheritableThread
 
         self._context.addJobTag(tag)
-        self._context.setInterruptOnCancel(
-            True
-        )  # the task's thread then closes its socket: that is what the node sees
         try:
             return work()
         finally:
-            with contextlib.suppress(
-                Exception
-            ):  # gives the JVM's thread back, which was made for this thread alone
+            with contextlib.suppress(Exception):  # gives back the JVM's thread, made for this one alone
                 InheritableThread._clean_py4j_conn_for_current_thread()  # type: ignore[attr-defined]
 
     def cancel(self, tag: str) -> None:
@@ -191,6 +186,7 @@ def settings(master: str) -> dict[str, str]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.python.task.killTimeout": "500ms",  # after which a cancelled node is killed
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
     }
