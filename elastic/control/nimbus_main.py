@@ -58,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], None]) -> None:
+    options = _options(given.option)
     listening = Server(given.listen, name="nimbus", allow_remote=given.allow_remote)
     try:
         opened = open_nimbus(
@@ -65,13 +66,15 @@ def _run(given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], 
             address=given.advertise or listening.address,
             directory=given.directory,
             session_timeout=given.session_timeout,
-            options=_options(given.option),
+            options=options,
             on_lost=on_lost,
         )
     except BaseException:
         listening.close(0)
         raise
-    server = ControlServer(opened.nimbus, listening, nodes=opened.nodes, cluster=given.cluster)
+    server = ControlServer(
+        opened.nimbus, listening, nodes=opened.nodes, cluster=given.cluster, max_bundle=options.max_bundle
+    )
     try:
         server.start()
         opened.nimbus.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -20,6 +21,14 @@ from elastic.rpc.server import Server
 _SESSIONS = 10_000
 
 
+@dataclass
+class _Session:
+    """One life of a sender."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    taken: int = 0
+
+
 class ReportingService(ReportingServiceServicer):
     """Takes reports, each batch once, and serves bundles."""
 
@@ -27,26 +36,27 @@ class ReportingService(ReportingServiceServicer):
         self._nimbus = nimbus
         self._server = server
         self._lock = threading.Lock()
-        self._taken: OrderedDict[str, int] = OrderedDict()  # session -> newest sequence
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def Report(self, request: pb.ReportRequest, context: grpc.ServicerContext) -> pb.ReportResponse:
         with led_by(self._nimbus, self._server):
             reports = [REPORT.decode(r) for r in request.reports]
             events = [EVENT.decode(e) for e in request.events]
-            if self._is_new(request.session, request.sequence):
-                self._nimbus.ingest(request.node, reports, events)
+            session = self._session(request.session)
+            with session.lock:
+                # A batch that was sent again because the answer to it was lost has been taken.
+                if request.sequence > session.taken:
+                    self._nimbus.ingest(request.node, reports, events)
+                    session.taken = request.sequence
             return pb.ReportResponse()
 
-    def _is_new(self, session: str, sequence: int) -> bool:
-        """False for a batch that was sent again because the answer to it was lost. One sender has one batch out."""
+    def _session(self, name: str) -> _Session:
         with self._lock:
-            if sequence <= self._taken.get(session, 0):
-                return False
-            self._taken[session] = sequence
-            self._taken.move_to_end(session)
-            if len(self._taken) > _SESSIONS:
-                self._taken.popitem(last=False)
-            return True
+            session = self._sessions.setdefault(name, _Session())
+            self._sessions.move_to_end(name)
+            if len(self._sessions) > _SESSIONS:
+                self._sessions.popitem(last=False)
+            return session
 
     def FetchBundle(
         self, request: pb.FetchBundleRequest, context: grpc.ServicerContext

@@ -44,14 +44,22 @@ def led_by(nimbus: NimbusPort, server: Server) -> Iterator[None]:
         raise _not_leading(nimbus, server)
     try:
         yield
-    except Refused as e:
+    except (Refused, Unavailable) as e:
         if nimbus.leading:
             raise
         raise _not_leading(nimbus, server) from e
 
 
+def _leader(nimbus: NimbusPort) -> str:
+    """Who leads; "" when nobody does, or when coordination cannot be asked."""
+    try:
+        return nimbus.leader() or ""
+    except Unavailable:
+        return ""
+
+
 def _not_leading(nimbus: NimbusPort, server: Server) -> NotLeading:
-    leader = nimbus.leader() or ""
+    leader = _leader(nimbus)
     if leader == server.address:  # chosen, and not ready yet
         leader = ""
     who = f", that at {leader} does" if leader else "; nobody does yet"
@@ -242,7 +250,7 @@ class ControlService(ControlServiceServicer):
         return pb.ClusterInfoResponse(
             cluster=self._cluster,
             version=version(),
-            leader=self._nimbus.leader() or "",
+            leader=_leader(self._nimbus),
             address=self._server.address,
             leading=self._nimbus.leading,
             uptime=time.monotonic() - self._started,

@@ -36,6 +36,9 @@ _TRIES = 3
 class GrpcReporter:
     """The `Reporter` of a cluster. One thread sends; it waits without waking while there is nothing to send.
 
+    A leader takes a batch once, however often it is sent. One that took a batch and died before its answer arrived
+    leaves the next leader with the same batch.
+
     Args:
         coordination: Where the candidates for Nimbus are. The caller closes it, after this.
         node: This node's name.
@@ -45,7 +48,7 @@ class GrpcReporter:
     def __init__(self, coordination: Coordination, node: str, *, outbox: Outbox | None = None) -> None:
         self._coordination = coordination
         self._node = node
-        self._outbox = outbox or Outbox(node)
+        self._outbox = Outbox(node) if outbox is None else outbox  # an empty one is false
         self._session = uuid.uuid4().hex
         self._sequence = 0
         self._changed = threading.Condition()
@@ -123,7 +126,7 @@ class GrpcReporter:
                 self._sequence += 1
                 self._deliver(batch)
         finally:
-            self._connect("")
+            self._disconnect()
 
     def _next(self) -> Batch | None:
         """Wait until something is to be sent; None when closed and empty."""
@@ -176,17 +179,15 @@ class GrpcReporter:
 
     def _connect(self, address: str) -> grpc.Channel:
         """The channel to that address, kept until another one is asked for. Used by the sender alone."""
+        if self._link is None or self._link[0] != address:
+            self._disconnect()
+            self._link = address, open_channel(address)
+        return self._link[1]
+
+    def _disconnect(self) -> None:
         if self._link is not None:
-            if self._link[0] == address:
-                return self._link[1]
             self._link[1].close()
             self._link = None
-        channel = open_channel(address or "localhost:0")
-        if address:
-            self._link = address, channel
-        else:
-            channel.close()
-        return channel
 
 
 def _fetch(address: str, sha256: str, into: Path, timeout: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import grpc
 
+from elastic.errors import DeadlineExceeded, ElasticError, Unavailable
 from elastic.reporting.v1 import reporting_pb2 as pb
 from elastic.reporting.v1.reporting_pb2_grpc import NodeServiceStub
 from elastic.rpc.channels import open_channel
@@ -26,7 +27,7 @@ class GrpcNodeGateway:
                 request = pb.MissingModulesRequest(modules=modules)
                 return tuple(NodeServiceStub(channel).MissingModules(request, timeout=timeout).missing)
         except grpc.RpcError as e:
-            raise from_call(e, doing="look for modules", address=address) from e
+            raise _in_time(from_call(e, doing="look for modules", address=address)) from e
 
     def logs(self, address: str, topology: str, worker: str, *, follow: bool, tail: int | None) -> NodeLogs:
         """The log lines of a topology's workers there; `worker` "" for all. The caller closes what it gets."""
@@ -44,7 +45,12 @@ class GrpcNodeGateway:
                 found = NodeServiceStub(channel).Stacks(request, timeout=timeout).workers
                 return tuple((w.worker, w.text) for w in found)
         except grpc.RpcError as e:
-            raise from_call(e, doing=f"get the stacks of {worker or topology}", address=address) from e
+            raise _in_time(from_call(e, doing=f"get the stacks of {worker or topology}", address=address)) from e
+
+
+def _in_time(error: ElasticError) -> ElasticError:
+    """A node that is late is as good as away: the request that it was asked for may still be in time."""
+    return Unavailable(error.message, remedy=error.remedy) if isinstance(error, DeadlineExceeded) else error
 
 
 class NodeLogs:

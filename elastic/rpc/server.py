@@ -71,7 +71,7 @@ class Server:
         self._most = streams
         self._lock = threading.Lock()
         self._open: set[threading.Event] = set()
-        self._stopping = False
+        self._started = self._stopping = False
         self.grpc: grpc.Server = grpc.server(
             self._pool, options=_SERVER, interceptors=[_Translate()], maximum_concurrent_rpcs=4 * threads
         )
@@ -86,6 +86,7 @@ class Server:
 
     def start(self) -> None:
         """Begin to answer; returns at once."""
+        self._started = True
         self.grpc.start()
 
     def close(self, grace: float = 1.0) -> None:
@@ -94,6 +95,8 @@ class Server:
             self._stopping = True
             for ended in self._open:
                 ended.set()
+        if not self._started:  # gRPC gives the port of a server back only when that has run
+            self.start()
         self.grpc.stop(grace).wait()
         self._pool.shutdown(wait=True)
 
