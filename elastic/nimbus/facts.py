@@ -83,10 +83,9 @@ class TopologyFacts:
         )
 
     def behind(self, epoch: int) -> tuple[WorkerId, ...]:
-        """Assigned workers that have not carried out that epoch, and living ones that should have ended."""
-        assigned = self.assignment.workers if self.assignment is not None else {}
-        late = {w for w in assigned if w not in self.progress or self.progress[w].epoch < epoch}
-        return tuple(sorted(late | (set(self.workers) - set(assigned))))
+        """Workers, assigned or still living, that have not carried out that epoch."""
+        concerned = {*self.workers, *(self.assignment.workers if self.assignment is not None else ())}
+        return tuple(sorted(w for w in concerned if w not in self.progress or self.progress[w].epoch < epoch))
 
     def workers_wanted(self) -> int:
         return int(self.state.settings.get(WORKERS, self.spec.workers))

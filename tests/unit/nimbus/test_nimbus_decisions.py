@@ -1,0 +1,213 @@
+"""What follows from which facts: one line of the table each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TopologyName, WorkerId, worker_id
+from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
+from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.nimbus.decisions import (
+    Action,
+    End,
+    ForgetDrain,
+    Limits,
+    Place,
+    Remove,
+    Unwant,
+    decide,
+    next_deadline,
+)
+from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
+from elastic.scheduler.base import Demand
+from elastic.scheduler.round_robin import RoundRobinScheduler
+
+NOW = 1000.0
+LIMITS = Limits(retention=60, keep_ended=2)
+T = TopologyName("t")
+N1, N2 = NodeId("n1"), NodeId("n2")
+W = worker_id(T, N1, 0)
+
+
+def node(id: NodeId, slots: int = 2, **more: Any) -> NodeInfo:
+    return NodeInfo(id, "h", slots, 1, "fake", **more)
+
+
+def topology(
+    status: TopologyStatus = TopologyStatus.ACTIVE,
+    *,
+    name: TopologyName = T,
+    stateful: bool = False,
+    ended: float = 0,
+    drain: int = 0,
+    kill_at: float | None = None,
+    living: bool = True,
+    **done: Any,
+) -> TopologyFacts:
+    """Two tasks in one worker on n1, whose progress says what is given."""
+    spec = TopologySpec(name, (ComponentSpec(ComponentId("c"), "spout", 2, 2, stateful),))
+    settings = {} if kill_at is None else {KILL_AT: kill_at}
+    state = TopologyState(
+        status, f"{name}-1", "b", submitted=1.0, ended=ended, drain=drain, settings=settings
+    )
+    worker = worker_id(name, N1, 0)
+    running = status in (TopologyStatus.ACTIVE, TopologyStatus.INACTIVE)
+    cluster = Facts(NOW, {N1: node(N1)}).cluster
+    assignment = RoundRobinScheduler().schedule([Demand(spec, 1)], cluster, {})[name] if running else None
+    life = Incarnation(f"{worker}#1")
+    return TopologyFacts(
+        spec,
+        state,
+        3,
+        assignment,
+        5,
+        {worker: WorkerInfo(worker, life, "", "", "", 1, Epoch(1))} if living else {},
+        {worker: Progress(life, Epoch(1), **done)},
+    )
+
+
+def facts(*topologies: TopologyFacts, nodes: tuple[NodeInfo, ...] = (node(N1),), **more: Any) -> Facts:
+    return Facts(NOW, {n.id: n for n in nodes}, topologies={t.name: t for t in topologies}, **more)
+
+
+def ended(status: TopologyStatus, reason: str = "") -> End:
+    return End(T, status, reason)
+
+
+S = TopologyStatus
+CASES: dict[str, tuple[Facts, list[Action]]] = {
+    "nothing to do": (facts(topology()), []),
+    "some tasks finished": (facts(topology(finished=(1,))), []),
+    "all tasks finished": (facts(topology(finished=(1, 2))), [ended(S.FINISHED)]),
+    "all finished while inactive": (facts(topology(S.INACTIVE, finished=(1, 2))), [ended(S.FINISHED)]),
+    "an executor gave up": (facts(topology(failed="why")), [ended(S.FAILED, "why")]),
+    "an executor gave up as the last task finished": (
+        facts(topology(failed="why", finished=(1, 2))),
+        [ended(S.FAILED, "why")],
+    ),
+    "killed, not drained": (facts(topology(S.INACTIVE, kill_at=NOW + 1, drain=1)), []),
+    "killed, drained": (
+        facts(topology(S.INACTIVE, kill_at=NOW + 1, drain=1, drained=1)),
+        [ended(S.KILLED, "killed by request")],
+    ),
+    "killed, drained by having finished": (
+        facts(topology(S.INACTIVE, kill_at=NOW + 1, drain=1, finished=(1, 2))),
+        [ended(S.KILLED, "killed by request")],
+    ),
+    "killed, too late": (
+        facts(topology(S.INACTIVE, kill_at=NOW, drain=1)),
+        [ended(S.KILLED, "killed by request")],
+    ),
+    "killed, workers live": (facts(topology(S.KILLED, ended=NOW)), []),
+    "killed, workers gone": (facts(topology(S.KILLED, ended=NOW, living=False)), [Remove(T)]),
+    "finished, workers live": (facts(topology(S.FINISHED, ended=1)), []),
+    "finished, kept": (facts(topology(S.FINISHED, ended=NOW - 59, living=False)), []),
+    "finished, long ago": (facts(topology(S.FINISHED, ended=NOW - 60, living=False)), [Remove(T)]),
+    "failed, kept": (facts(topology(S.FAILED, ended=NOW - 59, living=False)), []),
+    "no node at all": (facts(topology(), nodes=()), []),
+    "the node is expected back": (facts(topology(), nodes=(node(N2),), expected={N1: NOW + 1}), []),
+    "a drained node without anything": (
+        facts(nodes=(node(N1),), wanted={N1: WantedNode(2)}, drains={N1: False}),
+        [Unwant(N1)],
+    ),
+    "a drained node with a living worker": (
+        facts(
+            topology(S.KILLED, ended=NOW),
+            nodes=(node(N1),),
+            wanted={N1: WantedNode(2)},
+            drains={N1: False},
+        ),
+        [],
+    ),
+    "a drained node that nobody wants": (facts(nodes=(node(N1),), drains={N1: False}), []),
+    "a drained node that is gone": (facts(nodes=(), drains={N1: False}), [ForgetDrain(N1)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_decisions(case: str) -> None:
+    given, expected = CASES[case]
+    assert list(decide(given, RoundRobinScheduler(), LIMITS)) == expected
+
+
+def placed(actions: tuple[Action, ...]) -> Assignment:
+    (place,) = actions
+    assert isinstance(place, Place) and place.version == 5
+    return place.assignment
+
+
+def test_a_lost_node_is_left_when_it_is_not_expected_any_more() -> None:
+    for expected in ({}, {N1: NOW}):
+        a = placed(
+            decide(facts(topology(), nodes=(node(N2),), expected=expected), RoundRobinScheduler(), LIMITS)
+        )
+        assert list(a.workers) == ["t@n2/0"] and a.epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("stateful", "force", "moves"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_a_draining_node_is_left_by_what_may(stateful: bool, force: bool, moves: bool) -> None:
+    given = facts(topology(stateful=stateful), nodes=(node(N1), node(N2)), drains={N1: force})
+    actions = decide(given, RoundRobinScheduler(), LIMITS)
+    assert (list(placed(actions).workers) == ["t@n2/0"]) if moves else not actions
+
+
+def test_the_slots_of_a_topology_that_ends_are_free_at_once() -> None:
+    waiting = topology(name=TopologyName("u"))
+    waiting = replace(
+        waiting,
+        assignment=Assignment(
+            waiting.name, Epoch(1), unassigned=tuple(e for e, _ in waiting.assignment.executors)
+        ),  # type: ignore[union-attr]
+        workers={},
+    )
+    given = facts(topology(finished=(1, 2)), waiting, nodes=(node(N1, 1),))
+    end, place = decide(given, RoundRobinScheduler(), LIMITS)
+    assert isinstance(end, End) and isinstance(place, Place)
+    assert list(place.assignment.workers) == ["u@n1/0"]
+
+
+def test_slots_of_topologies_that_are_not_fully_known_are_taken() -> None:
+    other = topology(name=TopologyName("u")).assignment
+    assert other is not None
+    t = topology()
+    assert t.assignment is not None
+    t = replace(
+        t,
+        assignment=replace(
+            t.assignment, workers={}, executors=(), unassigned=tuple(dict(t.assignment.executors))
+        ),
+    )
+    given = facts(t, nodes=(node(N1, 1),), elsewhere={other.topology: other})
+    assert decide(given, RoundRobinScheduler(), LIMITS) == ()
+
+
+def test_only_the_newest_records_are_kept() -> None:
+    old = [topology(S.FINISHED, name=TopologyName(f"t{i}"), ended=NOW - i, living=False) for i in range(4)]
+    assert list(decide(facts(*old), RoundRobinScheduler(), LIMITS)) == [
+        Remove(TopologyName("t2")),
+        Remove(TopologyName("t3")),
+    ]
+
+
+def test_the_next_deadline_is_the_first_that_comes() -> None:
+    assert next_deadline(facts(topology()), LIMITS) is None
+    killed = topology(S.INACTIVE, kill_at=NOW + 7)
+    kept = topology(S.FINISHED, name=TopologyName("u"), ended=NOW - 57)
+    assert next_deadline(facts(killed, kept), LIMITS) == NOW + 3
+    assert next_deadline(facts(killed), LIMITS) == NOW + 7
+    assert next_deadline(facts(topology(), nodes=(node(N2),), expected={N1: NOW + 2}), LIMITS) == NOW + 2
+
+
+def test_what_is_behind_after_a_change() -> None:
+    t = topology()
+    assert t.behind(1) == () and t.behind(2) == (W,)
+    gone = replace(t, assignment=None)
+    assert gone.behind(2) == (W,), "a worker that lost its executors has not heard of it yet"
+    assert replace(t, progress={}).behind(1) == (W,)
+    assert WorkerId("t@n1/0") == W

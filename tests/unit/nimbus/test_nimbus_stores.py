@@ -1,0 +1,169 @@
+"""Bundles, events, reports and views: the parts of Nimbus that need no coordination."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from elastic.errors import ConfigError, NotFound, Refused
+from elastic.model.events import Event, Severity
+from elastic.model.ids import TopologyName, WorkerId
+from elastic.model.load import TaskLoad, WorkerReport
+from elastic.nimbus.bundle_store import BundleStore
+from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.options import NimbusOptions
+from elastic.nimbus.reports import ReportStore
+
+T = TopologyName("t")
+
+
+def event(kind: str, topology: str = "", severity: Severity = Severity.INFO) -> Event:
+    return Event(1.0, kind, kind, severity, topology)
+
+
+# --- bundles
+
+
+def test_a_bundle_is_named_by_its_content(tmp_path: Path) -> None:
+    store = BundleStore(tmp_path)
+    with store.begin() as writer:
+        writer.write(b"ab")
+        writer.write(b"c")
+        name = writer.commit()
+    assert name == hashlib.sha256(b"abc").hexdigest() and store.path(name).read_bytes() == b"abc"
+    with store.begin() as writer:
+        writer.write(b"abc")
+        assert writer.commit() == name
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_bundle_that_is_not_committed_leaves_nothing(tmp_path: Path) -> None:
+    store = BundleStore(tmp_path, limit=3)
+    with store.begin() as writer:
+        writer.write(b"abc")
+    with store.begin() as writer, pytest.raises(Refused, match="larger than 3 bytes"):
+        writer.write(b"abcd")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", "0" * 64, "A" * 64])
+def test_what_is_no_bundle_is_not_found(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NotFound, match="code bundle"):
+        BundleStore(tmp_path).path(name)
+
+
+def test_old_bundles_that_nobody_uses_go(tmp_path: Path) -> None:
+    store = BundleStore(tmp_path)
+    names = []
+    for content in (b"used", b"old", b"new"):
+        with store.begin() as writer:
+            writer.write(content)
+            names.append(writer.commit())
+    for name in names[:2]:
+        os.utime(store.path(name), (1, 1))
+    assert store.prune({names[0]}, grace=60) == (f"{names[1]}.zip",)
+    assert store.path(names[0]) and store.path(names[2])
+
+
+# --- events
+
+
+def test_events_are_numbered_filtered_and_bounded() -> None:
+    log = EventLog(None, capacity=3)
+    first = log.append(event("a", "t"))
+    for kind in "bcd":
+        log.append(event(kind, "u"))
+    assert [(n - first, e.kind) for n, e in log.since(0)] == [(1, "b"), (2, "c"), (3, "d")]
+    assert log.since(0, "t") == [] and [e.kind for _, e in log.since(first + 2, "u")] == ["d"]
+
+
+def test_waiting_for_events_ends_with_one_or_with_the_log() -> None:
+    log = EventLog(None)
+    assert not log.wait(0, timeout=0)
+    heard: list[bool] = []
+    waiting = threading.Thread(target=lambda: heard.append(log.wait(0, timeout=30)))
+    waiting.start()
+    seq = log.append(event("a"))
+    waiting.join(30)
+    assert heard == [True]
+    waiting = threading.Thread(target=lambda: heard.append(log.wait(seq, timeout=30)))
+    waiting.start()
+    log.close()
+    waiting.join(30)
+    assert heard == [True, False] and log.closed
+
+
+def test_the_next_leader_goes_on_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    first = EventLog(path)
+    numbers = [first.append(event(k)) for k in "ab"]
+    first.close()
+    with path.open("ab") as file:
+        file.write(b'{"seq": 12, "eve')
+    second = EventLog(path)
+    second.load()
+    numbers.append(second.append(event("c")))
+    assert numbers == sorted(set(numbers)) == [n for n, _ in second.since(0)]
+    assert [e.kind for _, e in second.since(0)] == ["a", "b", "c"]
+    second.load()
+    assert len(second.since(0)) == 3
+    second.close()
+
+
+def test_the_event_file_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, file_limit=1000)
+    for _ in range(50):
+        log.append(event("a"))
+    log.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
+    assert all(p.stat().st_size <= 1000 for p in tmp_path.iterdir())
+
+
+# --- reports
+
+
+def report(time: float, executed: int, life: str = "w#1") -> WorkerReport:
+    return WorkerReport("t", "w", life, time, 1, tasks=(TaskLoad(1, "c", "c[1-1]", executed=executed),))
+
+
+def test_rates_are_of_one_life() -> None:
+    store = ReportStore(errors=2)
+
+    def rates() -> dict[int, tuple[float, float, float]]:
+        return store.measured(T)[WorkerId("w")].rates()
+
+    store.add_reports([report(10, 100)])
+    assert rates() == {}
+    store.add_reports([report(12, 300)])
+    assert rates() == {1: (100.0, 0.0, 0.0)}
+    store.add_reports([report(12, 900)])
+    assert rates() == {1: (100.0, 0.0, 0.0)}, "the same moment twice"
+    store.add_reports([report(13, 200)])
+    assert rates() == {1: (0.0, 0.0, 0.0)}, "a task that began anew has no negative rate"
+    store.add_reports([report(14, 5, "w#2")])
+    assert rates() == {}, "another life"
+    store.forget(T)
+    assert store.measured(T) == {}
+
+
+def test_errors_are_kept_up_to_a_bound() -> None:
+    store = ReportStore(errors=2)
+    for kind, severity in (("worker-started", Severity.INFO), ("tuple-failed", Severity.WARNING)):
+        store.add_event(event(kind, "t", severity))
+    for kind in ("x", "y"):
+        store.add_event(event(kind, "t", Severity.ERROR))
+    store.add_event(event("z", "", Severity.ERROR))
+    assert [e.kind for e in store.errors(T)] == ["x", "y"]
+
+
+def test_options_name_what_is_wrong() -> None:
+    assert NimbusOptions().validate() == NimbusOptions()
+    with pytest.raises(ConfigError, match="node_slots is 0"):
+        NimbusOptions(node_slots=0).validate()
+    with pytest.raises(ConfigError, match="retention is -1"):
+        NimbusOptions(retention=-1).validate()
