@@ -16,7 +16,7 @@ from typing import IO
 import msgspec
 
 from elastic import errors, procs
-from elastic.cluster.directory import LOG, ClusterInfo, clean, read_cluster, stored
+from elastic.cluster.directory import LOG, ClusterInfo, clean, owned, read_cluster, stored
 from elastic.cluster.options import UpOptions
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, NotFound
 from elastic.model.codec import encode
@@ -115,13 +115,15 @@ def stop(
 
     Raises:
         NotFound: No such cluster runs here. What an earlier one left, because it was killed, has been removed.
+        AlreadyExists: It is just starting.
         DeadlineExceeded: It does not even end when it is killed.
     """
     directory = UpOptions(cluster=cluster, home=str(home)).directory
     info = stored(directory)
     if info is None or not info.alive():
-        if info is not None or purge:
-            clean(directory, purge=purge)
+        if directory.exists():
+            with owned(directory):
+                clean(directory, purge=purge)
         raise NotFound(f"no cluster named {cluster} runs here", remedy="Start one with: elastic up")
     on_progress(f"ending cluster {cluster}")
     with contextlib.suppress(ProcessLookupError):

@@ -355,6 +355,9 @@ class Launcher:
     def _too_late(self) -> None:
         if self._ready:
             return
+        if self._coordination is None and self._server is None:
+            self._fail(Unavailable(f"no ZooKeeper at {self._zookeeper}", remedy="Is it running there?"))
+            return
         missing: list[str] = sorted(self._wanted.keys() - self._registered)
         logs = [commands.node_log(self.options, NodeId(n)) for n in missing]
         if not self._candidates:

@@ -1,0 +1,290 @@
+"""A cluster of real processes: up, kept up through every kill, down, and nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elastic.cluster.directory import FILE, is_log, stored
+from elastic.cluster.launcher import ClusterInfo, UpOptions, read_cluster, start_background, stop
+from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
+from elastic.coordination import election, paths
+from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
+from elastic.errors import AlreadyExists, ConfigError, EnvironmentProblem, NotFound, Refused, Unavailable
+from elastic.model.assignment import NodeInfo
+from elastic.model.codec import decode, encode
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+
+PATIENCE = 60.0
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="looks into /proc, and relies on PR_SET_PDEATHSIG"
+)
+
+
+def quiet(_text: str) -> None:
+    pass
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all below it."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
+def all_gone(processes: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
+    return not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def left(directory: Path) -> list[str]:
+    """Files that are not logs."""
+    return [str(p) for p in directory.rglob("*") if p.is_file() and not is_log(p.name)]
+
+
+class Eye:
+    """A session of the test's own with a cluster's coordination."""
+
+    def __init__(self, info: ClusterInfo) -> None:
+        self.info = info
+        self.session: ZooKeeperCoordination = connect(info.zookeeper, session_timeout=30.0)
+
+    def node(self, name: str) -> NodeInfo | None:
+        value = self.session.get(paths.node(NodeId(name)))
+        return None if value is None else decode(value.data, NodeInfo)
+
+    def wait_node(self, name: str, condition: Callable[[NodeInfo | None], bool]) -> NodeInfo | None:
+        found: list[NodeInfo | None] = []
+        done = threading.Event()
+
+        def look(value: object) -> None:
+            now = self.node(name)
+            if condition(now) and not done.is_set():
+                found.append(now)
+                done.set()
+
+        watch = self.session.watch_value(paths.node(NodeId(name)), look)
+        assert done.wait(PATIENCE), f"{name} is {self.node(name)}"
+        watch.cancel()
+        return found[0]
+
+    def wait_candidates(self, condition: Callable[[tuple[str, ...]], bool]) -> None:
+        done = threading.Event()
+        watch = self.session.watch_children(
+            paths.CANDIDATES, lambda names: done.set() if condition(names) else None
+        )
+        assert done.wait(PATIENCE)
+        watch.cancel()
+
+    def child(self, words: str) -> psutil.Process:
+        """The launcher's child with those words in its command line."""
+        launcher = psutil.Process(self.info.pid)
+        (found,) = [p for p in launcher.children() if words in " ".join(p.cmdline())]
+        return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def cluster(home: Path) -> Iterator[ClusterInfo]:
+    told: list[str] = []
+    info = start_background(UpOptions(cluster="c", home=str(home), session_timeout=20.0), told.append)
+    assert any("node-1 is there" in t for t in told) and any("Nimbus leads" in t for t in told)
+    yield info
+    processes = family(info.pid)
+    stop(home, "c", purge=False)
+    assert all_gone(processes)
+    assert left(Path(info.directory)) == []
+    with pytest.raises(NotFound, match="elastic up"):
+        read_cluster(home, "c")
+    with pytest.raises(NotFound):
+        stop(home, "c")
+
+
+@pytest.fixture(scope="module")
+def eye(cluster: ClusterInfo) -> Iterator[Eye]:
+    made = Eye(cluster)
+    yield made
+    made.session.close()
+
+
+def test_it_says_what_runs(cluster: ClusterInfo, home: Path, eye: Eye) -> None:
+    found = read_cluster(home, "c")
+    assert found == cluster and found.ready
+    assert eye.session.children(paths.NODES) == ("node-1", "node-2")
+    assert election.leader(eye.session, paths.CANDIDATES) == cluster.nimbus[0].encode()
+    for name in ("node-1", "node-2"):
+        info = eye.node(name)
+        assert info is not None and (info.slots, info.generation, info.kind) == (2, 1, "process")
+    assert all(p.cmdline() for p in family(cluster.pid))
+
+
+def test_a_second_one_of_that_name_is_refused_and_harms_nobody(cluster: ClusterInfo, home: Path) -> None:
+    with pytest.raises(AlreadyExists, match=f"process {cluster.pid}"):
+        start_background(UpOptions(cluster="c", home=str(home)), quiet)
+    assert read_cluster(home, "c") == cluster
+
+
+def test_a_killed_node_is_forgotten_at_once_and_started_again(eye: Eye) -> None:
+    before = eye.node("node-1")
+    assert before is not None
+    psutil.Process(before.pid).kill()
+    # Its session would last 20 s: that it is gone is not noticed by a time-out.
+    after = eye.wait_node("node-1", lambda now: now is not None and now.generation > before.generation)
+    assert after is not None and after.generation == before.generation + 1
+
+
+def test_a_killed_nimbus_is_started_again_and_leads(eye: Eye) -> None:
+    (candidate,) = eye.session.children(paths.CANDIDATES) or ()
+    eye.child("nimbus_main").kill()
+    eye.wait_candidates(lambda names: bool(names) and candidate not in names)
+    assert election.leader(eye.session, paths.CANDIDATES) == eye.info.nimbus[0].encode()
+
+
+def test_a_killed_zookeeper_is_started_again_with_what_it_knew(eye: Eye) -> None:
+    before = [eye.node(n) for n in ("node-1", "node-2")]
+    eye.session.put("/wanted-by-the-test", b"x")
+    server = eye.child("ZooKeeperServerMain")
+    server.kill()
+    assert all_gone([server])
+    # The next request waits for the connection: the session outlives the server.
+    assert eye.session.get("/wanted-by-the-test") is not None
+    assert [eye.node(n) for n in ("node-1", "node-2")] == before
+    eye.session.delete("/wanted-by-the-test")
+
+
+def test_nodes_come_and_go_as_they_are_wanted(eye: Eye) -> None:
+    eye.session.put(paths.wanted(NodeId("extra")), encode(WantedNode(1)))
+    info = eye.wait_node("extra", lambda now: now is not None)
+    assert info is not None and info.slots == 1
+    supervisor = psutil.Process(info.pid)
+    eye.session.delete(paths.wanted(NodeId("extra")))
+    eye.wait_node("extra", lambda now: now is None)
+    assert all_gone([supervisor])
+    assert eye.node("node-2") is not None
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(home: Path) -> None:
+    info = start_background(UpOptions(cluster="killed", home=str(home), nodes=1), quiet)
+    processes = family(info.pid)
+    assert len(processes) >= 4  # itself, ZooKeeper, Nimbus, the node
+    os.kill(info.pid, signal.SIGKILL)
+    assert all_gone(processes)
+    with pytest.raises(NotFound):
+        read_cluster(home, "killed")
+    assert stored(Path(info.directory)) is not None
+    with pytest.raises(NotFound):
+        stop(home, "killed")
+    assert left(Path(info.directory)) == []
+
+
+def test_an_external_ensemble_is_used_and_left_as_it_was(
+    home: Path, zookeeper_server: EmbeddedZooKeeper, zookeeper_address: str
+) -> None:
+    options = UpOptions(
+        cluster="ext", home=str(home), nodes=1, zookeeper=zookeeper_address, session_timeout=4.0
+    )
+    other = connect(zookeeper_address)
+    try:
+        other.put("/foreign", b"kept")
+        other.put(paths.topology("old"), b"")  # type: ignore[arg-type]
+        other.put(paths.wanted(NodeId("old")), encode(WantedNode(1)))
+        info = start_background(options, quiet)
+        assert other.children(paths.NODES) == ("node-1",)
+        assert other.children(paths.TOPOLOGIES) == ()
+        assert other.children(paths.WANTED) == ("node-1",)
+        with pytest.raises(Refused, match="another cluster uses ZooKeeper"):
+            start_background(
+                UpOptions(
+                    cluster="thief", home=str(home), zookeeper=zookeeper_address, nodes=0, session_timeout=1.0
+                ),
+                quiet,
+            )
+        assert other.children(paths.NODES) == ("node-1",)
+        assert not [p for p in family(info.pid) if "ZooKeeperServerMain" in " ".join(p.cmdline())]
+        stop(home, "ext", purge=True)
+        assert not Path(info.directory).exists()
+        assert other.children("/") == ("foreign",)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"cluster": "../x"}, ConfigError, "cannot name a cluster"),
+        ({"nodes": -1}, ConfigError, "--nodes"),
+        ({"host": "moon"}, ConfigError, "--host"),
+        ({"master": "local"}, ConfigError, "--master"),
+        ({"zookeeper": "127.0.0.1:1/x", "ready_timeout": 0.5}, Unavailable, "no ZooKeeper at 127.0.0.1:1/x"),
+        ({"zookeeper": "nonsense:port"}, Unavailable, "nonsense:port"),
+    ],
+)
+def test_what_cannot_be_is_said_and_leaves_nothing(
+    home: Path, options: dict[str, object], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        start_background(UpOptions(**{"cluster": "bad", "home": str(home), "nodes": 0, **options}), quiet)  # type: ignore[arg-type]
+    assert left(home / "bad") == []
+
+
+def test_a_taken_port_and_a_missing_java_are_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(EnvironmentProblem, match=f"port {port} is taken"):
+            start_background(UpOptions(cluster="bad", home=str(home), port=port), quiet)
+    monkeypatch.setenv("ELASTIC_JAVA", "none")
+    with pytest.raises(EnvironmentProblem, match="no Java"):
+        start_background(UpOptions(cluster="bad", home=str(home)), quiet)
+    assert left(home / "bad") == []
+
+
+def test_a_home_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="file"):
+        start_background(UpOptions(home=str(tmp_path / "file")), quiet)
+
+
+STARTER = """
+import sys
+from elastic.cluster.launcher import *
+try:
+    start_background(UpOptions(cluster=sys.argv[1], home=sys.argv[2]), lambda text: print(text, flush=True))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_whoever_starts_it_may_go_while_it_starts(home: Path, number: signal.Signals) -> None:
+    name = f"gone-{number.name}"
+    argv = [sys.executable, "-c", STARTER, name, str(home)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        assert "starting ZooKeeper" in starter.stdout.readline()
+        info = stored(home / name)
+        processes = family(starter.pid)[1:]
+        starter.send_signal(number)
+        rest = starter.stdout.read()
+    assert ("interrupted" in rest) == (number == signal.SIGINT)
+    assert all_gone(processes)
+    assert left(home / name) == []
+    assert info is None or not info.alive()
+
+
+def test_cluster_json_is_for_people_as_well(cluster: ClusterInfo) -> None:
+    told = json.loads((Path(cluster.directory) / FILE).read_text())
+    assert told["pid"] == cluster.pid and told["nimbus"] == list(cluster.nimbus)

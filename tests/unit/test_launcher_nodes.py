@@ -1,0 +1,164 @@
+"""Nodes are started, started again and stopped as they are wanted: with a host that does what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from elastic.cluster.loop import Loop
+from elastic.cluster.nodes import Nodes
+from elastic.errors import EnvironmentProblem
+from elastic.hosts.base import Host, NodeCommand, NodeHandle
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+
+A, B = NodeId("a"), NodeId("b")
+ONE = WantedNode(1)
+
+
+class Handle:
+    def __init__(self, host: Hosted, command: NodeCommand, on_exit: Callable[[NodeId, str], None]) -> None:
+        self.host, self.command, self.on_exit = host, command, on_exit
+        self.node = command.node
+
+    def alive(self) -> bool:
+        return self in self.host.running
+
+    def end(self, why: str) -> None:
+        self.host.running.remove(self)
+        self.on_exit(self.node, why)
+
+    def stop(self, grace: float) -> None:
+        if self.alive():
+            self.host.stopped.append(self.node)
+            self.end("")
+
+
+class Hosted:
+    """A host in memory."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        self.running: list[Handle] = []
+        self.started: list[tuple[str, str]] = []
+        self.stopped: list[str] = []
+        self.refuse = 0
+        self.end_at_once = False
+
+    def start(self, command: NodeCommand, on_exit: Callable[[NodeId, str], None]) -> NodeHandle:
+        if self.refuse:
+            self.refuse -= 1
+            raise EnvironmentProblem("no room")
+        handle = Handle(self, command, on_exit)
+        self.running.append(handle)
+        self.started.append((command.node, command.arguments[0]))
+        if self.end_at_once:
+            self.end_at_once = False
+            handle.end("it ended before it was known that it had started")
+        return handle
+
+    def close(self) -> None:
+        for handle in list(self.running):
+            handle.stop(0)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def node_started(self, node: NodeId, generation: int) -> None:
+        self.calls.append(("started", node, generation))
+
+    def node_ended(self, node: NodeId, generation: int, why: str, failures: int) -> None:
+        self.calls.append(("ended", node, generation, why, failures))
+
+    def node_failed(self, node: NodeId, error: Exception, failures: int) -> None:
+        self.calls.append(("failed", node, str(error), failures))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.loop, self.host, self.told = Loop(), Hosted(), Told()
+        host: Host = self.host
+        self.nodes = Nodes(
+            self.loop,
+            lambda _kind: host,
+            lambda node, generation, _wanted: NodeCommand(node, (str(generation),)),
+            self.told,
+        )
+
+    def until(self, *calls: tuple[object, ...]) -> None:
+        """Run the loop until those have been told."""
+        self.loop.run(lambda: all(c in self.told.calls for c in calls))
+
+    def handle(self, node: NodeId) -> Handle:
+        return next(h for h in self.host.running if h.node == node)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_what_is_wanted_is_started_once(rig: Rig) -> None:
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.nodes.want({A: ONE, B: ONE})
+    assert sorted(rig.host.started) == [("a", "1"), ("b", "1")]
+    assert rig.nodes.running == {A: 1, B: 1}
+
+
+def test_one_that_ends_unasked_is_started_again_with_a_higher_generation(rig: Rig) -> None:
+    rig.nodes.seen(A, 6)
+    rig.nodes.want({A: ONE})
+    rig.until(("started", A, 7))
+    rig.handle(A).end("crash")
+    rig.until(("ended", A, 7, "crash", 1), ("started", A, 8))
+    rig.handle(A).end("crash")
+    rig.until(("ended", A, 8, "crash", 2), ("started", A, 9))
+
+
+def test_one_that_ends_before_its_start_is_known_is_not_forgotten(rig: Rig) -> None:
+    rig.host.end_at_once = True
+    rig.nodes.want({A: ONE})
+    rig.until(("started", A, 1), ("started", A, 2))
+    assert rig.nodes.running == {A: 2}
+
+
+def test_one_that_is_not_wanted_any_more_is_stopped_and_stays_so(rig: Rig) -> None:
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.nodes.want({B: ONE})
+    rig.until(("ended", A, 1, "", 1))
+    assert rig.host.stopped == ["a"]
+    assert rig.nodes.running == {B: 1}
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 2))
+
+
+def test_one_that_cannot_be_started_is_tried_again(rig: Rig) -> None:
+    rig.host.refuse = 1
+    rig.nodes.want({A: ONE})
+    rig.until(("failed", A, "no room", 1), ("started", A, 2))
+
+
+def test_one_that_ended_by_itself_because_it_is_not_wanted_is_not_started_again(rig: Rig) -> None:
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.handle(A).end("it ended with exit code 0")
+    rig.nodes.unwanted(A)
+    rig.handle(B).end("crash")
+    rig.until(("started", B, 2))
+    assert rig.nodes.running == {B: 2}
+
+
+def test_close_stops_all_and_nothing_starts_after_it(rig: Rig) -> None:
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.nodes.close()
+    assert rig.host.running == []
+    rig.nodes.want({A: ONE})
+    assert len(rig.host.started) == 2
