@@ -1,7 +1,7 @@
 """Frames between two processes of this machine: rates and latency, over a Unix socket and over TCP.
 
-A second process is started for each figure; both ends of a figure are real `SocketTransport`s. The receiver takes each frame
-as it arrives and gives its room back, as a task does.
+A second process is started for each figure; both ends of a figure are real `SocketTransport`s. The receiver takes each
+frame as it arrives and gives its room back, as a task does.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         (family, kind, proto, _, target), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as e:
         raise EnvironmentProblem(
-            f"the worker's transport cannot listen on {host}: {e}", remedy="give it an address of this machine"
+            f"the worker's transport cannot listen on {host}: {e}",
+            remedy="give it an address of this machine",
         ) from e
     sock = socket.socket(family, kind, proto)
     try:
@@ -125,7 +126,12 @@ def _answers(path: Path) -> bool:
 
 def dial_target(address: Address, *, prefer_tcp: bool) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
     """What to connect to: the Unix socket when the peer is on this machine and its socket is there, else TCP."""
-    if address.unix and address.boot == boot_id() and not (prefer_tcp and address.tcp) and Path(address.unix).exists():
+    if (
+        address.unix
+        and address.boot == boot_id()
+        and not (prefer_tcp and address.tcp)
+        and Path(address.unix).exists()
+    ):
         return socket.AF_UNIX, address.unix
     host, port = parse_tcp(address.tcp)
     return (socket.AF_INET6 if ":" in host else socket.AF_INET), (host, port)

@@ -2,16 +2,21 @@
 
 Promises, for two living processes:
 
-1. Frames from one process to another arrive once and in the order of `offer`, whatever happens to the connection between
-   them: a broken one is made again and goes on after the last frame that the receiver confirmed.
-2. A target (a task) whose frames are not consumed stops only the senders to that target: each target has its own window of
-   bytes that were sent and not yet consumed.
-3. At most `in_flight` bytes are on their way to one peer (offered, not yet received there): in-band marks wait behind them.
-4. A frame larger than a window passes when nothing else is in that window; one larger than `max_frame` raises `TupleTooLarge`.
+1. Frames from one process to another arrive once and in the order of `offer`, whatever happens to the connection
+   between them: a broken one is made again and goes on after the last frame that the receiver confirmed.
+2. A target (a task) whose frames are not consumed stops only the senders to that target: each target has its own window
+   of bytes that were sent and not yet consumed.
+3. At most `in_flight` bytes are on their way to one peer (offered, not yet received there): in-band marks wait behind
+   them. A larger frame passes alone.
+4. A frame larger than a window passes when nothing else is in that window; one larger than `max_frame` raises
+   `TupleTooLarge`.
 5. When the peer's process is gone (another incarnation answers at its address, or the link is closed), what was not yet
    received is counted and reported by `on_lost`; it is never sent to anybody else.
 
-No method blocks on the peer. Whoever gets False from `offer` waits for `on_room`.
+No method blocks on the peer (but `Transport.close`, for a moment). Whoever gets False from `offer` waits for `on_room`.
+
+A link ends once: it is closed, or its peer's process turns out to be gone. From then on `offer` says False, and no `on_room`
+follows; `on_lost` was the notice (also with 0 frames), and whoever waits for room looks for the next incarnation.
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ class Receiver(Protocol):
     """What the worker gives to its transport. Called on the transport's threads; must not block."""
 
     def on_frame(self, source: Incarnation, target: int, payload: memoryview) -> None:
-        """A frame has arrived. The payload stays valid for ever; the worker calls `Transport.consumed` when its task has taken it."""
+        """A frame has arrived; its payload stays valid. `Transport.consumed` is called when the task has taken it."""
 
     def on_room(self, peer: Incarnation, target: int) -> None:
         """`offer` to that target said False before, and is worth another try."""
@@ -84,14 +89,15 @@ class Link(Protocol):
         """Take a frame for `target`, to be sent at the next `flush`. The buffers must not change afterwards.
 
         Returns:
-            False when the target's window or the peer's in-flight bound is full: nothing was taken, `on_room` will be called.
+            False when the target's window or the peer's in-flight bound is full: nothing was taken, what was offered
+            before is flushed, and `on_room` will be called.
 
         Raises:
             TupleTooLarge: Larger than `max_frame`.
         """
 
     def flush(self) -> None:
-        """Write what was offered, as far as the socket takes it at once; the rest is written by the transport's thread."""
+        """Write what was offered, as far as the socket takes it at once; the transport's thread writes the rest."""
 
     def close(self) -> None:
         """Give up the link; what was not received is reported by `on_lost`. Safe to call twice."""
@@ -107,10 +113,13 @@ class Transport(Protocol):
         """Begin to listen. Raises `EnvironmentProblem` when the address is taken."""
 
     def link(self, peer: Incarnation, address: Address) -> Link:
-        """The link to that incarnation: made at the first call (connecting happens behind), the same object afterwards."""
+        """The link to that incarnation, the same object at every call, also when it has ended. Connecting happens behind."""
 
     def consumed(self, source: Incarnation, target: int, size: int) -> None:
         """The task has taken frames of `size` payload bytes from that source: gives their room back to it."""
 
     def close(self) -> None:
-        """Close everything; threads have ended when it returns. Safe to call twice."""
+        """Close everything; threads have ended when it returns. Safe to call twice.
+
+        What was offered and living peers have not confirmed is waited for, but not long.
+        """

@@ -133,7 +133,14 @@ def parse_hello(body: bytes) -> Hello:
     if at != len(body) or resuming > 1 or not window or not in_flight or not 0 < max_frame <= LARGEST_FRAME:
         raise ProtocolError("a Hello with impossible values")
     return Hello(
-        session, attempt, bool(resuming), window, in_flight, max_frame, Incarnation(sender), Incarnation(receiver)
+        session,
+        attempt,
+        bool(resuming),
+        window,
+        in_flight,
+        max_frame,
+        Incarnation(sender),
+        Incarnation(receiver),
     )
 
 

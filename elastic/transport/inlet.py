@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _SMALLEST_CHUNK = 64 << 10
 _LARGEST_CHUNK = 1 << 20
-"""Bytes asked for in one call: all that a sender may have in flight, because between two calls a busy executor may run."""
+"""Bytes asked for in one call: all that a sender may have in flight, as between two calls a busy executor may run."""
 
 _CONFIRM_TIME = 0.01
 """Seconds that the confirmation of a few frames may wait for more."""

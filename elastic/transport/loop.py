@@ -84,6 +84,8 @@ class Loop:
 
     def post(self, call: Callable[[], None]) -> None:
         """Have `call` called on the loop's thread, in the order of posting. Dropped after `stop`."""
+        if self._stopping:
+            return
         self._posted.append(call)
         if not self._woken:
             self._woken = True
@@ -146,6 +148,7 @@ class Loop:
             logger.exception("the transport's thread goes on after an unexpected error")
 
     def _release(self) -> None:
+        self._stopping = True
         self._selector.close()
         self._ears.close()
         self._mouth.close()

@@ -111,7 +111,7 @@ class SocketLink:
     @property
     def hopeful(self) -> bool:
         """Whether waiting for confirmations makes sense: connected, or about to be."""
-        return not self._ended and not self._failures
+        return not self._ended and (self._channel is not None or not self._failures)
 
     def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
         """See `Link.offer`. False for ever once the link has ended. A refusal flushes."""
@@ -234,7 +234,6 @@ class SocketLink:
             room = self._outbound.resumed(welcome.received)
         self._cancel()
         self._sock = None
-        self._failures = 0
         self._welcomed = True
         self._reader = ReportReader()
         self._channel = Channel(
@@ -276,6 +275,9 @@ class SocketLink:
 
     def _take_reports(self, data: bytes) -> None:
         room: list[int] = []
+        self._failures = (
+            0  # not at the Welcome: a connection that breaks before anything got through isn't a success
+        )
         with self._lock:
             outbound = self._outbound
             for target, total in self._reader.feed(data):
@@ -311,22 +313,21 @@ class SocketLink:
         if self._channel is None:
             return
         logger.info("the connection to %s broke (%s): connecting again", self._peer, why)
-        self._disconnect()
-        if self._ended:
-            return
-        self._timer = self._loop.later(0.0, self.dial)
-        self._moved()
+        self._again()
 
     def _retry(self, why: str) -> None:
         """An attempt to connect has failed."""
         logger.debug("cannot reach %s (%s)", self._peer, why)
+        self._prefer_tcp = not self._prefer_tcp  # if there are two ways, try them in turn
+        self._again()
+
+    def _again(self) -> None:
         self._disconnect()
         if self._ended:
             return
         options = self._options
         pause = min(options.reconnect_max, options.reconnect_min * 2 ** min(self._failures, 30))
         self._failures += 1
-        self._prefer_tcp = not self._prefer_tcp  # if there are two ways, try them in turn
         self._timer = self._loop.later(pause, self.dial)
         self._moved()
 

@@ -223,7 +223,9 @@ class Outbound:
         self.turn = False
         if self._reserved and self._fits_flight(self._reserved):
             self._reserved = 0
-        for window in self._windows.values():  # not only those that wait: whoever was notified waits no longer
+        for (
+            window
+        ) in self._windows.values():  # not only those that wait: whoever was notified waits no longer
             if window.reserved and self._fits_window(window, window.reserved):
                 window.reserved = 0
         return self._room()

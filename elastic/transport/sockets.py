@@ -1,12 +1,12 @@
 """Transport over TCP and Unix sockets: length-prefixed frames, one I/O thread. See `docs/transport.md`.
 
-    SocketTransport   listens, keeps the links and the sources
-      SocketLink        peer.py       the way to one process: dials                     (sending end)
-      Source, Inlet     inlet.py      one dialling process, one connection from it      (receiving end)
-        Outbound, Inbound session.py  numbers, windows, retained frames: pure
-        Channel         channel.py    an open connection that any thread may write to
-        framing.py, handshake.py      the bytes: pure
-      Loop              loop.py       the I/O thread
+SocketTransport   listens, keeps the links and the sources
+  SocketLink        peer.py       the way to one process: dials                     (sending end)
+  Source, Inlet     inlet.py      one dialling process, one connection from it      (receiving end)
+    Outbound, Inbound session.py  numbers, windows, retained frames: pure
+    Channel         channel.py    an open connection that any thread may write to
+    framing.py, handshake.py      the bytes: pure
+  Loop              loop.py       the I/O thread
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class SocketTransport:
         """See `Transport.start`. Nobody can be reached before."""
         if self._receiver is not None or self._closed:
             raise RuntimeError("a transport is started once")
-        tcp = listen_tcp(self._host, self._port)
-        self._listeners.append(tcp)
         try:
+            tcp = listen_tcp(self._host, self._port)
+            self._listeners.append(tcp)
             path = unix_path(self._run_dir, self._incarnation)
             if path is not None:
                 self._listeners.append(listen_unix(path))
@@ -113,7 +113,7 @@ class SocketTransport:
             elif self._run_dir is not None:
                 logger.warning("no Unix socket in %s: its path would be too long; TCP is used", self._run_dir)
         except BaseException:
-            self._stop_listening()
+            self.close()
             raise
         host, port = tcp.getsockname()[:2]
         self._address = Address(tcp=format_tcp(host, port), unix=str(path or ""), boot=boot_id())
@@ -170,6 +170,7 @@ class SocketTransport:
             settled.wait(self._linger)
         self._loop.post(self._shut)
         self._loop.stop()
+        self._stop_listening()  # if it never ran
 
     def _listen(self) -> None:
         for listener in self._listeners:
@@ -288,7 +289,9 @@ def _validate(options: TransportOptions) -> None:
     ):
         value = getattr(options, name)
         if not least <= value <= most:
-            raise ConfigError(f"the transport's {name} is {value}", remedy=f"it must be from {least} to {most}")
+            raise ConfigError(
+                f"the transport's {name} is {value}", remedy=f"it must be from {least} to {most}"
+            )
 
 
 def _validate_name(name: str) -> None:

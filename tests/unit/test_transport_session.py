@@ -1,0 +1,361 @@
+"""The two ends of a session over a pipe that breaks anywhere: once, in order, within bounds, and nobody waits for ever.
+
+The machine knows what was accepted and what arrived, and compares. Each planted bug must make it fail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from elastic.errors import TupleTooLarge
+from elastic.transport.base import Buffer, TransportOptions
+from elastic.transport.framing import HEADER_SIZE, TOTAL, ProtocolError, Splitter
+from elastic.transport.session import Inbound, Outbound
+
+WINDOW, IN_FLIGHT, LARGEST = 100, 160, 400
+OPTIONS = TransportOptions(window=WINDOW, in_flight=IN_FLIGHT, max_frame=LARGEST)
+TASKS = (1, 2)
+targets = st.sampled_from(TASKS)
+sizes = st.one_of(st.integers(0, 30), st.integers(0, 120), st.integers(WINDOW // 2, LARGEST))
+
+
+class SessionMachine(RuleBasedStateMachine):
+    outbound_type: type[Outbound] = Outbound
+    inbound_type: type[Inbound] = Inbound
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = self.outbound_type(OPTIONS, "peer")
+        self.into = self.inbound_type(WINDOW, IN_FLIGHT)
+        self.accepted: list[tuple[int, bytes]] = []
+        self.arrived: list[tuple[int, bytes]] = []
+        self.queued: dict[int, deque[int]] = {
+            t: deque() for t in TASKS
+        }  # sizes that arrived and were not consumed
+        self.wants: dict[int, int] = {}  # refused, and not told of room: target -> size
+        self.up = False
+        self.wire = b""
+        self.back: list[tuple[int, int]] = []
+        self.splitter = Splitter(LARGEST)
+        self.serial = 0
+
+    # the sender
+
+    @rule(task=targets, size=sizes)
+    def offer(self, task: int, size: int) -> None:
+        self.serial += 1
+        content = self.serial.to_bytes(4, "big") * (size // 4 + 1)
+        payload: Sequence[Buffer] = [content[: size // 2], memoryview(content)[size // 2 : size]]
+        if self.out.offer(task, payload):
+            self.accepted.append((task, content[:size]))
+            self.wants.pop(task, None)
+        else:
+            self.wants[task] = size
+
+    @rule(task=targets, size=st.integers(10, 50))
+    def fill(self, task: int, size: int) -> None:
+        while task not in self.wants:
+            self.offer(task, size)
+
+    @rule()
+    def write(self) -> None:
+        data = b"".join(self.out.take())
+        if self.up:
+            self.wire += data
+        else:
+            assert not data
+
+    @precondition(lambda self: self.back)
+    @rule(count=st.integers(1, 5))
+    def hear(self, count: int) -> None:
+        for target, total in self.back[:count]:
+            self.told(self.out.reported(target, total))
+        del self.back[:count]
+
+    def told(self, room: list[int]) -> None:
+        for target in room:
+            self.wants.pop(target, None)
+
+    @precondition(lambda self: self.out.turn)
+    @rule()
+    def expire(self) -> None:
+        self.told(self.out.expire())
+
+    # the pipe
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def break_it(self) -> None:
+        self.up = False
+        self.wire, self.back = b"", []
+        self.out.broken()
+
+    @precondition(lambda self: not self.up)
+    @rule()
+    def make_it(self) -> None:
+        self.up = True
+        self.splitter = Splitter(LARGEST)
+        self.told(self.out.resumed(self.into.received))
+        self.back = self.into.resumed()
+
+    # the receiver
+
+    @precondition(lambda self: self.wire)
+    @rule(size=st.integers(1, 300))
+    def read(self, size: int) -> None:
+        part, self.wire = self.wire[:size], self.wire[size:]
+        frames = self.splitter.feed(part)
+        for target, payload in frames:
+            self.arrived.append((target, bytes(payload)))
+            self.queued[target].append(len(payload))
+        due = self.into.arrived(len(frames), len(part))
+        for _, target, body in self.splitter.requests:
+            due = self.into.asked(target, *TOTAL.unpack(body)) or due
+        self.splitter.requests.clear()
+        if due:
+            self.report()
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def write_and_read(self) -> None:
+        self.write()
+        while self.wire:
+            self.read(1000)
+
+    @precondition(lambda self: any(self.queued.values()))
+    @rule(task=targets)
+    def consume_all(self, task: int) -> None:
+        while self.queued[task]:
+            self.consume(task)
+
+    @precondition(lambda self: any(self.queued.values()))
+    @rule(task=targets)
+    def consume(self, task: int) -> None:
+        if self.queued[task] and self.into.consumed(task, self.queued[task].popleft()):
+            self.report()
+
+    def report(self) -> None:
+        if self.up:
+            self.back += self.into.report()
+
+    @precondition(lambda self: self.into.owes)
+    @rule()
+    def confirm_after_a_while(self) -> None:
+        self.report()
+
+    # what must hold
+
+    @invariant()
+    def once_and_in_order(self) -> None:
+        assert self.arrived == self.accepted[: len(self.arrived)]
+        assert self.into.received == len(self.arrived)
+
+    @invariant()
+    def within_bounds(self) -> None:
+        missing = self.accepted[len(self.arrived) :]
+        assert sum(len(b) + HEADER_SIZE for _, b in missing) <= IN_FLIGHT or len(missing) == 1
+        for target, sizes in self.queued.items():
+            held = list(sizes) + [len(b) for t, b in missing if t == target]
+            assert sum(held) <= WINDOW or sum(1 for size in held if size) == 1
+
+    def teardown(self) -> None:
+        """When everything is read, consumed and reported, whoever was refused has been told, and all room is there."""
+        if not self.up:
+            self.make_it()
+        for _ in range(10):
+            self.write()
+            while self.wire:
+                self.read(1000)
+                self.write()
+            if self.into.owes:
+                self.confirm_after_a_while()
+            for target in self.queued:
+                while self.queued[target]:
+                    self.consume(target)
+            while self.back:
+                self.hear(5)
+            if self.out.turn:
+                self.expire()
+        assert self.arrived == self.accepted
+        assert not self.wants, f"still waiting: {self.wants}"
+        assert self.out.unconfirmed == (0, 0)
+        for target in TASKS:
+            if not self.out.offer(target, [bytes(WINDOW)]):  # the sender may have to ask first
+                self.wire += b"".join(self.out.take())
+                while self.wire:
+                    self.read(1000)
+                self.report()
+                while self.back:
+                    self.hear(5)
+                assert self.out.offer(target, [bytes(WINDOW)]), f"a window of {target} has shrunk"
+            self.wire += b"".join(self.out.take())
+            while self.wire:
+                self.read(1000)
+            self.report()
+            while self.back:
+                self.hear(5)
+
+
+SETTINGS = settings(
+    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_session() -> None:
+    run_state_machine_as_test(SessionMachine, settings=SETTINGS)
+
+
+class ResendsOneTooFew(Outbound):
+    def resumed(self, number: int) -> list[int]:
+        return super().resumed(min(number + 1, self.last))
+
+
+class ResendsOneTooMany(Outbound):
+    def resumed(self, number: int) -> list[int]:
+        return super().resumed(max(number - 1, self._first - 1))
+
+
+class KeepsUnsentOverABreak(Outbound):
+    def broken(self) -> None:
+        unsent = self.unsent
+        super().broken()
+        self._kept = unsent
+
+    def resumed(self, number: int) -> list[int]:
+        room = super().resumed(number)
+        self.unsent = [*getattr(self, "_kept", []), *self.unsent]
+        return room
+
+
+class LetsLargeFramesIn(Outbound):
+    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
+        window = self._windows.get(target)
+        if window is not None and sum(map(len, payload)) > WINDOW:
+            window.consumed = window.sent  # not only when it is empty
+        return super().offer(target, payload)
+
+
+class ForgetsWhoWaits(Outbound):
+    def confirmed(self, number: int) -> list[int]:
+        super().confirmed(number)
+        return []
+
+
+class NeverAsks(Outbound):
+    def _ask_for_window(self, target: int, window: Any, size: int) -> None:
+        pass
+
+
+class KeepsReservationsForEver(Outbound):
+    def expire(self) -> list[int]:
+        self.turn = False
+        return self._room()
+
+
+class ConfirmsBeforeItHasIt(Inbound):
+    def arrived(self, frames: int, size: int) -> bool:
+        return super().arrived(frames + (1 if size and not frames else 0), size)
+
+
+class ForgetsWhatWasAsked(Inbound):
+    def report(self) -> list[tuple[int, int]]:
+        for entry in self._targets.values():
+            entry[2] = 0
+        return super().report()
+
+
+class LosesReportsInABreak(Inbound):
+    def resumed(self) -> list[tuple[int, int]]:
+        self._confirmed = self.received
+        return self.report()
+
+
+class ReportsOnlyFullWindows(Inbound):
+    def __init__(self, window: int, in_flight: int) -> None:
+        super().__init__(window, in_flight)
+        self._step = window + 1
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        ResendsOneTooFew,
+        ResendsOneTooMany,
+        KeepsUnsentOverABreak,
+        LetsLargeFramesIn,
+        ForgetsWhoWaits,
+        NeverAsks,
+        KeepsReservationsForEver,
+        ConfirmsBeforeItHasIt,
+        ForgetsWhatWasAsked,
+        LosesReportsInABreak,
+        ReportsOnlyFullWindows,
+    ],
+)
+def test_a_planted_bug_is_found(bug: type[Outbound] | type[Inbound]) -> None:
+    class Machine(SessionMachine):
+        outbound_type = bug if issubclass(bug, Outbound) else Outbound
+        inbound_type = bug if issubclass(bug, Inbound) else Inbound
+
+    found = settings(
+        SETTINGS,
+        max_examples=3000,
+        phases=[Phase.generate],
+        print_blob=False,
+        database=None,
+        derandomize=True,
+    )
+    with pytest.raises((AssertionError, ProtocolError)):
+        run_state_machine_as_test(Machine, settings=found)
+
+
+def test_a_frame_that_is_too_large_names_the_task_and_takes_nothing() -> None:
+    out = Outbound(OPTIONS, "words@n/1#4")
+    with pytest.raises(TupleTooLarge, match=r"401 bytes for task 7 at words@n/1#4"):
+        out.offer(7, [bytes(401)])
+    assert out.unconfirmed == (0, 0)
+
+
+def test_buffers_of_any_item_size_are_counted_in_bytes() -> None:
+    out = Outbound(OPTIONS, "peer")
+    numbers: Any = memoryview(bytes(80)).cast("d")
+    assert out.offer(1, [numbers, b"x"])
+    assert out.unconfirmed == (1, 81)
+
+
+def test_a_large_frame_is_not_overtaken_for_ever() -> None:
+    """Small frames to other tasks keep the link busy; the large one reserves its turn."""
+    out = Outbound(OPTIONS, "peer")
+    out.resumed(0)
+    assert out.offer(1, [bytes(90)])
+    assert not out.offer(2, [bytes(300)])
+    assert not out.offer(3, [bytes(5)])  # would fit, but may not overtake
+    assert out.confirmed(1) == [2]
+    assert not out.offer(3, [bytes(5)])
+    assert out.offer(2, [bytes(300)])
+    assert out.confirmed(2) == [3]
+
+
+def test_a_reservation_that_is_not_used_expires() -> None:
+    out = Outbound(OPTIONS, "peer")
+    out.resumed(0)
+    assert out.offer(1, [bytes(90)])
+    assert not out.offer(2, [bytes(300)])
+    assert not out.offer(3, [bytes(5)])
+    assert out.confirmed(1) == [2]
+    assert out.turn
+    assert out.expire() == [3]
+    assert out.offer(3, [bytes(5)])
