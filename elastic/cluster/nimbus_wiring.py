@@ -38,6 +38,7 @@ def open_nimbus(
     address: str,
     directory: Path,
     session_timeout: float,
+    connect_timeout: float = 10.0,
     options: NimbusOptions,
     on_lost: Callable[[], None],
 ) -> OpenNimbus:
@@ -48,6 +49,7 @@ def open_nimbus(
         address: `host:port` where others reach this Nimbus.
         directory: For its bundles and events; several on one machine share it.
         session_timeout: Seconds.
+        connect_timeout: Seconds to wait for the first connection.
         options: Of Nimbus.
         on_lost: Called once when the session is lost: the process must end.
 
@@ -59,7 +61,7 @@ def open_nimbus(
         if now is SessionState.LOST:
             on_lost()
 
-    coordination = connect(zookeeper, session_timeout=session_timeout)
+    coordination = connect(zookeeper, session_timeout=session_timeout, connect_timeout=connect_timeout)
     try:
         nodes = GrpcNodeGateway()
         nimbus = Nimbus(coordination, address=address, directory=directory, nodes=nodes, options=options.validate())

@@ -66,6 +66,7 @@ def _run(given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], 
             address=given.advertise or listening.address,
             directory=given.directory,
             session_timeout=given.session_timeout,
+            connect_timeout=given.connect_timeout,
             options=options,
             on_lost=on_lost,
         )
@@ -131,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--directory", required=True, type=Path, help="for code bundles and events")
     parser.add_argument("--cluster", default="default", help="the cluster's name")
     parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds")
+    parser.add_argument("--connect-timeout", type=float, default=10.0, help="seconds to wait for ZooKeeper")
     parser.add_argument("--address-file", type=Path, help="write the address there once it answers")
     parser.add_argument("--option", action="append", default=[], help="name=value, of NimbusOptions")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
