@@ -81,6 +81,7 @@ def _run(options: argparse.Namespace) -> int:
             run_dir=(options.run_dir or _run_dir(directory)).absolute(),
             log_level=options.log_level,
             cycle=options.worker_cycle,
+            session_timeout=options.session_timeout,
             **({"program": (options.worker_program,)} if options.worker_program else {}),
         )
         supervisor = Supervisor(coordination, store, reporter, launcher, node, directory, settings)
@@ -117,7 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kind", default="process", help="what hosts it")
     parser.add_argument("--host", default="127.0.0.1", help="name or address by which others reach it")
     parser.add_argument("--listen", default="127.0.0.1", help="address on which the node's service listens")
-    parser.add_argument("--cycle", type=float, default=0.0, metavar="T_S", help="seconds; 0: be told of changes")
+    parser.add_argument(
+        "--cycle", type=float, default=0.0, metavar="T_S", help="seconds; 0: be told of changes"
+    )
     parser.add_argument("--worker-cycle", type=float, default=0.0, metavar="T_W", help="the same for workers")
     parser.add_argument("--worker-program", metavar="FILE", help="run instead of elastic.cluster.worker_main")
     parser.add_argument("--session-timeout", type=float, default=6.0, metavar="SECONDS")

@@ -34,6 +34,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--report-fd", type=int, required=True)
     parser.add_argument("--cycle", type=float, default=0.0)
+    parser.add_argument("--session-timeout", type=float, default=6.0)
     args = parser.parse_args()
     faulthandler.register(signal.SIGUSR1)
     print(f"I am {args.incarnation}")
