@@ -128,7 +128,7 @@ def test_it_says_what_runs(cluster: ClusterInfo, home: Path, eye: Eye) -> None:
     assert election.leader(eye.session, paths.CANDIDATES) == cluster.nimbus[0].encode()
     for name in ("node-1", "node-2"):
         info = eye.node(name)
-        assert info is not None and (info.slots, info.generation, info.kind) == (2, 1, "process")
+        assert info is not None and (info.slots, info.kind) == (2, "process") and info.generation >= 1
     assert all(p.cmdline() for p in family(cluster.pid))
 
 
