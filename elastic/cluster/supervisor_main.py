@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
     from elastic.reporting.node_server import NodeServer
     from elastic.supervisor.options import SupervisorOptions
     from elastic.supervisor.supervisor import Supervisor
-    from elastic.supervisor.worker_process import ProcessLauncher
+    from elastic.supervisor.worker_process import WORKER_MAIN, ProcessLauncher
 
     directory: Path = options.directory.absolute()
     settings = SupervisorOptions(cycle=options.cycle, worker_cycle=options.worker_cycle)
@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
             log_level=options.log_level,
             cycle=options.worker_cycle,
             session_timeout=options.session_timeout,
-            **({"program": (options.worker_program,)} if options.worker_program else {}),
+            program=(options.worker_program,) if options.worker_program else WORKER_MAIN,
         )
         supervisor = Supervisor(coordination, store, reporter, launcher, node, directory, settings)
         stack.callback(supervisor.close)

@@ -30,6 +30,8 @@ from elastic.supervisor.ports import WorkerExit, WorkerLaunch, WorkerListener
 
 log = logging.getLogger(__name__)
 
+WORKER_MAIN = ("-m", "elastic.cluster.worker_main")
+
 _CHUNK = 1 << 16
 _CHUNKS = 64
 _TRIM_EVERY = 5.0
@@ -146,7 +148,7 @@ class ProcessLauncher:
         log_level: str = "info",
         cycle: float = 0.0,
         session_timeout: float = 0.0,
-        program: Sequence[str] = ("-m", "elastic.cluster.worker_main"),
+        program: Sequence[str] = WORKER_MAIN,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         if not hasattr(os, "pidfd_open"):

@@ -254,7 +254,8 @@ class History:
         for _ in range(50):
             decision = decide(self.situation())
             self.check(decision)
-            if not any([self.do(action) for action in decision.actions]):
+            done = [self.do(action) for action in decision.actions]
+            if not any(done):
                 return decision.wake_at
         raise AssertionError(f"it never settles: {decision}")
 
