@@ -160,6 +160,10 @@ class Executor:
         self._stopping = True
         self.ready.put(_nothing)
 
+    def queued(self) -> int:
+        """Tuples that wait for its tasks, about."""
+        return sum(t.queued for t in list(self.tasks.values()))
+
     def shares(self) -> tuple[float, float]:
         """Seconds spent idle and blocked so far, the present wait included."""
         blocked_since = self._blocked_since

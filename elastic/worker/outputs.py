@@ -83,7 +83,6 @@ class Outputs:
         self.emitter: Emitter | None = None
         self.emitted = 0
         self.unrouted = 0
-        self._limit = batch_rows
         self._on_emit = on_emit
         self.on_unsendable = on_unsendable or _raise
         self._streams = streams
@@ -91,6 +90,8 @@ class Outputs:
         targets = sorted({t for subs in subscriptions.values() for s in subs for t in s.targets})
         self.outs: dict[int, Out] = {t: Out(destination(t)) for t in targets}
         self._list = list(self.outs.values())
+        # All buffers together stay small enough to be in the processor's cache when they are handed on.
+        self._limit = max(1, min(batch_rows, max(32, 4 * batch_rows // max(1, len(targets)))))
         self._by_rows = {id(o.rows): o for o in self._list}
         for consumer in {s.consumer.id for subs in subscriptions.values() for s in subs}:
             here = [s for subs in subscriptions.values() for s in subs if s.consumer.id == consumer]

@@ -106,6 +106,7 @@ class Task:
         self._rows = 0
         self._refused = False
         self._capacity: int = setting("queue_rows", config)
+        self._share = max(1, self._capacity * spec.executors // spec.tasks)
         self._max_errors: int = setting("max_errors", config)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
@@ -134,7 +135,8 @@ class Task:
     def offer(self, item: Batch | Mark) -> bool:
         """Put something into the queue; False when it is full (`room` will be called). Marks always have room."""
         with self._lock:
-            if item.count and self._rows and self._rows + item.count > self._capacity:
+            rows = self._rows
+            if rows and item.count and rows + item.count > self._share and not self._executor_has_room(item.count):
                 self._refused = True
                 return False
             self._queue.append(item)
@@ -144,6 +146,15 @@ class Task:
             self.scheduled = True
             self.executor.ready.put(self)
         return True
+
+    def _executor_has_room(self, count: int) -> bool:
+        """Whether the executor's tasks together are below the bound: one busy task may use what its neighbours don't.
+
+        What waits is bounded by rows of the executor, not of each task: rows that stay in the processor's cache until they are
+        executed cost half of those that don't.
+        """
+        executor = self.executor
+        return executor is not None and executor.queued() + count <= self._capacity
 
     def force(self, item: Batch | Mark) -> None:
         """The same for what came over a link: its sender keeps to the window, so it always has room."""
@@ -323,7 +334,7 @@ class Task:
         self.context.source = None
         with self._lock:
             self._rows -= batch.count
-            refused = self._refused and self._rows <= self._capacity // 2
+            refused = self._refused and self._rows <= self._share // 2
             if refused:
                 self._refused = False
         if refused:
