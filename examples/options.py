@@ -1,0 +1,63 @@
+"""The options that all examples share."""
+
+from __future__ import annotations
+
+import argparse
+import pydoc_data.topics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from elastic import TextSpout
+
+DEFAULT_INPUT = pydoc_data.topics.__file__
+"""A text that every Python installation has: the topics of its built-in help."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was chosen.
+
+    Attributes:
+        rate: Lines per second, or None for as fast as it goes.
+        output: The file for the result, or "" for none.
+        extra: Options of the example itself.
+    """
+
+    name: str
+    input: str
+    loop: bool
+    rate: float | None
+    output: str
+    workers: int
+    executors: int
+    extra: argparse.Namespace = field(default_factory=argparse.Namespace)
+
+    def lines(self) -> TextSpout:
+        """A spout of the input's lines."""
+        return TextSpout(self.input, loop=self.loop)
+
+
+def options(
+    name: str, about: str | None, args: Sequence[str], more: Callable[[argparse.ArgumentParser], object] | None = None
+) -> Options:
+    """Parse the words after the example's file on the command line.
+
+    Args:
+        name: The topology's name unless another one is chosen.
+        about: Shown by --help.
+        more: Adds options of the example itself.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", default=DEFAULT_INPUT, help="a text or log file, or a folder of them (default: the text of Python's help topics)")
+    parser.add_argument("--output", default="", help="write the result to this file: sorted, tab-separated")
+    parser.add_argument("--rate", type=float, help="lines per second (default: as fast as it goes)")
+    once = parser.add_mutually_exclusive_group()
+    once.add_argument("--loop", action="store_true", help="begin again at the end of the input, for ever")
+    once.add_argument("--once", action="store_true", help="end with the input (this is the default)")
+    parser.add_argument("--name", default=name, help=f"the topology's name (default: {name})")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes on a cluster (default: 1)")
+    parser.add_argument("--executors", type=int, default=1, help="threads for each bolt (default: 1)")
+    if more is not None:
+        more(parser)
+    o = parser.parse_args(list(args))
+    return Options(o.name, o.input, o.loop, o.rate, o.output, o.workers, o.executors, o)
