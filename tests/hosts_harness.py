@@ -19,7 +19,7 @@ from elastic.hosts.base import NodeCommand
 from elastic.model.ids import NodeId
 
 NODE = Path(__file__).with_name("hosts_node.py")
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the tests of hosts run as a node: says who it is on a Unix socket, has a child of its own, and waits for SIGTERM.
+"""What tests of hosts run as a node: it says who it is on a Unix socket, has a child, and waits for SIGTERM.
 
 python hosts_node.py SOCKET [--generation N] [--exit CODE] [--stubborn] [--stray]
 """
@@ -24,7 +24,9 @@ def main() -> int:
     options.add_argument("--generation", type=int, default=0)
     options.add_argument("--exit", type=int)
     options.add_argument("--stubborn", action="store_true", help="take no notice of SIGTERM")
-    options.add_argument("--stray", action="store_true", help="leave a process that nobody ends: what hosts must not do")
+    options.add_argument(
+        "--stray", action="store_true", help="leave a process that nobody ends: what hosts must not do"
+    )
     asked = options.parse_args()
     stop = signal.SIG_IGN if asked.stubborn else lambda number, frame: os.write(1, b"asked\n") and os._exit(0)
     signal.signal(signal.SIGTERM, stop)

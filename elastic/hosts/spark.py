@@ -17,21 +17,18 @@ How a node ends:
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import select
-import shutil
 import signal
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused
 from elastic.hosts.base import NodeCommand
+from elastic.hosts.spark_notices import Notices
 from elastic.hosts.spark_session import Session, first_line, open_session
 from elastic.hosts.spark_task import SCHEMA, Payload, Process
 from elastic.model.ids import NodeId
@@ -47,21 +44,22 @@ class SparkNode:
     """A node that is a Spark job. Made by `SparkHost.start`."""
 
     def __init__(
-        self, command: NodeCommand, session: Session, notices: Path, on_exit: Callable[[NodeId, str], None]
+        self, command: NodeCommand, session: Session, notices: str, on_exit: Callable[[NodeId, str], None]
     ) -> None:
         self._node = command.node
         self._session = session
         self._on_exit = on_exit
         self._tag = f"elastic-{command.node}-{uuid.uuid4().hex[:12]}"
-        self._notice = notices / self._tag
         self._payload = Payload(
             node=command.node,
             arguments=command.arguments,
             environment=dict(command.environment),
             log=command.log,
             launcher=Process.of(os.getpid()),
-            notice=str(self._notice),
+            tag=self._tag,
+            notices=notices,
         ).encode()
+        self._supervisor: Process | None = None
         self._asked = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"elastic-node-{command.node}", daemon=True)
@@ -92,24 +90,25 @@ class SparkNode:
             Unavailable: Spark cannot be told to cancel it.
         """
         self._asked = True
-        supervisor = self._nearby()
-        try:
-            if supervisor is not None:
-                _signal(supervisor, signal.SIGTERM)
-            if not self._ended.wait(max(grace, 0.0)):
-                self._cancel()
-                if supervisor is not None and not _ended(supervisor, _DIES_WITHIN):
-                    _signal(supervisor, signal.SIGKILL)
-                    _ended(supervisor, _DIES_WITHIN)
-        finally:
-            if supervisor is not None:
-                os.close(supervisor)
+        self._ask()
+        if not self._ended.wait(max(grace, 0.0)):
+            self._cancel()
+            self._outlive()
+
+    def attach(self, supervisor: Process) -> None:
+        """The task has told which process of this machine the supervisor is."""
+        self._supervisor = supervisor
+        if self._asked:  # before it was there
+            self._ask()
+
+    def _ask(self) -> None:
+        if self._supervisor is not None and (handle := self._supervisor.open()) is not None:
+            _signal(handle, signal.SIGTERM)
+            os.close(handle)
 
     def _cancel(self) -> None:
         for _ in range(round(_CANCEL_FOR / _CANCEL_EVERY)):
-            self._session.cancel(
-                self._tag
-            )  # repeated: a job that is only now being submitted has missed the last one
+            self._session.cancel(self._tag)  # again: one that is only now being submitted has missed the last
             if self._ended.wait(_CANCEL_EVERY):
                 return
         raise DeadlineExceeded(
@@ -117,12 +116,13 @@ class SparkNode:
             remedy="see whether Spark's driver is alive and busy",
         )
 
-    def _nearby(self) -> int | None:
-        """A handle of the supervisor, when it runs on this machine."""
-        try:
-            return Process(**json.loads(self._notice.read_text())).open()
-        except (OSError, ValueError, TypeError):
-            return None
+    def _outlive(self) -> None:
+        """Wait for the supervisor of a cancelled job: Spark takes a few seconds to kill what ran it."""
+        if self._supervisor is not None and (handle := self._supervisor.open()) is not None:
+            if not _ended(handle, _DIES_WITHIN):
+                _signal(handle, signal.SIGKILL)
+                _ended(handle, _DIES_WITHIN)
+            os.close(handle)
 
     def _run(self) -> None:
         reason = "its job ended without a result"
@@ -134,10 +134,7 @@ class SparkNode:
                 reason = rows[0]["reason"] if rows else reason
         except Exception as error:  # noqa: BLE001 - whatever Spark raises, the node has ended by it
             reason = f"its Spark job failed: {first_line(error)}"
-        finally:
-            with contextlib.suppress(OSError):
-                self._notice.unlink()
-            self._ended.set()
+        self._ended.set()
         try:
             self._on_exit(self._node, "" if self._asked else reason)
         except Exception:
@@ -181,7 +178,7 @@ class SparkHost:
         self._session: Session | None = None
         self._nodes: list[SparkNode] = []
         self._closed = False
-        self._notices = Path(tempfile.mkdtemp(prefix="elastic-spark-"))
+        self._notices: Notices | None = None
 
     @property
     def kind(self) -> str:
@@ -218,7 +215,9 @@ class SparkHost:
                     f"node {command.node}: Spark has room for {session.slots} nodes at {self._master}, all taken",
                     remedy="give it a larger one, for instance --master local[8]",
                 )
-            handle = SparkNode(command, session, self._notices, on_exit)
+            if self._notices is None:
+                self._notices = Notices(self._told)
+            handle = SparkNode(command, session, self._notices.path, on_exit)
             self._nodes.append(handle)
             return handle
 
@@ -228,6 +227,7 @@ class SparkHost:
             self._closed = True
             nodes, self._nodes = self._nodes, []
             session, self._session = self._session, None
+            notices, self._notices = self._notices, None
         stoppers = [
             threading.Thread(target=_stop, args=(n, self._grace), daemon=True) for n in nodes if n.alive()
         ]
@@ -237,7 +237,14 @@ class SparkHost:
             stopper.join()
         if session is not None:
             session.close()
-        shutil.rmtree(self._notices, ignore_errors=True)
+        if notices is not None:
+            notices.close()
+
+    def _told(self, tag: str, supervisor: Process) -> None:
+        with self._lock:
+            nodes = [n for n in self._nodes if n.tag == tag]
+        for node in nodes:
+            node.attach(supervisor)
 
     def _ready(self) -> Session:
         if self._closed:

@@ -31,6 +31,7 @@ LOCAL_SLOTS = 64
 
 _LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(,(?P<retries>\d+))?\])?")
 _CLUSTER = re.compile(r"local-cluster\[\s*(?P<n>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
+_STATIC = ("spark.sql.catalogImplementation",)
 _ANSWER = 5.0
 
 
@@ -44,12 +45,13 @@ class Session:
         self.slots = slots
         """How many nodes have room, or 0 when only Spark knows."""
         self._own_jvm = own_jvm
+        self._suspect = False
         self._context: Any = None if connect else spark.sparkContext
 
     def usable(self) -> bool:
         """False once its JVM, or its connection, has gone."""
         if self.connect:
-            return not bool(self.spark.is_stopped)
+            return not self.spark.is_stopped and (not self._suspect or self._responds())
         jvm = getattr(self._context._gateway, "proc", None)
         return self._context._jsc is not None and (jvm is None or jvm.poll() is None)
 
@@ -57,7 +59,11 @@ class Session:
         """Run Spark jobs in the calling thread such that `cancel(tag)` ends them. The thread does nothing else."""
         if self.connect:
             self.spark.addTag(tag)
-            return work()
+            try:
+                return work()
+            except Exception:
+                self._suspect = True  # a server that was started again doesn't know this session
+                raise
         from pyspark import InheritableThread
 
         self._context.addJobTag(tag)
@@ -80,6 +86,15 @@ class Session:
                 self._context.cancelJobsWithTag(tag)
         except Exception as error:
             raise Unavailable(f"Spark cannot be told to cancel {tag}: {first_line(error)}") from error
+
+    def _responds(self) -> bool:
+        try:
+            _bounded(lambda: self.spark.conf.get("spark.sql.session.timeZone"), _ANSWER)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the session is of no use
+            log.info("the Connect session is of no more use: %s", first_line(error))
+            return False
+        self._suspect = False
+        return True
 
     def close(self) -> None:
         """End what was started here; a session that was found is left as it is."""
@@ -148,7 +163,7 @@ def open_session(
             elif remote.startswith("local"):
                 spark = builder.remote(local_with_retries(remote)).getOrCreate()
             else:
-                spark = SparkSession.builder.remote(remote).create()
+                spark = _connect(SparkSession, remote, chosen)
         own_jvm = fresh and SparkContext._gateway is not None
         slots = room(remote or master, chosen)
         return Session(spark, owned=True, connect=remote is not None, own_jvm=own_jvm, slots=slots)
@@ -170,6 +185,22 @@ def open_session(
             f"Spark cannot be started with {remote or master}: {first_line(error)}",
             remedy="`elastic doctor` says what is missing; Spark's own messages are above or in the launcher's log",
         ) from error
+
+
+def _connect(kind: Any, remote: str, chosen: Mapping[str, str]) -> Any:
+    """A session of its own on that server."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    builder = kind.builder.remote(remote)
+    for key, value in chosen.items():
+        if (
+            key.startswith("spark.sql.") and key not in _STATIC
+        ):  # all that a session on a running server can set
+            builder = builder.config(key, value)
+    spark = builder.create()
+    # By itself it tries for ten minutes before it says that the server has gone.
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=8, max_backoff=5000)])
+    return spark
 
 
 def settings(master: str) -> dict[str, str]:
@@ -273,7 +304,7 @@ def _active() -> Session | None:
         log.warning("spark.speculation is on in the active Spark session: Spark may start a node twice")
     session = SparkSession.builder.getOrCreate().newSession()  # settings of its own, the same executors
     for key, value in settings("").items():
-        if key.startswith("spark.sql.") and "catalog" not in key:
+        if key.startswith("spark.sql.") and key not in _STATIC:
             session.conf.set(key, value)
     slots = room(context.master, dict(context.getConf().getAll()))
     return Session(session, owned=False, connect=False, own_jvm=False, slots=slots)

@@ -22,6 +22,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import stat
 import sys
 import threading
@@ -87,8 +88,8 @@ class Payload:
         environment: Set over the one found there.
         log: File that takes the supervisor's output, when it can be written there; or "".
         launcher: Whoever ends without saying so; the node ends with it when it is on the same machine.
-        notice: File to which the task writes which process the supervisor is (a `Process`, as JSON), when the launcher
-            is on the same machine; or "".
+        tag: The job's.
+        notices: Unix socket by which a task on the launcher's machine says which process the supervisor is.
         grace: Seconds between SIGTERM and SIGKILL when the task's connection to Spark is closed.
     """
 
@@ -97,7 +98,8 @@ class Payload:
     environment: dict[str, str]
     log: str
     launcher: Process
-    notice: str = ""
+    tag: str = ""
+    notices: str = ""
     grace: float = 1.5
 
     def encode(self) -> str:
@@ -153,8 +155,8 @@ def hold(order: Payload, attempt: int) -> tuple[int, str]:
             child = Child(argv, env, _writable(order.log))
         except OSError as error:
             return 127, f"{python} cannot be started: {error}"
-        if order.notice and order.launcher.is_here():
-            _write(Path(order.notice), json.dumps(asdict(Process.of(child.pid))))
+        if order.notices and order.launcher.is_here():
+            _notify(order, Process.of(child.pid))
         return _watch(child, above, order.grace)
     finally:
         above.close()
@@ -282,13 +284,15 @@ def _parent_of(pid: int) -> int:
         return 0
 
 
-def _write(path: Path, text: str) -> None:
+def _notify(order: Payload, supervisor: Process) -> None:
+    """A launcher that doesn't listen is no harm: it then cancels the job where it would have asked."""
     try:
-        scratch = path.with_suffix(".new")
-        scratch.write_text(text)
-        scratch.replace(path)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5.0)
+            connection.connect(order.notices)
+            connection.sendall(json.dumps([order.tag, asdict(supervisor)]).encode() + b"\n")
     except OSError as error:
-        log.warning("%s cannot be written: %s", path, error)
+        log.warning("the launcher can't be told of the supervisor: %s", error)
 
 
 def _writable(path: str) -> str:

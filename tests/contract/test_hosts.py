@@ -1,4 +1,4 @@
-"""What every host promises: nodes start, their end is noticed with a reason, they stop, and they leave nothing behind."""
+"""What every host promises: nodes start, their end is noticed, with a reason, they stop, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are w
 
 @pytest.fixture(scope="module", params=["process", pytest.param("spark", marks=pytest.mark.spark)])
 def host(request: pytest.FixtureRequest) -> Iterator[Host]:
-    made: Host
-    if request.param == "process":
-        made = ProcessHost()
-    else:
-        made = SparkHost("local[4]", java_environment=java_environment())
+    spark = request.param == "spark"
+    made = SparkHost("local[4]", java_environment=java_environment()) if spark else ProcessHost()
     yield made
     made.close()
 
@@ -35,7 +32,7 @@ def around(tmp_path: Path) -> Iterator[Nodes]:
         yield made
 
 
-@pytest.mark.timeout(180)  # the first one starts Spark
+@pytest.mark.timeout(300)  # the first one starts Spark
 def test_a_node_runs_what_it_was_told_and_stops_when_asked(host: Host, around: Nodes) -> None:
     exits = Exits()
     handle = host.start(around.command("a", "--generation", "3", COLOUR="blue"), exits)
