@@ -15,8 +15,8 @@ Promises, for two living processes:
 
 No method blocks on the peer (but `Transport.close`, for a moment). Whoever gets False from `offer` waits for `on_room`.
 
-A link ends once: it is closed, or its peer's process turns out to be gone. From then on `offer` says False, and no `on_room`
-follows; `on_lost` was the notice (also with 0 frames), and whoever waits for room looks for the next incarnation.
+A link ends once: it is closed, or its peer's process turns out to be gone. From then on `offer` says False, and no
+`on_room` follows; `on_lost` was the notice (also with 0 frames). Whoever waits for room looks for the next incarnation.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Transport(Protocol):
         """Begin to listen. Raises `EnvironmentProblem` when the address is taken."""
 
     def link(self, peer: Incarnation, address: Address) -> Link:
-        """The link to that incarnation, the same object at every call, also when it has ended. Connecting happens behind."""
+        """The link to that incarnation, always the same object, also when it has ended. Connecting happens behind."""
 
     def consumed(self, source: Incarnation, target: int, size: int) -> None:
         """The task has taken frames of `size` payload bytes from that source: gives their room back to it."""

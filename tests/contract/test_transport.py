@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -458,3 +459,36 @@ def test_a_receiver_that_raises_does_not_stop_the_others(
     at_b.until(lambda: at_b.count == 1)
     assert Counter(t for _, t, _ in at_b.frames) == {2: 1}
     assert "task 1" in caplog.text
+
+
+def test_many_threads_on_one_link_keep_each_its_order(world: World) -> None:
+    """Executors share the link to a worker: each one's frames arrive once and in its order, also over a broken connection."""
+    options = TransportOptions(window=5000, in_flight=8000, reconnect_min=0.001)
+    a, at_a, b, at_b, link = joined(world, options)
+    senders, each = 4, 1500
+
+    def send(sender: int) -> None:
+        for n in range(each):
+            push(at_a, link, n % 3, struct.pack(">II", sender, n) * (1 + n % 20))
+            if n % 5 == 0:
+                link.flush()
+        link.flush()
+
+    threads = [threading.Thread(target=send, args=(s,)) for s in range(senders)]
+    for thread in threads:
+        thread.start()
+    taken = 0
+    while taken < senders * each:
+        at_b.until(lambda: at_b.count > taken)  # noqa: B023
+        for source, target, payload in at_b.frames[taken:]:
+            b.consumed(source, target, len(payload))
+            taken += 1
+            if taken % 500 == 0:
+                world.sever(a, B)
+    for thread in threads:
+        thread.join(BOUND)
+    found: dict[int, list[int]] = {}
+    for _, _, payload in at_b.frames:
+        sender, n = struct.unpack_from(">II", payload)
+        found.setdefault(sender, []).append(n)
+    assert found == {s: list(range(each)) for s in range(senders)}
