@@ -30,6 +30,7 @@ R = TypeVar("R")
 Ask = Callable[[Link, float], R]
 _PATIENCE = 15.0
 _ALL = 600.0
+_SLOW = 1 << 20
 _PAUSE = 0.4
 _LASTING = 5.0
 _FAILURES = 20
@@ -52,7 +53,9 @@ class Client:
 
     def __init__(self, addresses: str | Sequence[str], *, timeout: float = 30.0) -> None:
         given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
-        self._connection = Connection([a.strip() for a in given if a.strip()], patience=min(timeout, _PATIENCE))
+        self._connection = Connection(
+            [a.strip() for a in given if a.strip()], patience=min(timeout, _PATIENCE)
+        )
         self._timeout = timeout
 
     def __enter__(self) -> Self:
@@ -96,6 +99,7 @@ class Client:
             bundle: The file with its code.
             requires: Top-level modules that every node must have.
             progress: Called with (bytes sent, bytes of the bundle) as pieces go out, on another thread.
+            timeout: Seconds; by default those of the client, and one more for each MiB of the bundle.
 
         Raises:
             AlreadyExists: One with that name is running.
@@ -118,7 +122,8 @@ class Client:
         def ask(link: Link, left: float) -> TopologyState:
             return STATE.decode(link.stub.Submit(pieces(), timeout=left).state)
 
-        return self._ask(f"submit {spec.name}", ask, timeout, once=True)
+        allowed = self._timeout + size / _SLOW if timeout is None else timeout
+        return self._ask(f"submit {spec.name}", ask, allowed, once=True)
 
     def list(self) -> tuple[TopologySummary, ...]:
         """All topologies that are running, and those that ended lately."""
@@ -175,7 +180,12 @@ class Client:
         return self._ask(f"deactivate {name}", ask, self._timeout + wait)
 
     def rebalance(
-        self, name: str, *, executors: Mapping[str, int] | None = None, workers: int | None = None, wait: float = 10.0
+        self,
+        name: str,
+        *,
+        executors: Mapping[str, int] | None = None,
+        workers: int | None = None,
+        wait: float = 10.0,
     ) -> Assignment:
         """Change the numbers of executors or workers; returns when the workers have carried it out.
 
@@ -333,6 +343,8 @@ class Client:
                 yield from call
                 return
             except grpc.RpcError as e:
+                if self._connection.closed:
+                    return
                 error = from_call(e, doing=doing, address=link.address)
                 failures = failures + 1 if time.monotonic() - began < _LASTING else 1
                 again = self._elsewhere(link, error)

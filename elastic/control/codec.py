@@ -16,6 +16,8 @@ from elastic.rpc.mirror import Mirror
 SPEC: Mirror[TopologySpec, topology_pb2.TopologySpec] = Mirror(TopologySpec, topology_pb2.TopologySpec)
 STATE: Mirror[TopologyState, topology_pb2.TopologyState] = Mirror(TopologyState, topology_pb2.TopologyState)
 ASSIGNMENT: Mirror[Assignment, topology_pb2.Assignment] = Mirror(Assignment, topology_pb2.Assignment)
-SUMMARY: Mirror[TopologySummary, views_pb2.TopologySummary] = Mirror(TopologySummary, views_pb2.TopologySummary)
+SUMMARY: Mirror[TopologySummary, views_pb2.TopologySummary] = Mirror(
+    TopologySummary, views_pb2.TopologySummary
+)
 DETAIL: Mirror[TopologyDetail, views_pb2.TopologyDetail] = Mirror(TopologyDetail, views_pb2.TopologyDetail)
 NODE: Mirror[NodeSummary, views_pb2.NodeSummary] = Mirror(NodeSummary, views_pb2.NodeSummary)

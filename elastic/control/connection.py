@@ -100,6 +100,10 @@ class Connection:
                 raise self._nobody(None, problem)
             time.sleep(_PAUSES[1])
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """End all calls. Safe to call twice."""
         with self._lock:

@@ -128,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--zookeeper", required=True, help="host:port[,host:port...][/root]")
     parser.add_argument("--listen", default="127.0.0.1:0", help="host:port; port 0 takes a free one")
     parser.add_argument("--advertise", default="", help="host:port that others reach it by, if another")
-    parser.add_argument("--allow-remote", action="store_true", help="let --listen be reachable from elsewhere")
+    parser.add_argument(
+        "--allow-remote", action="store_true", help="let --listen be reachable from elsewhere"
+    )
     parser.add_argument("--directory", required=True, type=Path, help="for code bundles and events")
     parser.add_argument("--cluster", default="default", help="the cluster's name")
     parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds")

@@ -67,7 +67,9 @@ class LogStream(Protocol):
 class NodeAccess(Protocol):
     """The nodes' own services. `elastic.reporting.node_gateway.GrpcNodeGateway` is the real one."""
 
-    def logs(self, address: str, topology: str, worker: str, *, follow: bool, tail: int | None) -> LogStream: ...
+    def logs(
+        self, address: str, topology: str, worker: str, *, follow: bool, tail: int | None
+    ) -> LogStream: ...
     def stacks(
         self, address: str, topology: str, worker: str, timeout: float
     ) -> Sequence[tuple[str, str]]: ...

@@ -106,7 +106,9 @@ class ControlService(ControlServiceServicer):
         self._started = time.monotonic()
         self._streams = Streams(nimbus, nodes, server, lambda: led_by(nimbus, server))
 
-    def Submit(self, requests: Iterator[pb.SubmitRequest], context: grpc.ServicerContext) -> pb.SubmitResponse:
+    def Submit(
+        self, requests: Iterator[pb.SubmitRequest], context: grpc.ServicerContext
+    ) -> pb.SubmitResponse:
         with led_by(self._nimbus, self._server):
             first = next(requests, None)
             if first is None or first.WhichOneof("part") != "header":
@@ -171,7 +173,9 @@ class ControlService(ControlServiceServicer):
             self._nimbus.activate(request.name)
             return pb.ActivateResponse()
 
-    def Deactivate(self, request: pb.DeactivateRequest, context: grpc.ServicerContext) -> pb.DeactivateResponse:
+    def Deactivate(
+        self, request: pb.DeactivateRequest, context: grpc.ServicerContext
+    ) -> pb.DeactivateResponse:
         with led_by(self._nimbus, self._server):
             drained = self._nimbus.deactivate(request.name, wait=_bounded(request.wait, context))
             return pb.DeactivateResponse(drained=drained)
@@ -221,7 +225,9 @@ class ControlService(ControlServiceServicer):
                 found = list(self._nimbus.describe(request.topology).errors)
             else:
                 found = [e for _, e in self._nimbus.events.since(0) if e.severity is Severity.ERROR]
-            return pb.ErrorsResponse(errors=map(EVENT.encode, found[-request.limit :] if request.limit > 0 else found))
+            return pb.ErrorsResponse(
+                errors=map(EVENT.encode, found[-request.limit :] if request.limit > 0 else found)
+            )
 
     def Stacks(self, request: pb.StacksRequest, context: grpc.ServicerContext) -> pb.StacksResponse:
         with led_by(self._nimbus, self._server):
@@ -238,7 +244,9 @@ class ControlService(ControlServiceServicer):
                     continue
                 try:
                     left = _bounded(_STACKS, context)
-                    for worker, text in self._nodes.stacks(node.address, request.topology, request.worker, left):
+                    for worker, text in self._nodes.stacks(
+                        node.address, request.topology, request.worker, left
+                    ):
                         answer.workers.add(worker=worker, node=node.id, text=text)
                 except Unavailable as e:
                     problems.append(f"node {node.id}: {e.message}")
@@ -246,7 +254,9 @@ class ControlService(ControlServiceServicer):
                 raise Unavailable(f"no stacks of {request.topology}: " + "; ".join(problems))
             return answer
 
-    def ClusterInfo(self, request: pb.ClusterInfoRequest, context: grpc.ServicerContext) -> pb.ClusterInfoResponse:
+    def ClusterInfo(
+        self, request: pb.ClusterInfoRequest, context: grpc.ServicerContext
+    ) -> pb.ClusterInfoResponse:
         return pb.ClusterInfoResponse(
             cluster=self._cluster,
             version=version(),

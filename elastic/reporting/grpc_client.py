@@ -79,7 +79,9 @@ class GrpcReporter:
         pause = _PAUSES[0]
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._leader or self._end, max(0.0, deadline - time.monotonic()))
+                self._changed.wait_for(
+                    lambda: self._leader or self._end, max(0.0, deadline - time.monotonic())
+                )
                 leader = self._leader
             left = deadline - time.monotonic()
             if not leader or self._end or left <= 0:
@@ -156,7 +158,9 @@ class GrpcReporter:
                 leader, end = self._leader, self._end
             left = min(_DEADLINE, end - time.monotonic()) if end else _DEADLINE
             if left <= 0 or not leader:
-                _log.warning("%d reports and %d events were not delivered", len(batch.reports), len(batch.events))
+                _log.warning(
+                    "%d reports and %d events were not delivered", len(batch.reports), len(batch.events)
+                )
                 return
             try:
                 ReportingServiceStub(self._connect(leader)).Report(request, timeout=left)
@@ -198,7 +202,9 @@ def _fetch(address: str, sha256: str, into: Path, timeout: float) -> None:
     try:
         into.parent.mkdir(parents=True, exist_ok=True)
         with open_channel(address) as channel, partial.open("wb") as file:
-            stream = ReportingServiceStub(channel).FetchBundle(pb.FetchBundleRequest(sha256=sha256), timeout=timeout)
+            stream = ReportingServiceStub(channel).FetchBundle(
+                pb.FetchBundleRequest(sha256=sha256), timeout=timeout
+            )
             for piece in stream:
                 digest.update(piece.chunk)
                 file.write(piece.chunk)
@@ -211,7 +217,8 @@ def _fetch(address: str, sha256: str, into: Path, timeout: float) -> None:
         raise from_call(e, doing=doing, address=address) from e
     except OSError as e:
         raise EnvironmentProblem(
-            f"cannot {doing}: writing {into} failed: {e}", remedy="Is there room, and the right to write there?"
+            f"cannot {doing}: writing {into} failed: {e}",
+            remedy="Is there room, and the right to write there?",
         ) from e
     finally:
         with contextlib.suppress(OSError):

@@ -45,7 +45,9 @@ class GrpcNodeGateway:
                 found = NodeServiceStub(channel).Stacks(request, timeout=timeout).workers
                 return tuple((w.worker, w.text) for w in found)
         except grpc.RpcError as e:
-            raise _in_time(from_call(e, doing=f"get the stacks of {worker or topology}", address=address)) from e
+            raise _in_time(
+                from_call(e, doing=f"get the stacks of {worker or topology}", address=address)
+            ) from e
 
 
 def _in_time(error: ElasticError) -> ElasticError:

@@ -114,7 +114,9 @@ def _of_dataclass(kind: type[Any], message: type[Message]) -> tuple[Convert, Con
     known = message.DESCRIPTOR.fields_by_name
     if set(names) != set(known):
         differing = ", ".join(sorted(set(names) ^ set(known)))
-        raise TypeError(f"{kind.__name__} and its message {message.DESCRIPTOR.full_name} differ in: {differing}")
+        raise TypeError(
+            f"{kind.__name__} and its message {message.DESCRIPTOR.full_name} differ in: {differing}"
+        )
     plan = [(name, *_of_field(hints[name], known[name])) for name in names]
 
     def encode(value: Any) -> Message:
@@ -149,7 +151,7 @@ def _of_item(hint: Any, field: Any) -> tuple[Convert, Convert]:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _of_enum(hint, field)
     if is_dataclass(hint):
-            return _of_dataclass(cast(type[Any], hint), GetMessageClass(field.message_type))
+        return _of_dataclass(cast(type[Any], hint), GetMessageClass(field.message_type))
     if hint is str:
         return _text, _same
     if hint in (int, float, bool):

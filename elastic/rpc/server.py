@@ -32,7 +32,9 @@ def check_listen(address: str, *, allow_remote: bool) -> None:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{address!r} is no address to listen at", remedy="Write host:port, e.g. 127.0.0.1:6627.")
+        raise ConfigError(
+            f"{address!r} is no address to listen at", remedy="Write host:port, e.g. 127.0.0.1:6627."
+        )
     if allow_remote or host == "localhost":
         return
     try:
@@ -80,7 +82,8 @@ class Server:
         except RuntimeError as e:
             self._pool.shutdown()
             raise EnvironmentProblem(
-                f"cannot listen at {listen}: {e}", remedy="Is the port taken? Choose another, or 0 for a free one."
+                f"cannot listen at {listen}: {e}",
+                remedy="Is the port taken? Choose another, or 0 for a free one.",
             ) from e
         self.address = f"{listen.rpartition(':')[0]}:{port}"
 

@@ -81,7 +81,10 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
             memory.reachable = False
 
         yield Side(
-            memory, memory.add_bundle, lambda *_: ([r for _, r in memory.reports], list(memory.events)), unreachable
+            memory,
+            memory.add_bundle,
+            lambda *_: ([r for _, r in memory.reports], list(memory.events)),
+            unreachable,
         )
         return
     nimbus, zookeeper = FakeNimbus(tmp_path / "nimbus"), MemoryZooKeeper().connect()
@@ -155,7 +158,9 @@ def test_what_is_said_before_anybody_leads_is_kept(zookeeper: MemoryCoordination
     assert threads("elastic-reporter") == []
 
 
-def test_it_goes_to_the_next_leader(zookeeper: MemoryCoordination, nimbus: FakeNimbus, tmp_path: Path) -> None:
+def test_it_goes_to_the_next_leader(
+    zookeeper: MemoryCoordination, nimbus: FakeNimbus, tmp_path: Path
+) -> None:
     second = FakeNimbus(tmp_path / "second")
     with serving(nimbus) as one, serving(second) as two:
         first = candidate(zookeeper, one.address)
@@ -175,7 +180,9 @@ def test_it_goes_to_the_next_leader(zookeeper: MemoryCoordination, nimbus: FakeN
         reporter.close()
 
 
-def test_a_candidate_that_does_not_lead_yet_is_asked_again(zookeeper: MemoryCoordination, nimbus: FakeNimbus) -> None:
+def test_a_candidate_that_does_not_lead_yet_is_asked_again(
+    zookeeper: MemoryCoordination, nimbus: FakeNimbus
+) -> None:
     nimbus.leading = False
     with serving(nimbus) as server:
         candidate(zookeeper, server.address)
@@ -195,7 +202,10 @@ def test_a_batch_whose_answer_was_lost_is_taken_once(nimbus: FakeNimbus) -> None
         for session, sequence in (("a", 1), ("a", 1), ("a", 2), ("b", 1), ("a", 1), ("b", 2)):
             stub.Report(
                 pb.ReportRequest(
-                    node="n", session=session, sequence=sequence, events=[EVENT.encode(event(sequence, session))]
+                    node="n",
+                    session=session,
+                    sequence=sequence,
+                    events=[EVENT.encode(event(sequence, session))],
                 ),
                 timeout=WAIT,
             )
@@ -235,7 +245,9 @@ def test_it_never_blocks_and_says_what_it_dropped(zookeeper: MemoryCoordination,
         reporter.close()
 
 
-def test_what_arrives_damaged_is_not_kept(zookeeper: MemoryCoordination, nimbus: FakeNimbus, tmp_path: Path) -> None:
+def test_what_arrives_damaged_is_not_kept(
+    zookeeper: MemoryCoordination, nimbus: FakeNimbus, tmp_path: Path
+) -> None:
     sha256 = hashlib.sha256(CONTENT).hexdigest()
     bundle_into(nimbus, CONTENT)
     nimbus.bundles.path(sha256).write_bytes(CONTENT[:-1] + b"\0")
@@ -254,7 +266,9 @@ def test_what_arrives_damaged_is_not_kept(zookeeper: MemoryCoordination, nimbus:
 def test_closing_does_not_wait_for_a_nimbus_that_is_not_there(zookeeper: MemoryCoordination) -> None:
     reporter = GrpcReporter(zookeeper, "n")
     reporter.report("n", [], [event(1)])
-    waiting = threading.Thread(target=pytest.raises, args=(Unavailable, reporter.fetch_bundle, "0" * 64, Path("x"), 60))
+    waiting = threading.Thread(
+        target=pytest.raises, args=(Unavailable, reporter.fetch_bundle, "0" * 64, Path("x"), 60)
+    )
     waiting.start()
     reporter.close()
     waiting.join(WAIT)

@@ -81,7 +81,12 @@ class FakeNimbus:
         spec = self.specs[name]
         errors = tuple(e for _, e in self.events.since(0, name))
         return TopologyDetail(
-            self._summary(spec), spec, self._state(), Assignment(spec.name, 1), workers=self.worker_views, errors=errors
+            self._summary(spec),
+            spec,
+            self._state(),
+            Assignment(spec.name, 1),
+            workers=self.worker_views,
+            errors=errors,
         )
 
     def kill(self, name: str, *, wait: float) -> None:

@@ -62,7 +62,9 @@ def bundle(tmp_path: Path) -> Path:
 def test_a_topology_and_its_bundle_arrive_whole(nimbus: FakeNimbus, client: Client, bundle: Path) -> None:
     seen: list[tuple[int, int]] = []
     wanted = spec(queue_rows=5, name_of="é", flag=True)
-    state = client.submit(wanted, bundle, requires=["numpy"], progress=lambda done, all: seen.append((done, all)))
+    state = client.submit(
+        wanted, bundle, requires=["numpy"], progress=lambda done, all: seen.append((done, all))
+    )
     (call,) = nimbus.got("submit")
     assert call["spec"] == wanted
     assert call["requires"] == ("numpy",)
@@ -102,7 +104,13 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
 
 
 def test_errors_come_back_as_what_they_were(nimbus: FakeNimbus, client: Client, bundle: Path) -> None:
-    for kind in (AlreadyExists, errors.NotShippable, errors.NotConnected, errors.Conflict, errors.ExecutionError):
+    for kind in (
+        AlreadyExists,
+        errors.NotShippable,
+        errors.NotConnected,
+        errors.Conflict,
+        errors.ExecutionError,
+    ):
         nimbus.fail = kind("what happened", remedy="what to do")
         with pytest.raises(kind) as caught:
             client.submit(spec(), bundle)
@@ -206,6 +214,23 @@ def test_a_followed_stream_goes_on_and_ends_with_its_caller(nimbus: FakeNimbus, 
     _eventually(lambda: busy() == 0)
 
 
+def test_closing_the_client_ends_its_streams(nimbus: FakeNimbus, server: ControlServer) -> None:
+    nimbus.events.append(event(1))
+    client = Client(server.address)
+    stream = client.events(follow=True)
+    next(stream)
+    rest: list[Any] = []
+    reader = threading.Thread(target=lambda: rest.extend(stream))
+    reader.start()
+    client.close()
+    client.close()
+    reader.join(WAIT)
+    assert not reader.is_alive()
+    assert rest == []
+    with pytest.raises(Unavailable, match="closed"):
+        client.list()
+
+
 def _streams_open(client: Client) -> Any:
     import gc
 
@@ -237,7 +262,9 @@ def test_closing_the_server_ends_streams_and_threads(nimbus: FakeNimbus) -> None
             next(stream)
 
 
-def test_no_more_followers_than_threads_allow(nimbus: FakeNimbus, server: ControlServer, client: Client) -> None:
+def test_no_more_followers_than_threads_allow(
+    nimbus: FakeNimbus, server: ControlServer, client: Client
+) -> None:
     nimbus.events.append(event(1))
     streams = [client.events(follow=True) for _ in range(33)]
     for stream in streams[:32]:

@@ -47,8 +47,21 @@ class Cluster:
     def nimbus(self, *more: str, zookeeper: str = "") -> Process:
         number = len(self.processes)
         log, address = self.directory / f"nimbus-{number}.log", self.directory / f"address-{number}"
-        command = [sys.executable, "-m", "elastic.control.nimbus_main", "--directory", str(self.directory / "nimbus")]
-        command += ["--zookeeper", zookeeper or self.zookeeper, "--cluster", "test", "--address-file", str(address)]
+        command = [
+            sys.executable,
+            "-m",
+            "elastic.control.nimbus_main",
+            "--directory",
+            str(self.directory / "nimbus"),
+        ]
+        command += [
+            "--zookeeper",
+            zookeeper or self.zookeeper,
+            "--cluster",
+            "test",
+            "--address-file",
+            str(address),
+        ]
         command += ["--session-timeout", "4", *more]
         self.processes.append(Process(spawn(command, log=log), log, address))
         return self.processes[-1]

@@ -157,7 +157,9 @@ def test_a_node_that_is_not_there(supervisor: FakeSupervisor) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[FakeNimbus, Client, dict[str, tuple[FakeSupervisor, NodeServer]]]]:
+def cluster(
+    tmp_path: Path,
+) -> Iterator[tuple[FakeNimbus, Client, dict[str, tuple[FakeSupervisor, NodeServer]]]]:
     nimbus = FakeNimbus(tmp_path)
     nimbus.specs["words"] = spec()
     with ExitStack() as stack:
@@ -246,7 +248,10 @@ def test_logs_of_a_topology_that_is_gone_and_of_one_that_never_was(cluster: Clus
 
 def test_stacks_through_nimbus(cluster: Cluster) -> None:
     _, client, nodes = cluster
-    assert [(s.worker, s.node) for s in client.stacks("words")] == [("words@n1/0", "n1"), ("words@n2/0", "n2")]
+    assert [(s.worker, s.node) for s in client.stacks("words")] == [
+        ("words@n1/0", "n1"),
+        ("words@n2/0", "n2"),
+    ]
     (one,) = client.stacks("words", worker="words@n2/0")
     assert "Thread of words@n2/0" in one.text
     with pytest.raises(NotFound, match="no worker words@n9/0"):

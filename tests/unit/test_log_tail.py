@@ -37,7 +37,9 @@ def test_from_the_beginning_and_on(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text("ab ", max_size=5), max_size=12), st.integers(0, 15), st.booleans())
-def test_the_last_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[str], count: int, ended: bool) -> None:
+def test_the_last_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], count: int, ended: bool
+) -> None:
     path = tmp_path_factory.mktemp("tail") / "log"
     path.write_text("\n".join(lines) + ("\n" if ended and lines else ""))
     expected = path.read_text().split("\n")

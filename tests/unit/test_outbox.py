@@ -65,7 +65,9 @@ def test_dropped_events_are_counted_and_said() -> None:
 
 def test_batches_are_bounded_but_a_large_item_goes_alone() -> None:
     outbox = Outbox("n", batch_bytes=1000)
-    outbox.add([report(n) for n in range(1, 100)], [event(1, 5000), event(2, 400), event(3, 400), event(4, 400)])
+    outbox.add(
+        [report(n) for n in range(1, 100)], [event(1, 5000), event(2, 400), event(3, 400), event(4, 400)]
+    )
     sizes = []
     while outbox:
         batch = outbox.take()
