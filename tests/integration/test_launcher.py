@@ -288,3 +288,52 @@ def test_whoever_starts_it_may_go_while_it_starts(home: Path, number: signal.Sig
 def test_cluster_json_is_for_people_as_well(cluster: ClusterInfo) -> None:
     told = json.loads((Path(cluster.directory) / FILE).read_text())
     assert told["pid"] == cluster.pid and told["nimbus"] == list(cluster.nimbus)
+
+
+FOREGROUND = """
+import sys
+from elastic.cluster.launcher import *
+run_foreground(
+    UpOptions(cluster=sys.argv[1], home=sys.argv[2], nodes=1),
+    lambda text: None,
+    lambda info: print("ready", info.pid, flush=True),
+)
+print("ended", flush=True)
+"""
+
+
+def test_in_the_foreground_it_ends_with_ctrl_c(home: Path) -> None:
+    argv = [sys.executable, "-c", FOREGROUND, "front", str(home)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as front:
+        assert front.stdout is not None
+        assert front.stdout.readline() == f"ready {front.pid}\n"
+        assert read_cluster(home, "front").pid == front.pid
+        processes = family(front.pid)[1:]
+        front.send_signal(signal.SIGINT)
+        assert front.stdout.read() == "ended\n"
+    assert front.returncode == 0
+    assert all_gone(processes)
+    assert left(home / "front") == []
+
+
+def test_when_zookeeper_is_away_for_longer_than_the_sessions_all_begin_anew(home: Path) -> None:
+    info = start_background(UpOptions(cluster="away", home=str(home), nodes=1, session_timeout=1.0), quiet)
+    try:
+        eye = Eye(info)
+        before = eye.node("node-1")
+        (candidate,) = eye.session.children(paths.CANDIDATES) or ()
+        server, nimbus = eye.child("ZooKeeperServerMain"), eye.child("nimbus_main")
+        assert before is not None
+        supervisor = psutil.Process(before.pid)
+        server.suspend()
+        # Nobody goes on owning what others may be given next: they end before the server tells them anything.
+        assert all_gone([supervisor, nimbus])
+        server.resume()
+        after = eye.wait_node("node-1", lambda now: now is not None and now.generation > before.generation)
+        assert after is not None
+        eye.wait_candidates(lambda names: bool(names) and candidate not in names)
+        eye.session.put(paths.wanted(NodeId("more")), encode(WantedNode(1)))  # the launcher is back as well
+        eye.wait_node("more", lambda now: now is not None)
+        eye.session.close()
+    finally:
+        stop(home, "away")
