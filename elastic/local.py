@@ -93,7 +93,7 @@ class LocalRun:
     @property
     def failed_tuples(self) -> int:
         """How many tuples' execution has raised."""
-        return sum(t.failed for t in self.worker.tasks.values())
+        return sum(t.failures.count for t in self.worker.tasks.values())
 
     def deactivate(self, timeout: float = 10.0) -> bool:
         """Stop asking spouts; returns whether everything emitted has been worked off within `timeout` seconds."""

@@ -38,7 +38,9 @@ class _Tester:
         self.emitted = Emitted()
         self._classes = {str(s.id): (s, tuple_class("tested", s)) for s in output_specs(component)}
         kind = "spout" if isinstance(component, Spout) else "bolt"
-        spec = TopologySpec(TopologyName("test"), (ComponentSpec(ComponentId("tested"), kind, parallelism, 1),))
+        spec = TopologySpec(
+            TopologyName("test"), (ComponentSpec(ComponentId("tested"), kind, parallelism, 1),)
+        )
         self.context = TopologyContext(spec, "tested", index + 1, "test@tester/0", config)
         self.component.__dict__.update(
             emit=lambda *values: self._emit("default", values),
@@ -65,7 +67,9 @@ class _Tester:
 
         declared = self._classes.get(stream)
         if declared is None:
-            raise ElasticError(f"{type(self.component).__name__} emitted on stream {stream!r}, which it does not declare.")
+            raise ElasticError(
+                f"{type(self.component).__name__} emitted on stream {stream!r}, which it does not declare."
+            )
         for row in vector.to_rows(vector.check_record(batch, declared[0]), declared[1]):
             self._emit(stream, row.values)
 
@@ -105,7 +109,9 @@ class BoltTester(_Tester):
         config: Settings.
     """
 
-    def __init__(self, bolt: Bolt, fields: Fields | None = None, *, index: int = 0, parallelism: int = 1, **config: Any) -> None:
+    def __init__(
+        self, bolt: Bolt, fields: Fields | None = None, *, index: int = 0, parallelism: int = 1, **config: Any
+    ) -> None:
         super().__init__(bolt, index, parallelism, config)
         self._fields = fields
 
@@ -142,7 +148,9 @@ class BoltTester(_Tester):
     def _tuple(self, values: tuple[Any, ...], named: dict[str, Any]) -> Tuple:
         if named and values:
             raise TypeError("give the tuple's values by position or by name, not both")
-        fields = Fields(*named) if named else self._fields or Fields(*(f"field{i}" for i in range(len(values))))
+        fields = (
+            Fields(*named) if named else self._fields or Fields(*(f"field{i}" for i in range(len(values))))
+        )
         made = tuple_class("source", StreamSpec(StreamId("default"), fields.specs))
         return made(*(named.values() if named else values))
 
@@ -185,7 +193,7 @@ _collected: dict[str, list[tuple[Any, ...]]] = {}
 _collected_lock = threading.Lock()
 
 
-class collect(Bolt):  # noqa: N801 - reads as what it does
+class collect(Bolt):
     """A sink for tests in `LocalCluster`: `out = collect(); ...bolt("out", out)...; out.rows`.
 
     What its tasks get is gathered in this process, in order of arrival.

@@ -38,7 +38,10 @@ class Options:
 
 
 def options(
-    name: str, about: str | None, args: Sequence[str], more: Callable[[argparse.ArgumentParser], object] | None = None
+    name: str,
+    about: str | None,
+    args: Sequence[str],
+    more: Callable[[argparse.ArgumentParser], object] | None = None,
 ) -> Options:
     """Parse the words after the example's file on the command line.
 
@@ -48,7 +51,11 @@ def options(
         more: Adds options of the example itself.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", default=DEFAULT_INPUT, help="a text or log file, or a folder of them (default: the text of Python's help topics)")
+    parser.add_argument(
+        "--input",
+        default=DEFAULT_INPUT,
+        help="a text or log file, or a folder of them (default: the text of Python's help topics)",
+    )
     parser.add_argument("--output", default="", help="write the result to this file: sorted, tab-separated")
     parser.add_argument("--rate", type=float, help="lines per second (default: as fast as it goes)")
     once = parser.add_mutually_exclusive_group()

@@ -153,7 +153,7 @@ def write_rows(path: Path, rows: Any) -> None:
     lines = sorted("\t".join(map(_escape, row)) for row in rows)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)
         # mkstemp makes files that only the owner may read; a result is for whoever the user's umask says.
         umask = os.umask(0)

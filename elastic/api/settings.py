@@ -94,7 +94,7 @@ def check_settings(config: Mapping[str, Any], *, where: str) -> None:
         if isinstance(value, bool) or not isinstance(value, known.kinds):
             kinds = " or ".join(k.__name__ for k in known.kinds)
             raise ConfigError(f"Setting {name!r} of {where} must be {kinds}, not {value!r}.")
-        if known.minimum is not None and float(value) < known.minimum:
+        if known.minimum is not None and value < known.minimum:  # type: ignore[operator]  # kinds says that it is a number
             raise ConfigError(
                 f"Setting {name!r} of {where} must be at least {known.minimum:g}, not {value!r}."
             )

@@ -272,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         components = load_bundle(Path(options.bundle))
-    except Exception:
+    except Exception:  # noqa: BLE001 - importing user code may raise anything
         traceback.print_exc()
         return EXIT_BUNDLE
     try:

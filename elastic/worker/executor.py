@@ -19,7 +19,8 @@ from typing import Any
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
 from elastic.worker.destination import ExecutorStopped
-from elastic.worker.task import SLICE, Task, user_traceback
+from elastic.worker.failures import user_traceback
+from elastic.worker.task import SLICE, Task
 
 YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
@@ -220,7 +221,7 @@ class Executor:
             except ExecutorStopped:
                 raise
             except Exception as e:
-                task.fail(
+                task.failures.give_up(
                     f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}",
                     user_traceback(e),
                 )

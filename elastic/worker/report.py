@@ -30,7 +30,7 @@ class Measurer:
         wall = max(now - self._at, 1e-6)
         executors = []
         before, self._before = self._before, {}
-        for id, executor in sorted(list(worker.executors.items())):
+        for id, executor in sorted(worker.executors.copy().items()):
             idle, blocked = executor.shares()
             cpu = _thread_cpu(executor.thread.ident)
             old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0))
@@ -48,7 +48,7 @@ class Measurer:
                 )
             )
         tasks = []
-        for number, task in sorted(list(worker.tasks.items())):
+        for number, task in sorted(worker.tasks.copy().items()):
             owner = task.executor
             tasks.append(
                 TaskLoad(
@@ -57,7 +57,7 @@ class Measurer:
                     str(owner.id) if owner is not None else "",
                     task.executed,
                     task.outputs.emitted + task.outputs.unrouted,
-                    task.failed,
+                    task.failures.count,
                     task.queued,
                     task.finished,
                     _custom(task.context.metric_values),

@@ -57,8 +57,8 @@ class SpoutDriver:
             elif not self.active:
                 self.active = True
                 self._began = 0.0  # pace from now on, without catching up on the time in between
-                task.guarded(self._spout.activate)
-            if not self.active or task.finished or task.broken:
+                task.failures.guarded(self._spout.activate)
+            if not self.active or task.finished or task.failures.broken:
                 return self._rest(None)
             wait = self._ask()
             if self._spout.__dict__.get("_exhausted"):
@@ -73,7 +73,7 @@ class SpoutDriver:
         task = self._task
         if self.active:
             self.active = False
-            task.guarded(self._spout.deactivate)
+            task.failures.guarded(self._spout.deactivate)
         if self.drain > task.drained and not task.finished:
             task.outputs.flush()
             task.pass_drain(self.drain)
@@ -86,7 +86,7 @@ class SpoutDriver:
         if seconds is not None and not self._timer and task.executor is not None:
             self._timer = True
             task.executor.wake_later(time.monotonic() + seconds, task)
-        elif not task.finished and not task.broken:
+        elif not task.finished and not task.failures.broken:
             changed = self.wanted != self.active or (not self.wanted and self.drain > task.drained)
             if changed:  # between looking and resting
                 task.wake()
@@ -143,9 +143,9 @@ class SpoutDriver:
                         emit(value)
             except Exception as e:
                 # A generator that raised has ended; there is nothing to go on with.
-                from elastic.worker.task import user_traceback
+                from elastic.worker.failures import user_traceback
 
-                task.fail(
+                task.failures.give_up(
                     f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}",
                     user_traceback(e),
                 )
@@ -164,5 +164,5 @@ class SpoutDriver:
                 if hint or "_exhausted" in state:
                     break
         except Exception as e:
-            task._failed(e, None)
+            task.failures.failed(e, None)
         return hint, asked

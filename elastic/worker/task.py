@@ -25,6 +25,8 @@ from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, MarkKind
+from elastic.worker.failures import Failures
+from elastic.worker.marks import Marks
 from elastic.worker.outputs import Outputs
 from elastic.worker.spouts import SpoutDriver
 
@@ -83,21 +85,19 @@ class Task:
         self.context = context
         self.outputs = outputs
         self.executor: Executor | None = None
-        self.holder: Executor | None = None  # who is responsible for it, and who is to be next: under the worker's lock for hand-overs
+        self.holder: Executor | None = (
+            None  # who is responsible for it, and who is to be next: under the worker's lock for hand-overs
+        )
         self.wanted_by: Executor | None = None
         self.scheduled = False
         self.executed = 0
-        self.failed = 0
         self.prepared = False
         self.finished = False
         self.finishing = False
         self.closed = False
-        self.broken = False
         self.drained = 0
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
-        self._sources = sources
-        self._ended: set[int] = set()
-        self._drains: dict[int, int] = {}
+        self._marks = Marks(sources)
         self._hooks = tuple(hooks)
         self._listener = listener
         self._room = room
@@ -107,19 +107,18 @@ class Task:
         self._refused = False
         self._capacity: int = setting("queue_rows", config)
         self._share = max(1, self._capacity * spec.executors // spec.tasks)
-        self._max_errors: int = setting("max_errors", config)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
         self._current: tuple[Batch, Iterator[Any], int] | None = None
         self._chunk = 1
         self._seen: dict[tuple[int, str], int] = {}
-        self._errors_said = 0
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
         self._execute: Callable[[Any], None] | None = (
             component.execute if isinstance(component, Bolt) else None
         )
         self._on_execute = [h for h in self._hooks if overrides(h, "on_execute", TaskHook)]
-        self._on_error = [h for h in self._hooks if overrides(h, "on_error", TaskHook)]
+        on_error = [h for h in self._hooks if overrides(h, "on_error", TaskHook)]
+        self.failures = Failures(self, on_error, setting("max_errors", config), listener)
         if self._on_execute and self._execute is not None:
             self._execute = self._hooked(self._execute)
         component.__dict__.update(
@@ -136,7 +135,12 @@ class Task:
         """Put something into the queue; False when it is full (`room` will be called). Marks always have room."""
         with self._lock:
             rows = self._rows
-            if rows and item.count and rows + item.count > self._share and not self._executor_has_room(item.count):
+            if (
+                rows
+                and item.count
+                and rows + item.count > self._share
+                and not self._executor_has_room(item.count)
+            ):
                 self._refused = True
                 return False
             self._queue.append(item)
@@ -177,11 +181,10 @@ class Task:
         with self._lock:
             self.executor = executor
             self.outputs.emitter = executor
-            if executor is not None:
-                # In a former executor's ready queue it may still stand; that one passes it on.
-                if not self.scheduled:
-                    self.scheduled = True
-                    executor.ready.put(self)
+            # In a former executor's ready queue it may still stand; that one passes it on.
+            if executor is not None and not self.scheduled:
+                self.scheduled = True
+                executor.ready.put(self)
 
     @property
     def queued(self) -> int:
@@ -218,7 +221,7 @@ class Task:
         Returns:
             Whether there is something left to do.
         """
-        if self.closed or self.broken:
+        if self.closed or self.failures.broken:
             self._discard()
             return False
         if self.handed_over:
@@ -226,7 +229,7 @@ class Task:
         if self._tick_at and time.monotonic() >= self._tick_at and self._tick_interval and not self.finished:
             self._tick_at = max(self._tick_at, time.monotonic() - self._tick_interval) + self._tick_interval
             self._arm()
-            self.guarded(self.component.tick)
+            self.failures.guarded(self.component.tick)
         if self.spout is not None:
             return self.spout.run(until)
         while True:
@@ -278,7 +281,7 @@ class Task:
                 Severity.ERROR,
                 {"traceback": traceback.format_exc()},
             )
-            self.failed += item.count
+            self.failures.count += item.count
             self._done(item)
             return True
         self._current = (item, iter(rows), item.count)
@@ -304,7 +307,7 @@ class Task:
             remaining = rows.__length_hint__() if hasattr(rows, "__length_hint__") else 0
             chunk = left - remaining
             self.executed += chunk - 1
-            self._failed(e, tup)
+            self.failures.failed(e, tup)
         else:
             self.executed += chunk
         took = time.monotonic() - began
@@ -313,7 +316,7 @@ class Task:
         elif took > SLICE and chunk > 1:
             self._chunk = max(1, int(chunk * SLICE / took))
         left -= chunk
-        if left > 0 and not self.broken:
+        if left > 0 and not self.failures.broken:
             self._current = (batch, rows, left)
             return
         self._current = None
@@ -327,7 +330,7 @@ class Task:
             component.execute_batch(record)
             self.executed += batch.count
         except Exception as e:
-            self._failed(e, None, batch.count)
+            self.failures.failed(e, None, batch.count)
         self._done(batch)
 
     def _done(self, batch: Batch) -> None:
@@ -358,17 +361,11 @@ class Task:
             )
 
     def _on_mark(self, mark: Mark) -> None:
-        if mark.kind == MarkKind.END:
-            self._ended.add(mark.source)
-        elif mark.number > self._drains.get(mark.source, 0):
-            self._drains[mark.source] = mark.number
-        if self._sources <= self._ended:
+        self._marks.receive(mark)
+        if self._marks.ended:
             self.end()
-            return
-        # A source that has ended will never send anything again: it counts as having passed every drain.
-        number = min((self._drains.get(s, 0) for s in self._sources if s not in self._ended), default=0)
-        if number > self.drained:
-            self.pass_drain(number)
+        elif self._marks.drained > self.drained:
+            self.pass_drain(self._marks.drained)
 
     def pass_drain(self, number: int) -> None:
         """Everything before deactivation `number` has been worked off here: say so downstream."""
@@ -381,11 +378,11 @@ class Task:
         if self.finished:
             return
         self.finishing = True
-        if not self.broken:
+        if not self.failures.broken:
             try:
                 self.component.finish()
             except Exception as e:
-                self.fail(
+                self.failures.give_up(
                     f"finish() of {self.spec.id} (task {self.id}) raised {type(e).__name__}: {e}",
                     traceback.format_exc(),
                 )
@@ -432,51 +429,6 @@ class Task:
             self._listener.on_consumed(item, self)
         self._room()
 
-    # ------------------------------------------------------------------ errors of user code
-
-    def guarded(self, call: Callable[[], Any]) -> None:
-        """Call user code outside of `execute`; an error counts like that of a tuple."""
-        try:
-            call()
-        except Exception as e:
-            self._failed(e, None)
-
-    def _failed(self, error: Exception, tup: Any, count: int = 1) -> None:
-        self.failed += count
-        trace = user_traceback(error)
-        for hook in self._on_error:
-            hook.on_error(self.context, tup, error)
-        if self.failed > self._max_errors:
-            self.fail(
-                f"Task {self.id} of {str(self.spec.id)!r} gave up after {self.failed} failed tuples (max_errors={self._max_errors}); the last: {type(error).__name__}: {error}",
-                trace,
-            )
-            return
-        # The first ones one by one; then, so that a flood of them drowns nothing, only when their number has doubled.
-        if self.failed <= 10 or self.failed >= 2 * self._errors_said:
-            self._errors_said = self.failed
-            shown = repr(tup)
-            self._listener.on_task_event(
-                self,
-                "tuple-failed",
-                f"{str(self.spec.id)!r} (task {self.id}) raised {type(error).__name__}: {error}",
-                Severity.ERROR,
-                {
-                    "traceback": trace,
-                    "tuple": shown if len(shown) < 500 else shown[:500] + "...",
-                    "failed": self.failed,
-                },
-            )
-
-    def unsendable(self, error: ElasticError, row: Any) -> None:
-        """A tuple of this task cannot be sent to another process."""
-        self._failed(error, row if len(repr(row)) < 500 else None)
-
-    def fail(self, reason: str, trace: str) -> None:
-        """The task gives up; the topology fails."""
-        self.broken = True
-        self._listener.on_failure(self, reason, trace)
-
     def _hooked(self, execute: Callable[[Any], None]) -> Callable[[Any], None]:
         hooks, context, clock = self._on_execute, self.context, time.perf_counter
 
@@ -488,21 +440,6 @@ class Task:
                 hook.on_execute(context, tup, took)
 
         return timed
-
-
-def user_traceback(error: BaseException) -> str:
-    """The traceback without the framework's own frames in front of the user's code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = __file__.rpartition("/worker/")[0]
-    while frames and frames[0].filename.startswith(own) and len(frames) > 1:
-        frames.pop(0)
-    return "".join(
-        [
-            "Traceback (most recent call last):\n",
-            *traceback.format_list(frames),
-            *traceback.format_exception_only(error),
-        ]
-    )
 
 
 def _no_default(spec: ComponentSpec) -> Callable[..., None]:

@@ -48,9 +48,10 @@ def schema_of(stream: StreamSpec) -> pa.Schema:
     for f in stream.fields:
         kind = arrow(f.type)
         if kind is None:
+            what = f"the type {f.type}" if f.type else "no declared type"
             raise ExecutionError(
-                f"Field {f.name!r} of stream {stream.id!r} has {'the type ' + f.type if f.type else 'no declared type'}: it cannot be an Arrow column.",
-                remedy="Declare it, for instance Fields(word=str); str, int, float, bool, bytes, dates and lists of these are possible.",
+                f"Field {f.name!r} of stream {stream.id!r} has {what}: it cannot be an Arrow column.",
+                remedy="Declare str, int, float, bool, bytes, dates or lists of these, for instance Fields(word=str).",
             )
         fields.append(pa.field(f.name, kind))
     return pa.schema(fields)

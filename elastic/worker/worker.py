@@ -114,14 +114,16 @@ class Worker:
         for id in sorted(new):
             for number in id.tasks():
                 if number not in self.tasks:
-                    task = self._make_task(number, id)
-                    self.tasks[number] = task
-                    new_tasks.setdefault(id, []).append(task)
+                    made = self._make_task(number, id)
+                    self.tasks[number] = made
+                    new_tasks.setdefault(id, []).append(made)
         for id in sorted(new):
             self._start_executor(id)
         for id in sorted(wanted):
             for number in id.tasks():
-                if self._leaving.keep(self.tasks[number]):  # it went elsewhere, and comes back before it was closed
+                if self._leaving.keep(
+                    self.tasks[number]
+                ):  # it went elsewhere, and comes back before it was closed
                     self.executors[id].take(self.tasks[number])
         for id, tasks in new_tasks.items():
             self._started |= {t.id for t in tasks if t.spec.stateful}
@@ -213,7 +215,7 @@ class Worker:
             destination.signal,
             config,
         )
-        outputs.on_unsendable = task.unsendable
+        outputs.on_unsendable = task.failures.unsendable
         if number in self._lost_state:
             context.gauge("state_lost").set(1.0)
         if number in self._finished:
@@ -239,6 +241,7 @@ class Worker:
         peers = {p.worker: p for p in allocation.peers if p.worker != self.id}
         renewed = {w for w, p in peers.items() if self._peers.get(w) not in (None, p.incarnation)}
         self._peers.update({w: p.incarnation for w, p in peers.items()})
+        living = {p.incarnation for p in allocation.peers}
         again: list[int] = []
         for first, last, worker in allocation.places:
             for number in range(first, last + 1):
@@ -251,9 +254,10 @@ class Worker:
                     continue
                 peer = peers.get(worker)
                 if peer is None or self._transport is None:
-                    if destination.link is None or destination.link.peer not in self._living(allocation):
-                        if destination.local is not None or destination.link is not None:
-                            destination.to_nowhere()
+                    if before not in living and (
+                        destination.local is not None or destination.link is not None
+                    ):
+                        destination.to_nowhere()
                     continue
                 if before != peer.incarnation:
                     destination.to_link(self._transport.link(peer.incarnation, _address(peer)))
@@ -268,10 +272,6 @@ class Worker:
             task.outputs.refresh()
             if again and (task.finished or task.drained):
                 self._on_task_thread(task, functools.partial(task.say_again, tuple(again)))
-
-    @staticmethod
-    def _living(allocation: Allocation) -> set[Incarnation]:
-        return {p.incarnation for p in allocation.peers}
 
     def _on_task_thread(self, task: Task, what: Callable[[], None]) -> None:
         executor = task.executor

@@ -18,7 +18,9 @@ from tests.unit.worker.harness import Check, InProcess, Numbers, expected, recor
 _names = itertools.count()
 
 
-def chain(count: int, spouts: int, middles: int, lasts: int, queue_rows: int, batch_rows: int) -> tuple[Topology, str]:
+def chain(
+    count: int, spouts: int, middles: int, lasts: int, queue_rows: int, batch_rows: int
+) -> tuple[Topology, str]:
     name = f"run{next(_names)}"
     b = TopologyBuilder(name, queue_rows=queue_rows, batch_rows=batch_rows, kill_delay=0)
     b.spout("numbers", Numbers(count), tasks=spouts)
@@ -35,7 +37,12 @@ def check(topology: Topology, name: str, count: int) -> None:
         assert sorted(records.get(where, [])) == sorted(expected(spouts, count))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate))
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),
+)
 @given(
     count=st.integers(0, 3000),
     spouts=st.integers(1, 3),
@@ -47,7 +54,14 @@ def check(topology: Topology, name: str, count: int) -> None:
     seed=st.integers(0, 1000),
 )
 def test_every_tuple_arrives_once_and_in_order_while_tasks_are_regrouped(
-    count: int, spouts: int, middles: int, lasts: int, workers: int, queue_rows: int, batch_rows: int, seed: int
+    count: int,
+    spouts: int,
+    middles: int,
+    lasts: int,
+    workers: int,
+    queue_rows: int,
+    batch_rows: int,
+    seed: int,
 ) -> None:
     topology, name = chain(count, spouts, middles, lasts, queue_rows, batch_rows)
     dice = random.Random(seed)
@@ -94,7 +108,9 @@ def test_a_crashed_worker_is_replaced_and_the_topology_still_ends() -> None:
     topology, _ = chain(30_000, 1, 2, 2, 128, 32)
     # The spout and one half of the bolts stay; the other half dies in the middle.
     with InProcess(topology, 2, place=lambda c, i: 0 if c == "numbers" else i % 2) as cluster:
-        cluster.wait(lambda: any(t.executed > 100 for t in cluster.workers[1].tasks.values()) or cluster.finished)
+        cluster.wait(
+            lambda: any(t.executed > 100 for t in cluster.workers[1].tasks.values()) or cluster.finished
+        )
         cluster.crash(1)
         cluster.wait_finished()
 
@@ -155,7 +171,12 @@ def test_a_queue_that_is_not_first_in_first_out_is_found(monkeypatch: pytest.Mon
 
     def swapped(self: Task) -> bool:
         with self._lock:
-            if len(self._queue) > 2 and next(calls) % 5 == 0 and self._queue[0].count and self._queue[1].count:
+            if (
+                len(self._queue) > 2
+                and next(calls) % 5 == 0
+                and self._queue[0].count
+                and self._queue[1].count
+            ):
                 self._queue[0], self._queue[1] = self._queue[1], self._queue[0]
         return real(self)
 
@@ -167,7 +188,11 @@ def test_a_queue_that_is_not_first_in_first_out_is_found(monkeypatch: pytest.Mon
 def test_nothing_is_left_running() -> None:
     before = set(threading.enumerate())
     run_with_regrouping()
-    left = [t for t in set(threading.enumerate()) - before if t.name.startswith(("executor", "transport", "watchdog"))]
+    left = [
+        t
+        for t in set(threading.enumerate()) - before
+        if t.name.startswith(("executor", "transport", "watchdog"))
+    ]
     for thread in left:
         thread.join(5)
     assert [t.name for t in left if t.is_alive()] == []
