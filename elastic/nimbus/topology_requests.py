@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import secrets
 import time
@@ -284,12 +285,8 @@ def rebalance(
             if component not in {c.id for c in t.spec.components}:
                 known = ", ".join(str(c.id) for c in t.spec.components)
                 raise NotFound(f"topology {name!r} has no component {component!r}", remedy=f"it has {known}")
-        old = t.assignment if t.assignment is not None else Assignment(t.name, Epoch(0))
         wanted = {**t.executors_wanted(), **{ComponentId(c): n for c, n in executors.items()}}
-        # A number of workers that nobody asks to change stays what it is, not what was once wished for.
-        many = workers if workers is not None else len(old.workers) or t.workers_wanted()
-        demand = Demand(t.spec, many, wanted, t.finished, rebalance=True)
-        new = reign.scheduler.schedule([demand], facts.cluster, facts.assignments)[t.name]
+        new = _scheduled(reign, facts, t, wanted, workers, anew=not executors)
         settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in executors.items()}}
         if workers is not None:
             settings[WORKERS] = workers
@@ -319,6 +316,34 @@ def rebalance(
             )
     _await_epoch(reign, t, new, wait)
     return new
+
+
+def _scheduled(
+    reign: Reign,
+    facts: Facts,
+    t: TopologyFacts,
+    wanted: Mapping[ComponentId, int],
+    workers: int | None,
+    *,
+    anew: bool,
+) -> Assignment:
+    """The assignment after a rebalance.
+
+    Args:
+        anew: Nothing but the placement is to change: as many workers as were wanted once, if there are slots by now.
+    """
+
+    def ask(many: int) -> Assignment:
+        demand = Demand(t.spec, many, wanted, t.finished, rebalance=True, spread=anew or workers is not None)
+        return reign.scheduler.schedule([demand], facts.cluster, facts.assignments)[t.name]
+
+    present = len(t.assignment.workers) if t.assignment is not None else 0
+    if workers is not None:
+        return ask(workers)
+    if anew:
+        with contextlib.suppress(Refused):
+            return ask(t.workers_wanted())
+    return ask(present or t.workers_wanted())
 
 
 def _await_epoch(reign: Reign, t: TopologyFacts, new: Assignment, wait: float) -> None:

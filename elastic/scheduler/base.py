@@ -57,6 +57,7 @@ class Demand:
         finished: Tasks that have finished: they hold no state that could be lost.
         rebalance: Make the numbers of executors and workers true now, or refuse. Without it the executors
             that exist are kept as they are, and only those that have no valid place get one.
+        spread: With `rebalance`: also move workers without state to nodes that have fewer of this topology.
     """
 
     spec: TopologySpec
@@ -64,6 +65,7 @@ class Demand:
     executors: Mapping[ComponentId, int] = field(default_factory=dict)
     finished: frozenset[TaskId] = frozenset()
     rebalance: bool = False
+    spread: bool = False
 
     def pinned(self, executor: ExecutorId) -> bool:
         """Whether it owns state that would be lost if it went to another worker."""

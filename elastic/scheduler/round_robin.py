@@ -285,6 +285,8 @@ class _Placing:
                 remedy="add nodes (`elastic nodes add`)",
             )
         self._level(fresh)
+        if self.demand.spread:
+            self._spread()
 
     def _stateful_names(self, workers: Iterable[WorkerId]) -> str:
         among = set(workers)
@@ -335,6 +337,25 @@ class _Placing:
                 f"tasks of {self._stateful_names(self._staying())}, and {NO_MIGRATION}",
                 remedy="ask for fewer workers",
             )
+
+    def _spread(self) -> None:
+        """Move workers that hold no state from nodes that have two more of them than one with a free slot."""
+        while free := self._free():
+            staying = self._staying()
+            mine = Counter(self.workers[w].node for w in staying)
+            low = min(free, key=lambda n: (mine[n], -len(free[n]), natural(n)))
+            holding = {w for e, w in self.placed.items() if self.demand.pinned(e)}
+            movable = [
+                w
+                for w in self._in_order(staying - holding)
+                if self._open(w) and mine[self.workers[w].node] - mine[low] > 1
+            ]
+            if not movable:
+                return
+            old = max(movable, key=lambda w: mine[self.workers[w].node])
+            (new,) = self._take_slots(1)
+            self.placed.update({e: new for e, w in self.placed.items() if w == old})
+            del self.workers[old]
 
     # --- the answer
 

@@ -170,6 +170,18 @@ def test_rebalance_to_fewer_workers() -> None:
         rebalanced(a, cluster, stateful, workers=2)
 
 
+def test_spreading_moves_workers_without_state_to_nodes_that_came_later() -> None:
+    s = spec(workers=3, a=(6, 6, False))
+    a = place(Demand(s, 3), nodes(n1=3))
+    spread = Demand(s, 3, rebalance=True, spread=True)
+    b = place(spread, nodes(n1=3, n2=3), a)
+    assert sorted(len([w for w in b.workers if f"@{n}/" in w]) for n in ("n1", "n2")) == [1, 2]
+    assert place(spread, nodes(n1=3, n2=3), b) is b
+    stateful = spec(workers=3, a=(6, 6, True))
+    a = place(Demand(stateful, 3), nodes(n1=3))
+    assert place(Demand(stateful, 3, rebalance=True, spread=True), nodes(n1=3, n2=3), a) is a
+
+
 def test_rebalance_refuses_workers_that_have_no_slot_or_no_executor() -> None:
     s, cluster = spec(workers=1, a=(4, 4, False)), nodes(n1=2)
     a = place(Demand(s, 1), cluster)

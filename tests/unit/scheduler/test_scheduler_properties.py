@@ -128,7 +128,11 @@ def test_a_rebalance_keeps_the_rules_or_refuses(
     plan = RoundRobinScheduler().schedule([demand], cluster, {})
     wanted = {c.id: data.draw(st.integers(1, c.tasks), label=c.id) for c in spec.components}
     asked = replace(
-        demand, executors=wanted, workers=data.draw(st.integers(1, 5), label="workers"), rebalance=True
+        demand,
+        executors=wanted,
+        workers=data.draw(st.integers(1, 5), label="workers"),
+        rebalance=True,
+        spread=data.draw(st.booleans()),
     )
     try:
         new = RoundRobinScheduler().schedule([asked], cluster, plan)[name]

@@ -1,0 +1,152 @@
+"""Nimbus and its nodes: lost, added, drained; and what they report."""
+
+from __future__ import annotations
+
+import pytest
+from coordination_harness import PATIENCE
+from nimbus_harness import Cluster, FakeLauncher, spec
+
+from elastic.coordination import paths
+from elastic.errors import (
+    DeadlineExceeded,
+    NotFound,
+    Refused,
+)
+from elastic.model.events import Event, Severity
+from elastic.model.ids import TopologyName
+from elastic.model.load import ExecutorLoad, TaskLoad, WorkerReport
+
+WC = TopologyName("wc")
+
+
+# --- nodes
+
+
+def test_executors_of_a_lost_node_go_elsewhere_at_once(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    cluster.node("n1")
+    n2 = cluster.node("n2")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
+    before = cluster.started(nimbus, spec())
+    n2.leave()
+    cluster.until(nimbus, lambda: nimbus.describe("wc").assignment.epoch == 2)
+    cluster.settled(nimbus, "wc")
+    after = nimbus.describe("wc").assignment
+    stayed = {e: w for e, w in before.executors if "@n1/" in w}
+    assert stayed.items() <= dict(after.executors).items()
+    assert {s.node for s in after.workers.values()} == {"n1"}
+    kinds = cluster.kinds(nimbus)
+    assert kinds.index("node-lost") < kinds.index("executors-reassigned")
+
+
+def test_what_found_no_slot_is_placed_when_a_node_comes(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    n1 = cluster.node("n1", 1)
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    cluster.started(nimbus, spec("first", workers=1))
+    nimbus.submit(spec(), bundle=cluster.bundle(nimbus))
+    assert nimbus.topologies()[1].unassigned == 5
+    assert "no slot is free for lines[1-1]" in nimbus.describe("wc").waits[0]
+    cluster.node("n2", 1)
+    cluster.event(nimbus, "node-joined")
+    cluster.until(nimbus, lambda: not nimbus.describe("wc").assignment.unassigned)
+    n1.leave()
+    cluster.until(nimbus, lambda: len(nimbus.describe("first").assignment.unassigned) == 5)
+    cluster.event(nimbus, "executors-waiting")
+
+
+def test_without_any_node_everything_stays_written(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    n1 = cluster.node("n1")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    before = cluster.started(nimbus, spec())
+    n1.leave()
+    cluster.until(nimbus, lambda: not nimbus.nodes())
+    assert "no node is alive" in nimbus.describe("wc").waits[0]
+    cluster.node("n1", generation=2)
+    cluster.settled(nimbus, "wc")
+    assert nimbus.describe("wc").assignment == before
+    assert all(w.restarts == 1 for w in nimbus.describe("wc").workers)
+
+
+def test_nodes_are_added_by_name_and_awaited(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    cluster.node("node-2")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    with pytest.raises(DeadlineExceeded, match="node-1, node-3"):
+        nimbus.add_nodes(2, wait=0.1)
+    FakeLauncher(cluster)
+    assert nimbus.add_nodes(1, slots=3, host="fake", wait=PATIENCE) == ("node-4",)
+    cluster.until(nimbus, lambda: len([n for n in nimbus.nodes() if n.alive and n.wanted]) == 3)
+
+
+def test_draining_a_node_moves_what_may_move_and_ends_it(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    FakeLauncher(cluster)
+    nimbus.add_nodes(2, slots=2, wait=PATIENCE)
+    cluster.started(nimbus, spec(stateful=False))
+    nimbus.drain_node("node-1", wait=PATIENCE)
+    cluster.settled(nimbus, "wc")
+    assert [n.id for n in nimbus.nodes()] == ["node-2"]
+    assert {s.node for s in nimbus.describe("wc").assignment.workers.values()} == {"node-2"}
+    assert cluster.look.children(paths.WANTED) == ("node-2",) and cluster.look.children(paths.DRAINS) == ()
+    assert "node-lost" not in cluster.kinds(nimbus)
+    assert nimbus.add_nodes(1, wait=PATIENCE) == ("node-1",)
+
+
+def test_draining_refuses_to_lose_state_unless_forced(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    FakeLauncher(cluster)
+    nimbus.add_nodes(2, slots=2, wait=PATIENCE)
+    cluster.started(nimbus, spec())
+    with pytest.raises(Refused, match="holds state of wc/count"):
+        nimbus.drain_node("node-1", wait=1)
+    assert not any(n.draining for n in nimbus.nodes())
+    nimbus.drain_node("node-1", wait=PATIENCE, force=True)
+    assert [n.id for n in nimbus.nodes()] == ["node-2"]
+    cluster.settled(nimbus, "wc")
+    with pytest.raises(NotFound, match="no node 'node-9'"):
+        nimbus.drain_node("node-9", wait=1)
+
+
+def test_draining_says_what_finds_no_other_place(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    FakeLauncher(cluster)
+    nimbus.add_nodes(1, slots=2, wait=PATIENCE)
+    cluster.started(nimbus, spec(workers=1, stateful=False))
+    with pytest.raises(DeadlineExceeded, match="no other place is free for wc@node-1/0"):
+        nimbus.drain_node("node-1", wait=0.1)
+    nimbus.add_nodes(1, slots=2, wait=PATIENCE)
+    cluster.until(nimbus, lambda: [n.id for n in nimbus.nodes()] == ["node-2"])
+
+
+# --- reports
+
+
+def test_reports_become_rates_and_events_become_errors(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    cluster.node("n1")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    cluster.started(nimbus, spec(workers=1))
+    (worker,) = nimbus.describe("wc").workers
+
+    def report(
+        time: float, executed: int, worker_id: str = worker.worker, topology: str = "wc"
+    ) -> WorkerReport:
+        return WorkerReport(
+            topology, worker_id, worker.incarnation, time, 1, rss=1000,
+            tasks=(TaskLoad(2, "split", "split[2-3]", executed=executed, emitted=2 * executed, queued=7),),
+            executors=(ExecutorLoad("split[2-3]", busy=0.5),),
+        )  # fmt: skip
+
+    nimbus.ingest("n1", [report(10.0, 100), report(10.0, 1, topology="unknown")], [])
+    assert nimbus.describe("wc").components[1].executed_rate == 0
+    failure = Event(1.0, "tuple-failed", "ValueError", Severity.WARNING, "wc", "split", 2)
+    nimbus.ingest("n1", [report(12.0, 500)], [failure])
+    nimbus.ingest("n1", [report(11.0, 300)], [])
+    detail = nimbus.describe("wc")
+    split = detail.components[1]
+    assert (split.executed, split.executed_rate, split.emitted_rate, split.queued) == (500, 200.0, 400.0, 7)
+    assert split.busy == 0.5 and detail.executors[1].executed_rate == 200.0
+    assert detail.workers[0].rss == 1000 and detail.errors == (failure,)
+    assert nimbus.events.since(0, "wc")[-1][1] == failure
