@@ -380,6 +380,8 @@ def test_the_whole_node_with_zookeeper(
             if process is not None:
                 process.kill()
                 process.wait()
+        for file in sorted(directory.rglob("*.log")):
+            print(f"== {file}\n{file.read_text()}")  # noqa: T201 - shown when the test fails
         session.close()
 
 
