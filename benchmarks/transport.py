@@ -7,6 +7,7 @@ frame as it arrives and gives its room back, as a task does.
 from __future__ import annotations
 
 import json
+import socket
 import statistics
 import struct
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.harness import Goal, Session
 from elastic.model.ids import Incarnation
 from elastic.transport.base import Address, Link
 from elastic.transport.sockets import SocketTransport
@@ -29,6 +31,7 @@ SUMMARY = "frames between two worker processes: rate and latency, Unix socket an
 NEAR = Incarnation("bench@near/0#1")
 FAR = Incarnation("bench@far/0#1")
 _STAMP = struct.Struct("=d")
+_LENGTH = struct.Struct(">I")
 _LIMIT = 60.0
 _BURST = 16
 """Frames between two flushes at full speed, as an executor that empties its output buffers."""
@@ -128,6 +131,7 @@ def far(lines: Sequence[str] | None = None) -> None:
         counter.transport = transport
         transport.start(counter)
         link: Link | None = None
+        stop = threading.Event()
         for line in sys.stdin if lines is None else lines:
             question = json.loads(line)
             answer: dict[str, object] = {}
@@ -138,6 +142,8 @@ def far(lines: Sequence[str] | None = None) -> None:
                 counter.frames, counter.expected, counter.ages = 0, question["expect"], []
                 counter.stamped = question["stamped"]
                 counter.done.clear()
+            elif "busy" in question:
+                threading.Thread(target=compute, args=(stop,), daemon=True).start()
             elif "send" in question:
                 assert link is not None
                 send(link, counter, question["send"], question["size"])
@@ -155,7 +161,16 @@ def far(lines: Sequence[str] | None = None) -> None:
                     }
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
+        stop.set()
         transport.close()
+
+
+def compute(stop: threading.Event) -> None:
+    """Keep the interpreter busy."""
+    number = 0
+    while not stop.is_set():
+        for _ in range(10_000):
+            number = (number * 31 + 7) & 0xFFFF
 
 
 class Pair:
@@ -200,10 +215,16 @@ def throughput(*, size: int, frames: int, unix: bool, both_ways: bool = False) -
         pair.close()
 
 
-def latency(*, size: int, frames: int, rate: float, unix: bool) -> dict[str, float]:
-    """Seconds one way at a steady rate: median, 99th percentile, worst."""
+def latency(*, size: int, frames: int, rate: float, unix: bool, busy: bool = False) -> dict[str, float]:
+    """Seconds one way at a steady rate: median, 99th percentile, worst.
+
+    Args:
+        busy: A thread of the receiving process computes all the time, as a busy bolt's executor does.
+    """
     pair = Pair(unix=unix)
     try:
+        if busy:
+            pair.far.ask({"busy": True})
         for count in (frames // 10, frames):
             pair.far.ask({"expect": count, "stamped": True})
             send_steadily(pair.link, pair.counter, count, size, rate)
@@ -213,33 +234,120 @@ def latency(*, size: int, frames: int, rate: float, unix: bool) -> dict[str, flo
         pair.close()
 
 
-def figures(scale: float = 1.0) -> dict[str, float]:
-    """Every figure once, by name.
+def raw_throughput(*, size: int, frames: int) -> float:
+    """Frames per second through a bare Unix socket, length-prefixed and coalesced, without any promise: the ceiling."""
+    near, distant = socket.socketpair()
+    for sock in (near, distant):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    with near, distant:
+        command = [sys.executable, "-m", "benchmarks.transport", "raw", str(distant.fileno()), str(frames)]
+        process = subprocess.Popen(command, pass_fds=[distant.fileno()])
+        distant.close()
+        near.recv(1)  # it is ready
+        payload = bytes(size)
+        begin = time.monotonic()
+        for _ in range(frames // _BURST):
+            burst = b"".join([part for _ in range(_BURST) for part in (_LENGTH.pack(size), payload)])
+            near.sendall(burst)
+        end = float(_STAMP.unpack(near.recv(_STAMP.size))[0])
+        process.wait(_LIMIT)
+    return frames // _BURST * _BURST / (end - begin)
 
-    Args:
-        scale: How long to measure, 1.0 being about ten seconds in all.
-    """
-    found: dict[str, float] = {}
-    for kind, unix in (("unix", True), ("tcp", False)):
-        rate, _ = throughput(size=4096, frames=int(200_000 * scale), unix=unix)
-        found[f"{kind}_4k_frames_per_second"] = rate
-        rate, _ = throughput(size=4096, frames=int(100_000 * scale), unix=unix, both_ways=True)
-        found[f"{kind}_4k_frames_per_second_each_way"] = rate
-        _, size = throughput(size=65536, frames=int(30_000 * scale), unix=unix)
-        found[f"{kind}_64k_bytes_per_second"] = size
-        ages = latency(size=100, frames=int(10_000 * scale), rate=10_000, unix=unix)
-        for name, value in ages.items():
-            found[f"{kind}_latency_{name}_seconds"] = value
-    return found
+
+def raw_far(descriptor: int, frames: int) -> None:
+    """The other end of `raw_throughput`."""
+    with socket.socket(fileno=descriptor) as sock:
+        sock.send(b"!")
+        count, rest = 0, b""
+        while count < frames // _BURST * _BURST:
+            data = rest + sock.recv(1 << 20)
+            at, end = 0, len(data)
+            view = memoryview(data)
+            while end - at >= 4:
+                (length,) = _LENGTH.unpack_from(data, at)
+                if at + 4 + length > end:
+                    break
+                view[at + 4 : at + 4 + length]
+                at += 4 + length
+                count += 1
+            rest = data[at:]
+        sock.send(_STAMP.pack(time.monotonic()))
+
+
+def run(session: Session) -> None:
+    """Rates and latencies, interleaved."""
+    scale = 0.2 if session.quick else 1.0
+    frames, large = int(200_000 * scale), int(30_000 * scale)
+    rates = session.interleave(
+        {
+            "bare socket, 4 KiB": lambda: raw_throughput(size=4096, frames=frames),
+            "Unix, 4 KiB": lambda: throughput(size=4096, frames=frames, unix=True)[0],
+            "TCP, 4 KiB": lambda: throughput(size=4096, frames=frames, unix=False)[0],
+            "Unix, 4 KiB, each way": lambda: throughput(
+                size=4096, frames=frames // 2, unix=True, both_ways=True
+            )[0],
+            "TCP, 4 KiB, each way": lambda: throughput(
+                size=4096, frames=frames // 2, unix=False, both_ways=True
+            )[0],
+        },
+        unit="frames/s",
+    )
+    session.report(
+        rates,
+        unit="frames/s",
+        compare={"Unix, 4 KiB": "bare socket, 4 KiB"},
+        goals={
+            ("Unix, 4 KiB, each way", ""): Goal(100_000),
+            ("Unix, 4 KiB", "bare socket, 4 KiB"): Goal(0.5, of="ratio"),
+        },
+    )
+    volumes = session.interleave(
+        {
+            "bare socket, 64 KiB": lambda: raw_throughput(size=65536, frames=large) * 65536 / 1e6,
+            "Unix, 64 KiB": lambda: throughput(size=65536, frames=large, unix=True)[1] / 1e6,
+            "TCP, 64 KiB": lambda: throughput(size=65536, frames=large, unix=False)[1] / 1e6,
+        },
+        unit="MB/s",
+    )
+    session.report(
+        volumes,
+        unit="MB/s",
+        compare={"Unix, 64 KiB": "bare socket, 64 KiB"},
+        goals={("Unix, 64 KiB", ""): Goal(600)},
+    )
+    paced = int(10_000 * scale)
+    ages: dict[str, list[float]] = {}
+
+    def aged(name: str, *, unix: bool, busy: bool = False) -> float:
+        found = latency(size=100, frames=paced, rate=10_000, unix=unix, busy=busy)
+        ages.setdefault(f"{name}, p99", []).append(found["p99"] * 1000)
+        return found["median"] * 1000
+
+    medians = session.interleave(
+        {
+            "Unix, 10,000/s, median": lambda: aged("Unix, 10,000/s", unix=True),
+            "TCP, 10,000/s, median": lambda: aged("TCP, 10,000/s", unix=False),
+            "Unix, 10,000/s, busy receiver, median": lambda: aged(
+                "Unix, 10,000/s, busy receiver", unix=True, busy=True
+            ),
+        },
+        unit="ms",
+    )
+    limit = Goal(0.3, at_least=False)
+    session.report(
+        medians | ages,
+        unit="ms",
+        goals={("Unix, 10,000/s, median", ""): limit, ("TCP, 10,000/s, median", ""): limit},
+    )
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`far`: be the second process. Otherwise print every figure."""
-    if list(arguments) == ["far"]:
+    """Be the second process, of the kind that the first argument names."""
+    if arguments[0] == "far":
         far()
-        return
-    for name, value in figures().items():
-        sys.stdout.write(f"{name}\t{value:.6g}\n")
+    else:
+        raw_far(int(arguments[1]), int(arguments[2]))
 
 
 if __name__ == "__main__":
