@@ -381,7 +381,7 @@ def test_the_whole_node_with_zookeeper(
                 process.kill()
                 process.wait()
         for file in sorted(directory.rglob("*.log")):
-            print(f"== {file}\n{file.read_text()}")  # noqa: T201 - shown when the test fails
+            print(f"== {file}\n{file.read_text()}")  # shown when the test fails
         session.close()
 
 
