@@ -13,7 +13,18 @@ from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.load import TaskLoad, WorkerReport
 from elastic.model.records import WorkerInfo
 
-ERRORS = frozenset({"tuple-failed", "executor-failed", "bundle-failed", "state-lost", "worker-lost"})
+ERRORS = frozenset(
+    {
+        "tuple-failed",
+        "tuples-lost",
+        "executor-failed",
+        "executor-stuck",
+        "executor-abandoned",
+        "bundle-failed",
+        "state-lost",
+        "worker-lost",
+    }
+)
 """Kinds of events that `elastic errors` shows, beside everything of severity `error`."""
 
 
