@@ -1,15 +1,15 @@
 """Every znode path, in one place.
 
-    /nimbus/candidates/<n>               ephemeral, sequential: who stands for leader; data: its address
-    /launcher                            ephemeral: who keeps the nodes running; data: host and process, for people
-    /nodes/<node>                        ephemeral: NodeInfo
-    /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
-    /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
-    /topologies/<name>/spec              TopologySpec
-    /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
-    /topologies/<name>/assignment        Assignment
-    /topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
-    /topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
+/nimbus/candidates/<n>               ephemeral, sequential: who stands for leader; data: its address
+/launcher                            ephemeral: who keeps the nodes running; data: host and process, for people
+/nodes/<node>                        ephemeral: NodeInfo
+/wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
+/drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
+/topologies/<name>/spec              TopologySpec
+/topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
+/topologies/<name>/assignment        Assignment
+/topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
+/topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
 """
 
 from __future__ import annotations
