@@ -49,12 +49,16 @@ class Client:
     Args:
         addresses: `host:port` of one Nimbus, or of several.
         timeout: Seconds.
+        patience: Seconds to go on when none of the addresses answers at first: a Nimbus that has died is started again.
     """
 
-    def __init__(self, addresses: str | Sequence[str], *, timeout: float = 30.0) -> None:
+    def __init__(
+        self, addresses: str | Sequence[str], *, timeout: float = 30.0, patience: float = 3.0
+    ) -> None:
         given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+        lasting = max(patience, _PATIENCE)
         self._connection = Connection(
-            [a.strip() for a in given if a.strip()], patience=min(timeout, _PATIENCE)
+            [a.strip() for a in given if a.strip()], patience=(min(timeout, patience), min(timeout, lasting))
         )
         self._timeout = timeout
 

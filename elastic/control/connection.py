@@ -13,7 +13,7 @@ from elastic.control.v1 import control_pb2 as pb
 from elastic.control.v1.control_pb2_grpc import ControlServiceStub
 from elastic.errors import ConfigError, DeadlineExceeded, ElasticError, Unavailable
 from elastic.rpc.channels import open_channel
-from elastic.rpc.errors import from_call
+from elastic.rpc.errors import Unreachable, from_call
 
 _ASK = 5.0
 _PAUSES = (0.05, 0.5)
@@ -33,10 +33,10 @@ class Connection:
 
     Args:
         addresses: `host:port` of the Nimbuses that are known. Others are found when a known one names the leader.
-        patience: Seconds to go on when none of the addresses answers, once one has; before, a second.
+        patience: Seconds to go on when none of the addresses answers: the first time, and once one has answered.
     """
 
-    def __init__(self, addresses: Sequence[str], *, patience: float) -> None:
+    def __init__(self, addresses: Sequence[str], *, patience: tuple[float, float]) -> None:
         if not addresses:
             raise ConfigError("no address of a Nimbus is given", remedy="Give host:port of one or more.")
         self._addresses = tuple(dict.fromkeys(addresses))
@@ -61,7 +61,7 @@ class Connection:
             known = self._leader
             if known and not sure:
                 return self._link(known)
-        patience = time.monotonic() + (self._patience if self._met else 1.0)
+        patience = time.monotonic() + self._patience[self._met]
         pause = _PAUSES[0]
         while True:
             info, problem = self._ask_round(deadline, known)
@@ -89,7 +89,7 @@ class Connection:
         """
         with self._lock:
             known = self._leader
-        patience = min(deadline, time.monotonic() + 1.0)
+        patience = min(deadline, time.monotonic() + self._patience[self._met])
         while True:
             info, problem = self._ask_round(deadline, known)
             if info is not None:
@@ -161,7 +161,9 @@ class Connection:
                 f"Nimbus at {where} answers, but none of them leads",
                 remedy="If coordination (ZooKeeper) is up, one takes over in some seconds: try again, or see its log.",
             )
-        why = f": {problem.message}" if problem is not None else ""
+        why = (
+            f" ({problem.message.rpartition('(')[2].rstrip(')')})" if isinstance(problem, Unreachable) else ""
+        )
         return Unavailable(
             f"no Nimbus answers at {where}{why}",
             remedy="Is the cluster running? Start one with: elastic up. Is it elsewhere? Give its address.",

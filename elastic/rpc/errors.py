@@ -138,6 +138,8 @@ def _from_details(status: status_pb2.Status) -> ElasticError | None:
 
 def _from_code(code: grpc.StatusCode, details: str, doing: str, address: str) -> ElasticError:
     if code == grpc.StatusCode.UNAVAILABLE:
+        if "last error: " in details:  # of many words only the last ones say something: "Connection refused"
+            details = details.rpartition(": ")[2]
         return Unreachable(f"cannot {doing}: no answer from {address} ({details})")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return DeadlineExceeded(f"cannot {doing}: {address} did not answer in the time given")
