@@ -17,7 +17,7 @@ from elastic.errors import AlreadyExists, DeadlineExceeded, NotFound, NotShippab
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
-from elastic.model.ids import ComponentId, Epoch, NodeId, TopologyName
+from elastic.model.ids import ComponentId, NodeId, TopologyName
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import TopologySpec
 from elastic.model.views import TopologyDetail, TopologySummary
