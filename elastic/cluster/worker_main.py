@@ -102,7 +102,7 @@ class WorkerProcess:
         if state is SessionState.LOST:
             self._notices.put("lost")
         elif state is SessionState.CONNECTED:
-            self._notices.put("progress")
+            self._notices.put("allocation")  # what could not be carried out or written down while it was away
 
     # ------------------------------------------------------------------ the main thread
 

@@ -1,0 +1,88 @@
+"""Text in and out."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic import Fields, TextSink, TextSpout
+from elastic.errors import ConfigError
+from elastic.testing import BoltTester, SpoutTester
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.text(alphabet="ab \r", max_size=12), max_size=20), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_tasks_share_files_without_losing_or_doubling_a_line(
+    files: list[list[str]], tasks: int, newline_at_end: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        expected = []
+        for n, lines in enumerate(files):
+            content = "\n".join(lines) + ("\n" if newline_at_end else "")
+            (Path(name) / f"{n}.txt").write_bytes(content.encode())
+            whole = content.split("\n")
+            expected += [x.rstrip("\r") for x in (whole[:-1] if whole[-1] == "" else whole)]
+        spout = TextSpout(name)
+        got = [r[0] for i in range(tasks) for r in SpoutTester(spout, index=i, parallelism=tasks).run()]
+        assert sorted(got) == sorted(expected)
+
+
+def test_a_spout_goes_on_where_its_state_says(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("".join(f"{n}\n" for n in range(10)))
+    first = SpoutTester(TextSpout(file))
+    assert [r[0] for r in first.run(4)] == ["0", "1", "2", "3"]
+    second = TextSpout(file)
+    second.set_state(first.component.get_state())  # type: ignore[attr-defined]
+    assert [r[0] for r in SpoutTester(second).run()] == [str(n) for n in range(4, 10)]
+
+
+def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"ok\n\xff\xfe x\n\x00\n")
+    tester = SpoutTester(TextSpout(tmp_path / "a.bin"))
+    assert [r[0] for r in tester.run()] == ["ok", "\ufffd\ufffd x", "\x00"]
+    assert tester.metrics["undecodable_lines"] == 1
+
+
+def test_an_empty_file_is_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    tester = SpoutTester(TextSpout(tmp_path / "a"))
+    assert tester.run() == []
+    assert tester.exhausted
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="There is no file"):
+        TextSpout(tmp_path / "missing")
+    with pytest.raises(ConfigError, match="no files"):
+        TextSpout(tmp_path)
+    with pytest.raises(ConfigError, match="nothing"):
+        TextSpout([])
+
+
+def test_the_sink_sorts_escapes_and_writes_all_or_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    tester = BoltTester(TextSink(out), Fields(word=str, n=int))
+    for row in [("b", 2), ("a\tb\\", 1), ("ä", 3), ("a\n", 4)]:
+        tester.execute(*row)
+    assert not out.exists()
+    tester.finish()
+    assert out.read_text() == "a\\n\t4\na\\tb\\\\\t1\nb\t2\nä\t3\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["out.tsv"]
+
+
+def test_the_sink_keeps_the_newest_of_each_key(tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    tester = BoltTester(TextSink(out, key=[0]), Fields(word=str, n=int))
+    for row in [("b", 2), ("a", 1), ("b", 3)]:
+        tester.execute(*row)
+    tester.finish()
+    assert out.read_text() == "a\t1\nb\t3\n"

@@ -1,0 +1,188 @@
+"""What the builder refuses, and that it says where."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic.api.bundle import build_bundle
+from elastic.api.validate import validate
+from elastic.errors import (
+    ConfigError,
+    CyclicTopology,
+    ElasticError,
+    InvalidParallelism,
+    NotShippable,
+    TopologyError,
+    UnknownComponent,
+    UnknownField,
+    UnknownStream,
+)
+from elastic.model import codec
+from elastic.model.topology import TopologySpec
+
+
+class Source(Spout):
+    outputs = Fields(line=str)
+
+    def tuples(self) -> Any:
+        return iter(())
+
+
+class Same(Bolt):
+    outputs = Fields(line=str)
+
+    def execute(self, tup: Any) -> None:
+        self.emit(tup.line)
+
+
+class Neither(Bolt):
+    pass
+
+
+class NoState(StatefulBolt):
+    def execute(self, tup: Any) -> None:
+        pass
+
+
+class HalfState(NoState):
+    def get_state(self) -> object:
+        return 1
+
+
+class StateOnPlainBolt(Same):
+    counts = KeyedState[str, int](int)
+
+
+def builder() -> TopologyBuilder:
+    b = TopologyBuilder("t")
+    b.spout("source", Source())
+    return b
+
+
+def cyclic(b: TopologyBuilder) -> None:
+    b.bolt("a", Same()).shuffle("source").shuffle("b")
+    b.bolt("b", Same()).shuffle("a")
+
+
+WRONG: dict[str, tuple[Callable[[TopologyBuilder], Any], type[ElasticError], str]] = {
+    "unknown component": (lambda b: b.bolt("a", Same()).shuffle("sourc"), UnknownComponent, "'source'"),
+    "unknown stream": (
+        lambda b: b.bolt("a", Same()).shuffle("source", stream="errors"),
+        UnknownStream,
+        "'errors'",
+    ),
+    "unknown field": (lambda b: b.bolt("a", Same()).fields("source", "lin"), UnknownField, "'line'"),
+    "no field": (lambda b: b.bolt("a", Same()).fields("source"), UnknownField, "line"),
+    "a circle": (cyclic, CyclicTopology, "a <- b <- a"),
+    "a circle of one": (
+        lambda b: b.bolt("a", Same()).shuffle("source").shuffle("a"),
+        CyclicTopology,
+        "a <- a",
+    ),
+    "more executors than tasks": (
+        lambda b: b.bolt("a", Same(), tasks=2, executors=3).shuffle("source"),
+        InvalidParallelism,
+        "3 executors for 2",
+    ),
+    "no executor": (lambda b: b.bolt("a", Same(), executors=0).shuffle("source"), InvalidParallelism, "'a'"),
+    "too many tasks": (
+        lambda b: b.bolt("a", Same(), tasks=200_000, executors=1).shuffle("source"),
+        InvalidParallelism,
+        "100000",
+    ),
+    "not subscribed": (lambda b: b.bolt("a", Same()), TopologyError, "'a'"),
+    "twice the same name": (lambda b: b.spout("source", Source()), TopologyError, "'source'"),
+    "a bad name": (lambda b: b.bolt("a/b", Same()).shuffle("source"), TopologyError, "a/b"),
+    "nothing to execute": (lambda b: b.bolt("a", Neither()).shuffle("source"), TopologyError, "execute"),
+    "stateful without state": (
+        lambda b: b.bolt("a", NoState()).shuffle("source"),
+        TopologyError,
+        "KeyedState",
+    ),
+    "half a state": (lambda b: b.bolt("a", HalfState()).shuffle("source"), TopologyError, "set_state"),
+    "state on a plain bolt": (
+        lambda b: b.bolt("a", StateOnPlainBolt()).shuffle("source"),
+        TopologyError,
+        "StatefulBolt",
+    ),
+    "a bolt as a spout": (lambda b: b.spout("a", Same()), TopologyError, "Spout"),
+    "unknown setting": (
+        lambda b: b.bolt("a", Same(), max_error=3).shuffle("source"),
+        ConfigError,
+        "max_errors",
+    ),
+    "impossible setting": (
+        lambda b: b.bolt("a", Same(), queue_rows=0).shuffle("source"),
+        ConfigError,
+        "queue_rows",
+    ),
+    "setting of a wrong type": (
+        lambda b: b.bolt("a", Same(), rate="fast").shuffle("source"),
+        ConfigError,
+        "rate",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_refused_and_named(what: str) -> None:
+    make, error, words = WRONG[what]
+    with pytest.raises(error) as caught:
+        b = builder()
+        make(b)
+        b.build()
+    assert words in str(caught.value)
+    assert type(caught.value) is error
+
+
+def test_a_topology_without_a_spout_is_refused() -> None:
+    with pytest.raises(TopologyError, match="no spout"):
+        TopologyBuilder("t").build()
+
+
+def test_settings_of_the_users_own_have_a_dot() -> None:
+    b = TopologyBuilder("t", **{"my.setting": object})
+    b.spout("source", Source())
+    assert b.build().spec.config == {"my.setting": object}
+
+
+@pytest.mark.parametrize("fields", [("a", "a"), ("1a",), ("class",), ("_a",), ("values",)])
+def test_fields_that_cannot_be(fields: tuple[str, ...]) -> None:
+    with pytest.raises(TopologyError):
+        Fields(*fields)
+
+
+def test_a_description_survives_its_codec_and_is_checked_again() -> None:
+    b = builder()
+    b.bolt("a", Same(), tasks=4, executors=2, tick_interval=0.5).fields("source", "line")
+    spec = b.build().spec
+    again = codec.decode(codec.encode(spec), TopologySpec)
+    assert again == spec
+    validate(again)
+
+
+class HasLock(Same):
+    def __init__(self) -> None:
+        self.ok = 1
+        self.inner = Holder()
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_a_component_that_cannot_be_pickled_is_refused_and_the_attribute_named(tmp_path: Path) -> None:
+    b = builder()
+    b.bolt("guarded", HasLock()).shuffle("source")
+    with pytest.raises(NotShippable) as caught:
+        build_bundle(b.build(), None, tmp_path / "b.zip")
+    assert "'guarded'" in str(caught.value)
+    assert "'inner.lock'" in str(caught.value)
+    assert "prepare()" in str(caught.value)

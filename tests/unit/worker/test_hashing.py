@@ -1,0 +1,109 @@
+"""The stable hash: golden values, and that rows and Arrow columns agree. State is kept by it: these numbers never change."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic.errors import ExecutionError
+from elastic.worker import vector
+from elastic.worker.hashing import KEY_GROUPS, hash_value, hash_values, task_index
+
+GOLDEN = {
+    "iceberg": 1210000089,  # appendix B of the Iceberg specification
+    34: 2017239379,
+    "": 0,
+    None: 0,
+    "word": 1179309216,
+    b"\x00\x01\x02\x03": 1958800441,
+    -1: 1651860712,
+    2.5: 644877468,
+    1 << 70: 579853771,
+    ("a", 1): 462367186,
+}
+
+
+@pytest.mark.parametrize("value", GOLDEN)
+def test_golden_values(value: Any) -> None:
+    assert hash_value(value) == GOLDEN[value]
+
+
+def test_values_that_are_equal_hash_equally() -> None:
+    for a, b in [
+        (1, 1.0),
+        (1, True),
+        (1, decimal.Decimal(1)),
+        (0.5, decimal.Decimal("0.5")),
+        (-0.0, 0),
+        ("a", Enumerated.A),
+    ]:
+        assert a == b
+        assert hash_value(a) == hash_value(b)
+
+
+class Enumerated(enum.StrEnum):
+    A = "a"
+
+
+def test_other_kinds_have_a_stable_hash() -> None:
+    day = datetime.date(2020, 1, 1)
+    utc = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
+    assert hash_value(day) == hash_value("2020-01-01")
+    assert hash_value(utc) == hash_value(utc.astimezone(datetime.timezone(datetime.timedelta(hours=3))))
+    assert hash_value(uuid.UUID(int=1)) == hash_value(str(uuid.UUID(int=1)))
+    assert hash_value(frozenset({1, 2})) == hash_value(frozenset({2, 1}))
+
+
+def test_what_has_no_stable_hash_is_refused() -> None:
+    with pytest.raises(ExecutionError, match="list"):
+        hash_value([1])
+
+
+columns = st.one_of(
+    st.lists(st.one_of(st.none(), st.text(max_size=8))).map(lambda v: pa.array(v, pa.string())),
+    st.lists(st.one_of(st.none(), st.integers(-(1 << 63), (1 << 63) - 1))).map(
+        lambda v: pa.array(v, pa.int64())
+    ),
+    st.lists(st.one_of(st.none(), st.integers(-128, 127))).map(lambda v: pa.array(v, pa.int8())),
+    st.lists(st.one_of(st.none(), st.integers(0, (1 << 64) - 1))).map(lambda v: pa.array(v, pa.uint64())),
+    st.lists(st.one_of(st.none(), st.binary(max_size=8))).map(lambda v: pa.array(v, pa.binary())),
+    st.lists(st.one_of(st.none(), st.floats())).map(lambda v: pa.array(v, pa.float64())),
+    st.lists(st.one_of(st.none(), st.booleans())).map(lambda v: pa.array(v, pa.bool_())),
+    st.lists(st.one_of(st.none(), st.dates())).map(lambda v: pa.array(v, pa.date32())),
+)
+
+
+@given(columns)
+def test_rows_and_columns_agree(column: Any) -> None:
+    record = pa.RecordBatch.from_arrays([column], names=["k"])
+    rows = [hash_values((v,)) % KEY_GROUPS for v in column.to_pylist()]
+    assert list(vector.key_groups(record, ["k"])) == rows
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.integers(-5, 5)), max_size=40), st.integers(1, 9))
+def test_rows_and_columns_go_to_the_same_tasks(rows: list[tuple[str, int]], tasks: int) -> None:
+    record = pa.RecordBatch.from_arrays(
+        [pa.array([r[i] for r in rows], t) for i, t in ((0, pa.string()), (1, pa.int64()))], names=["a", "b"]
+    )
+    expected: dict[int, list[tuple[str, int]]] = {}
+    for row in rows:
+        expected.setdefault(task_index(hash_values(row), tasks), []).append(row)
+    got = {
+        i: [(r["a"], r["b"]) for r in part.to_pylist()]
+        for i, part in vector.partition(record, vector.key_groups(record, ["a", "b"]), tasks)
+        if part.num_rows
+    }
+    assert got == expected
+
+
+@given(st.integers(1, 200))
+def test_every_task_owns_some_key_groups(tasks: int) -> None:
+    assert {task_index(g, tasks) for g in range(KEY_GROUPS)} == set(range(tasks))
