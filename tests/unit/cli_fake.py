@@ -258,7 +258,8 @@ class FakeClient:
 def invoke(client: FakeClient | None, *words: str, input: str | None = None) -> Result:
     """Run the command line in this process; `client` is what it connects to."""
     connector = Connector(lambda settings, timeout: client or _none())
-    return CliRunner().invoke(app, list(words), prog_name="elastic", obj=connector, input=input)
+    runner = CliRunner(env=dict.fromkeys(("ELASTIC_HOME", "ELASTIC_CLUSTER", "ELASTIC_ADDRESS", "NO_COLOR")))
+    return runner.invoke(app, list(words), prog_name="elastic", obj=connector, input=input)
 
 
 def _none() -> FakeClient:

@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_fake import FakeClient, invoke
+from cli_fake import FakeClient, detail, invoke
 
 from elastic.control.cli import run as run_module
 from elastic.control.cli import submit as submit_module
+from elastic.control.cli import troubles as troubles_module
 from elastic.errors import Unavailable
 from elastic.model.events import Event, Severity
-from elastic.model.records import TopologyStatus
 
 SOURCE = """
 import time
@@ -147,7 +147,7 @@ def test_rates_between_two_measurements() -> None:
 def test_the_same_trouble_is_told_once_and_a_flood_of_others_is_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    troubles = run_module.Troubles()
+    troubles = troubles_module.Troubles()
     for number in range(20):
         troubles.on_event(
             Event(1.0, "tuple-failed", f"message {number}", Severity.ERROR, component=f"c{number % 10}")
@@ -156,7 +156,9 @@ def test_the_same_trouble_is_told_once_and_a_flood_of_others_is_counted(
     troubles.tell()
     text = capsys.readouterr().err
     assert (
-        text.count("message") == run_module.MOST_TRACEBACKS and "15 more" in text and "never told" not in text
+        text.count("message") == troubles_module.MOST_TRACEBACKS
+        and "15 more" in text
+        and "never told" not in text
     )
 
 
@@ -181,70 +183,58 @@ def test_submit_under_another_name_with_other_workers(job: Path) -> None:
     assert client.calls[0][1].name == "other" and client.calls[0][1].workers == 3
 
 
-def ended(client: FakeClient, status: TopologyStatus | None, kind: str) -> None:
-    """Let the topology end with the event `kind`; None: its record is gone."""
-
-    def on_event(event: Event) -> None:
-        if event.kind == kind:
-            kept = [t for t in client.topologies if t.name != "numbers"]
-            mine = [
-                replace(t, status=status, reason="why")
-                for t in client.topologies
-                if t.name == "numbers" and status
-            ]
-            client.topologies = kept + mine
-            client.details["numbers"] = client.details["word-count"]
-
-    client.on_event = on_event
-
-
 @pytest.mark.parametrize(
-    ("status", "kind", "code", "says"),
+    ("kind", "code", "says"),
     [
-        (TopologyStatus.FINISHED, "topology-finished", 0, "has finished"),
-        (TopologyStatus.FAILED, "topology-failed", 10, "failed: why"),
-        (None, "topology-killed", 6, "was killed"),
+        ("topology-finished", 0, "has finished"),
+        ("topology-failed", 10, "numbers failed: gave up"),
+        ("topology-killed", 6, "was killed"),
     ],
 )
-def test_submit_waits_for_the_end(
-    job: Path, status: TopologyStatus | None, kind: str, code: int, says: str
-) -> None:
+def test_submit_waits_for_the_end(job: Path, kind: str, code: int, says: str) -> None:
+    """By the event alone: the list may still show it as active at that moment."""
+    trace = {"traceback": "user's lines"}
     events = [
+        Event(50.0, "topology-killed", "an earlier one", topology="numbers"),
         Event(101.0, "topology-submitted", "it runs", topology="numbers"),
-        Event(
-            102.0,
-            "tuple-failed",
-            "raised",
-            Severity.ERROR,
-            topology="numbers",
-            details={"traceback": "user's lines"},
-        ),
-        Event(103.0, kind, "it ended", topology="numbers"),
+        Event(101.5, "topology-finished", "of another id", topology="numbers", details={"id": "numbers-1"}),
+        Event(102.0, "tuple-failed", "raised", Severity.ERROR, topology="numbers", details=trace),
+        Event(102.5, "executor-failed", "gave up", Severity.ERROR, topology="numbers", details=trace),
+        Event(103.0, kind, "it ended", topology="numbers", details={"id": "numbers-9"}),
+        Event(104.0, "worker-lost", "never reached", Severity.ERROR, topology="numbers"),
     ]
     client = FakeClient(topologies=[], happened=events)
-    ended(client, status, kind)
     result = invoke(client, "submit", "--wait", str(job))
     assert result.exit_code == code, result.output
-    assert says in result.stderr
+    assert says in result.stderr and "never reached" not in result.stderr
     assert result.stderr.index("user's lines") < result.stderr.index("raised")
+
+
+def test_submit_wait_is_10_when_tuples_failed_by_the_last_reports(job: Path) -> None:
+    """The workers' last reports come after the news that it has finished."""
+    client = FakeClient(
+        topologies=[], happened=[Event(103.0, "topology-finished", "it ended", topology="numbers")]
+    )
+    late = detail()
+    last = tuple(replace(c, finished=c.tasks, failed=3) for c in late.components)
+    answers = [late, late, replace(late, components=last)]
+    client.describe = lambda name: answers.pop(0)  # type: ignore[method-assign]
+    result = invoke(client, "submit", "--wait", str(job))
+    assert result.exit_code == 10 and "6 tuples failed" in result.stderr
 
 
 def test_submit_wait_outlives_a_nimbus(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream breaks and Nimbus is away once; the end is found all the same."""
-    client = FakeClient(
-        topologies=[], happened=[Event(103.0, "topology-finished", "it ended", topology="numbers")]
-    )
-    ended(client, TopologyStatus.FINISHED, "topology-finished")
-    finish = client.on_event
     broken: list[int] = []
 
     def on_event(event: Event) -> None:
         if not broken:
             broken.append(1)
             raise Unavailable("Nimbus is away")
-        assert finish is not None
-        finish(event)
 
+    client = FakeClient(
+        topologies=[], happened=[Event(103.0, "topology-finished", "it ended", topology="numbers")]
+    )
     client.on_event = on_event
     monkeypatch.setattr(submit_module.time, "sleep", lambda seconds: None)
     assert invoke(client, "submit", "--wait", str(job)).exit_code == 0

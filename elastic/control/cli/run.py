@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,15 +18,14 @@ from elastic.control.cli.loading import load
 from elastic.control.cli.narration import PATIENCE, StatusLine, note
 from elastic.control.cli.output import duration, number
 from elastic.control.cli.settings import Settings
+from elastic.control.cli.troubles import Troubles
 from elastic.errors import DeadlineExceeded, ExecutionError
-from elastic.model.events import Event, Severity
 
 if TYPE_CHECKING:
     from elastic.local import LocalRun
 
 STOP_SECONDS = 10.0
 """How long what is under way may take after the first Ctrl-C."""
-MOST_TRACEBACKS = 5
 
 Metrics = Mapping[str, Mapping[str, float]]
 
@@ -163,56 +161,3 @@ def _sum_up(settings: Settings, name: str, seconds: float, metrics: Metrics) -> 
 
 def _whole(value: float) -> float | int:
     return int(value) if value == int(value) else value
-
-
-class Troubles:
-    """Collects what goes wrong while a topology runs, to tell it between two lines of progress.
-
-    Tracebacks that are the same but for values are told once; the number of those that are kept is bounded.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._told: set[str] = set()
-        self._lines: list[str] = []
-        self._hidden = 0
-        self._fatal: Event | None = None
-
-    def on_event(self, event: Event) -> None:
-        """Called by executors' threads."""
-        if event.kind == "executor-failed":
-            # What ends the topology is raised as its error, and told by that.
-            self._fatal = self._fatal or event
-            return
-        if event.severity is Severity.INFO:
-            return
-        trace = str(event.details.get("traceback", "")).rstrip()
-        where = f"{event.kind} {event.component} {trace.rpartition(chr(10))[0] or event.message}"
-        with self._lock:
-            if where in self._told:
-                return
-            if len(self._told) >= MOST_TRACEBACKS:
-                self._hidden += 1
-                return
-            self._told.add(where)
-            color = "red" if event.severity is Severity.ERROR else "yellow"
-            label = click.style(f"{event.severity.value}: ", fg=color)
-            self._lines.append((trace + "\n" if trace else "") + label + event.message)
-
-    def explain(self, name: str, error: ExecutionError) -> ExecutionError:
-        """The error to end with: the user's traceback apart from the sentence that says what failed."""
-        if self._fatal is None:
-            return error
-        made = ExecutionError(f"{name} failed: {self._fatal.message}")
-        setattr(made, "user_traceback", str(self._fatal.details.get("traceback", "")))  # noqa: B010
-        return made
-
-    def tell(self) -> None:
-        """Write what has come since the last time."""
-        with self._lock:
-            lines, self._lines = self._lines, []
-            hidden, self._hidden = self._hidden, 0
-        for line in lines:
-            note(line)
-        if hidden:
-            note(f"and {hidden} more warnings and errors.")

@@ -73,8 +73,9 @@ class Settings:
             parts += ["--address", self.address]
         elif self.cluster != DEFAULT_CLUSTER:
             parts += ["--cluster", self.cluster]
-        if self.home != Path(DEFAULT_HOME).expanduser() and not os.environ.get("ELASTIC_HOME"):
-            parts += ["--home", str(self.home)]
+        usual = Path(os.environ.get("ELASTIC_HOME") or DEFAULT_HOME).expanduser().absolute()
+        if self.home != usual and not self.address:
+            parts += ["--home", quote([str(self.home)])]
         return " ".join([*parts, *words])
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -18,13 +17,14 @@ from elastic.control.cli.loading import Loaded, load
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
+from elastic.control.cli.troubles import Troubles
 from elastic.errors import ExecutionError, NotFound, Refused, Unavailable
-from elastic.model.events import Event, Severity
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologySummary
 
 SUBMIT_SECONDS = 120.0
 """For sending the code and for the check, on every node, that what it imports is installed."""
+LAST_REPORT_SECONDS = 5.0
 TAKE_OVER_SECONDS = 60.0
 """How long `--wait` looks for a Nimbus after it has lost one."""
 
@@ -88,9 +88,10 @@ def submit(
             note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
             return
     left = f"{topology.name} keeps running. Stop it: {settings.command('kill', topology.name)}"
+    troubles = Troubles()
     with leaving(left):
-        end = wait_for_end(settings, topology.name, state_id)
-    tell_end(settings, topology.name, end)
+        end = wait_for_end(settings, topology.name, state_id, troubles)
+        tell_end(settings, topology.name, end, troubles)
 
 
 def _send(client: Client, loaded: Loaded) -> str:
@@ -117,11 +118,31 @@ def _summary(client: Client, name: str, id: str) -> TopologySummary | None:
     return next((t for t in client.list() if t.name == name and t.id == id), None)
 
 
-def wait_for_end(settings: Settings, name: str, id: str) -> TopologySummary | None:
-    """Follow a topology's events until it has ended; warnings and errors are told on standard error.
+@dataclass(frozen=True)
+class End:
+    """How a topology ended.
 
-    Returns:
-        What became of it; None when it was killed, and its record is gone.
+    Attributes:
+        status: Finished, failed or killed.
+        seconds: How long it ran.
+        reason: Why it failed or was killed.
+    """
+
+    status: TopologyStatus
+    seconds: float
+    reason: str = ""
+
+
+ENDS = {
+    "topology-finished": TopologyStatus.FINISHED,
+    "topology-failed": TopologyStatus.FAILED,
+    "topology-killed": TopologyStatus.KILLED,
+    "topology-removed": TopologyStatus.KILLED,
+}
+
+
+def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> End:
+    """Follow a topology's events until it has ended; warnings and errors are told on standard error.
 
     Raises:
         Unavailable: No Nimbus could be reached for a minute.
@@ -132,68 +153,59 @@ def wait_for_end(settings: Settings, name: str, id: str) -> TopologySummary | No
         while True:
             try:
                 with settings.connect() as client:
+                    summary = _summary(client, name, id)
+                    if summary is None:
+                        return End(TopologyStatus.KILLED, 0.0)
+                    if summary.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
+                        return End(summary.status, summary.uptime, summary.reason)
                     lost = 0.0
-                    ended, since = _follow(client, name, id, since, waiting.line)
-                    if ended:
-                        return _summary(client, name, id)
+                    # Numbers of events grow from one Nimbus to the next: none is missed, none comes twice.
+                    for number, event in client.events(since=since, topology=name, follow=True):
+                        since = number
+                        if event.time < summary.submitted or event.details.get("id", id) != id:
+                            continue
+                        troubles.on_event(event)
+                        troubles.tell(waiting.line)
+                        if event.kind in ENDS:
+                            seconds = event.time - summary.submitted
+                            return End(ENDS[event.kind], seconds, event.message)
             except Unavailable as error:
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > TAKE_OVER_SECONDS:
                     raise
-                # Another Nimbus counts its events on its own: begin at the first.
-                since = 0
                 waiting.update(f"{name} is running; {error.message}")
                 time.sleep(1.0)
 
 
-def _follow(client: Client, name: str, id: str, since: int, tell: Callable[[str], None]) -> tuple[bool, int]:
-    """Follow until it has ended, or the stream has. Returns (whether it has ended, the last event's number)."""
-
-    def over() -> bool:
-        summary = _summary(client, name, id)
-        return summary is None or summary.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED)
-
-    stream = client.events(since=since, topology=name, follow=True)
-    began = next((t.submitted for t in client.list() if t.id == id), 0.0)
-    if over():
-        return True, since
-    for number, event in stream:
-        since = number
-        if event.time < began:
-            continue
-        if event.severity is not Severity.INFO:
-            tell(_sentence(event))
-        if event.kind.startswith("topology-") and over():
-            return True, since
-    return over(), since
-
-
-def _sentence(event: Event) -> str:
-    color = "red" if event.severity is Severity.ERROR else "yellow"
-    label = click.style(f"{event.severity.value}: ", fg=color)
-    trace = str(event.details.get("traceback", "")).rstrip()
-    return (trace + "\n" if trace else "") + label + event.message.partition("\n")[0]
-
-
-def tell_end(settings: Settings, name: str, end: TopologySummary | None) -> None:
+def tell_end(settings: Settings, name: str, end: End, troubles: Troubles) -> None:
     """Say how it ended, and end with the code for that."""
-    if end is None or end.status is TopologyStatus.KILLED:
-        raise Refused(
-            f"{name} was killed while it was waited for{': ' + end.reason if end and end.reason else ''}."
-        )
+    if end.status is TopologyStatus.KILLED:
+        raise Refused(f"{name} was killed while it was waited for{': ' + end.reason if end.reason else '.'}")
     if end.status is TopologyStatus.FAILED:
-        raise ExecutionError(
-            f"{name} failed{': ' + end.reason if end.reason else '.'}",
-            remedy=f"Tracebacks: {settings.command('errors', name)}",
+        error = ExecutionError(
+            end.reason or f"{name} failed.", remedy=f"All errors: {settings.command('errors', name)}"
         )
-    failed = 0
-    try:
-        with settings.connect() as client:
-            failed = sum(c.failed for c in client.describe(name).components)
-    except (NotFound, Unavailable):
-        pass
-    note(f"{name} has finished after {output.duration(end.uptime)}.")
+        raise troubles.explain(name, error)
+    note(f"{name} has finished after {output.duration(end.seconds)}.")
+    failed = _failed_tuples(settings, name)
     if failed:
-        note(f"{failed} tuples failed: {settings.command('errors', name)}")
+        note(f"{failed} tuple{'s' * (failed > 1)} failed: {settings.command('errors', name)}")
         raise Outcome(ExecutionError.exit_code)
-    sys.stdout.flush()
+
+
+def _failed_tuples(settings: Settings, name: str) -> int:
+    """How many tuples failed, by the workers' last reports.
+
+    Those come on their own way, and may be a little later than the news that all tasks have finished: nothing tells
+    when, so they are asked for until each task's has come.
+    """
+    deadline = time.monotonic() + LAST_REPORT_SECONDS
+    with settings.connect() as client:
+        while True:
+            try:
+                components = client.describe(name).components
+            except NotFound:
+                return 0
+            if all(c.finished >= c.tasks for c in components) or time.monotonic() > deadline:
+                return sum(c.failed for c in components)
+            time.sleep(0.05)

@@ -1,0 +1,67 @@
+"""What goes wrong while a topology runs, told on standard error without a flood."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import click
+
+from elastic.control.cli.narration import note
+from elastic.errors import ExecutionError
+from elastic.model.events import Event, Severity
+
+MOST_TRACEBACKS = 5
+
+
+class Troubles:
+    """Collects what goes wrong while a topology runs, to tell it between two lines of progress.
+
+    Tracebacks that are the same but for values are told once; the number of those that are kept is bounded.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+        self._lines: list[str] = []
+        self._hidden = 0
+        self._fatal: Event | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Called on any thread."""
+        if event.kind == "executor-failed":
+            # What ends the topology is raised as its error, and told by that.
+            self._fatal = self._fatal or event
+            return
+        if event.severity is Severity.INFO or event.kind.startswith("topology-"):
+            return
+        trace = str(event.details.get("traceback", "")).rstrip()
+        where = f"{event.kind} {event.component} {trace.rpartition(chr(10))[0] or event.message}"
+        with self._lock:
+            if where in self._told:
+                return
+            if len(self._told) >= MOST_TRACEBACKS:
+                self._hidden += 1
+                return
+            self._told.add(where)
+            color = "red" if event.severity is Severity.ERROR else "yellow"
+            label = click.style(f"{event.severity.value}: ", fg=color)
+            self._lines.append((trace + "\n" if trace else "") + label + event.message)
+
+    def explain(self, name: str, error: ExecutionError) -> ExecutionError:
+        """The error to end with: the user's traceback apart from the sentence that says what failed."""
+        if self._fatal is None:
+            return error
+        made = ExecutionError(f"{name} failed: {self._fatal.message}", remedy=error.remedy)
+        setattr(made, "user_traceback", str(self._fatal.details.get("traceback", "")))  # noqa: B010
+        return made
+
+    def tell(self, write: Callable[[str], None] = note) -> None:
+        """Write what has come since the last time."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+            hidden, self._hidden = self._hidden, 0
+        for line in lines:
+            write(line)
+        if hidden:
+            write(f"and {hidden} more warnings and errors.")
