@@ -113,7 +113,10 @@ class Transport(Protocol):
         """Begin to listen. Raises `EnvironmentProblem` when the address is taken."""
 
     def link(self, peer: Incarnation, address: Address) -> Link:
-        """The link to that incarnation, always the same object, also when it has ended. Connecting happens behind."""
+        """The link to that incarnation, always the same object, also when it has ended. Connecting happens behind.
+
+        A link to an earlier incarnation of the same worker is closed: one place has one process.
+        """
 
     def consumed(self, source: Incarnation, target: int, size: int) -> None:
         """The task has taken frames of `size` payload bytes from that source: gives their room back to it."""

@@ -121,10 +121,7 @@ class Channel:
             end = min(count, at + _MOST)
             wanted = sum(sizes[at:end])
             try:
-                if end - at == 1:
-                    sent = self.sock.send(buffers[at])
-                else:
-                    sent = self.sock.sendmsg(buffers[at:end] if count > _MOST else buffers)
+                sent = self.sock.sendmsg(buffers[at:end] if count > _MOST else buffers)
             except BlockingIOError:
                 return buffers[at:]
             if sent < wanted:

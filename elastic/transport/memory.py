@@ -368,11 +368,13 @@ class MemoryTransport:
         self.network.join(self)
 
     def link(self, peer: Incarnation, address: Address) -> MemoryLink:
-        """See `Transport.link`. A link that was closed or lost stays so: it is returned as it is."""
+        """See `Transport.link`."""
         assert self.receiver is not None
         with self._lock:
             link = self.links.get(peer)
             if link is None:
+                for old in [k for p, k in self.links.items() if worker_of(p) == worker_of(peer)]:
+                    old.close()
                 link = self.links[peer] = MemoryLink(self, peer, address)
                 if self._closed:
                     link.close()

@@ -122,7 +122,7 @@ class SocketTransport:
         self._loop.start()
 
     def link(self, peer: Incarnation, address: Address) -> SocketLink:
-        """See `Transport.link`. A link that was closed or lost stays so: it is returned as it is.
+        """See `Transport.link`. Remembers an ended link until the worker's next incarnation but one is asked for.
 
         Raises:
             ConfigError: The address is not one.
@@ -136,8 +136,11 @@ class SocketTransport:
                 parse_tcp(address.tcp)
                 _validate_name(peer)
                 worker = worker_of(peer)
-                for old in [p for p, k in self._links.items() if k.ended and worker_of(p) == worker]:
-                    del self._links[old]
+                for old in [k for p, k in self._links.items() if worker_of(p) == worker]:
+                    if old.ended:
+                        del self._links[old.peer]
+                    else:
+                        old.close()  # a place has one process: whoever asks for this one knows that the other is gone
                 link = SocketLink(
                     self._loop, self._incarnation, peer, address, self._options, receiver, self._check
                 )

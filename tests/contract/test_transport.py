@@ -397,6 +397,23 @@ def test_a_replaced_peer_gets_nothing_and_the_loss_is_counted(world: World) -> N
     assert at_b2.frames == [(A, 1, b"for the living")]
 
 
+def test_a_link_to_the_next_incarnation_ends_the_one_before(world: World) -> None:
+    """Also when nobody answers at the old address, which is the usual end of a process."""
+    a, at_a, b, _, link = joined(world)
+    address = b.address
+    b.close()
+    assert link.offer(1, [bytes(40)])
+    b2, at_b2 = world.start(B2)
+    fresh = a.link(B2, b2.address)
+    assert fresh.offer(1, [b"hello"])
+    fresh.flush()
+    at_b2.until(lambda: at_b2.count == 1)
+    at_a.until(lambda: bool(at_a.losses))
+    assert at_a.losses == [(B, 1, 40)]
+    assert a.link(B, address) is link
+    assert not link.offer(1, [b"x"])
+
+
 def test_a_closed_link_reports_what_was_not_received(world: World) -> None:
     _, at_a, _, at_b, link = joined(world)
     at_b.gate.clear()

@@ -141,6 +141,7 @@ class Proxy:
         self._selector.register(self._stop, selectors.EVENT_READ, None)
         while True:
             for key, _ in self._selector.select():
+                assert isinstance(key.fileobj, socket.socket)
                 if key.fileobj is self._stop:
                     return
                 if key.fileobj is self._listener:
@@ -155,7 +156,7 @@ class Proxy:
                     budget = [self._chance.choice((30, 200, 5000, 40_000)) if self.breaks > 0 else 1 << 60]
                     self._selector.register(near, selectors.EVENT_READ, (far, budget))
                     self._selector.register(far, selectors.EVENT_READ, (near, budget))
-                elif key.fileobj in self._selector.get_map():
+                elif key.fileobj.fileno() >= 0:  # not closed with its other end a moment ago
                     self._pump(key)
 
     def _pump(self, key: selectors.SelectorKey) -> None:
