@@ -64,7 +64,9 @@ def open_nimbus(
     coordination = connect(zookeeper, session_timeout=session_timeout, connect_timeout=connect_timeout)
     try:
         nodes = GrpcNodeGateway()
-        nimbus = Nimbus(coordination, address=address, directory=directory, nodes=nodes, options=options.validate())
+        nimbus = Nimbus(
+            coordination, address=address, directory=directory, nodes=nodes, options=options.validate()
+        )
         return OpenNimbus(nimbus, nodes, coordination, coordination.watch_session(state))
     except BaseException:
         coordination.close()

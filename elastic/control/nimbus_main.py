@@ -59,6 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], None]) -> None:
     options = _options(given.option)
+    if given.allow_remote and not given.advertise and given.listen.rpartition(":")[0] in ("0.0.0.0", "[::]"):
+        raise ConfigError(
+            f"nobody can reach a Nimbus by {given.listen}",
+            remedy="Say by --advertise HOST:PORT how others reach it.",
+        )
     listening = Server(given.listen, name="nimbus", allow_remote=given.allow_remote)
     try:
         opened = open_nimbus(

@@ -125,6 +125,7 @@ def test_what_cannot_be_is_refused_with_its_exit_code(cluster: Cluster) -> None:
     address = cluster.nimbus().address
     refused = [
         (cluster.nimbus("--listen", "0.0.0.0:0"), 2, "no authentication"),
+        (cluster.nimbus("--listen", "0.0.0.0:0", "--allow-remote"), 2, "--advertise"),
         (cluster.nimbus("--option", "retention=x"), 2, "cannot be 'x'"),
         (cluster.nimbus("--option", "nothing=1"), 2, "no option of Nimbus"),
         (cluster.nimbus("--listen", address), 11, "port taken"),
