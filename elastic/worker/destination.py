@@ -45,7 +45,7 @@ _LONGEST_WAIT = 1.0
 class Destination:
     """The way to one task."""
 
-    __slots__ = ("_changed", "_sequence", "link", "local", "task")
+    __slots__ = ("_changed", "_sequence", "generation", "link", "local", "task")
 
     def __init__(self, task: int) -> None:
         self.task = task
@@ -53,6 +53,7 @@ class Destination:
         self.link: Link | None = None
         self._changed = threading.Condition(threading.Lock())
         self._sequence = 0
+        self.generation = 0  # which way, in the order of their taking
 
     @property
     def incarnation(self) -> Incarnation | None:
@@ -66,11 +67,13 @@ class Destination:
     def to_local(self, task: Task) -> None:
         """The task runs in this process now."""
         self.local, self.link = task, None
+        self.generation += 1
         self.signal()
 
     def to_link(self, link: Link) -> None:
         """The task runs in that worker process now."""
         self.local, self.link = None, link
+        self.generation += 1
         self.signal()
 
     def to_nowhere(self) -> None:

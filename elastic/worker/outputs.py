@@ -9,7 +9,7 @@ The order of emission from this task to each target is kept across all of its st
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -21,6 +21,12 @@ from elastic.worker.batch import Batch, Mark, Stream, Streams
 from elastic.worker.destination import Destination, Emitter
 from elastic.worker.hashing import hash_values, task_index
 
+BIRTH_BITS = 40
+"""A link's position counts in the lower bits; above them stands which birth of the link counts.
+
+A link is born when its source task is made, and again when its target task goes elsewhere: positions of one life say nothing about
+those of another."""
+
 MEMO_KEYS = 1 << 17
 """A key memo with more entries than this begins anew."""
 
@@ -28,11 +34,12 @@ MEMO_KEYS = 1 << 17
 class Out:
     """What this task has for one target task."""
 
-    __slots__ = ("destination", "mixed", "position", "rows")
+    __slots__ = ("destination", "generation", "mixed", "position", "rows")
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
         self.rows: list[Any] = []
+        self.generation = -1
         self.position = 0
         self.mixed = False
 
@@ -63,6 +70,7 @@ class Outputs:
         subscriptions: Who gets what, by stream.
         destination: Gives the way to a target task.
         batch_rows: How many tuples are handed on together at most.
+        births: Numbers for the links of this process, none of them twice.
         on_emit: Told the stream and number of each batch that leaves, or None.
         on_unsendable: Told of a tuple that cannot be sent to another process; it is left out. Without it, the error is raised.
     """
@@ -76,6 +84,7 @@ class Outputs:
         destination: Callable[[int], Destination],
         batch_rows: int,
         on_emit: Callable[[str, int], None] | None = None,
+        births: Iterator[int] | None = None,
         on_unsendable: Callable[[ExecutionError, Any], None] | None = None,
     ) -> None:
         self.task = task
@@ -84,6 +93,7 @@ class Outputs:
         self.emitted = 0
         self.unrouted = 0
         self._on_emit = on_emit
+        self._births = births or itertools.count(1)
         self.on_unsendable = on_unsendable or _raise
         self._streams = streams
         self._subscriptions = subscriptions
@@ -233,6 +243,9 @@ class Outputs:
 
     def _send(self, out: Out, stream: Stream, count: int, rows: list[Any] | None, record: Any) -> None:
         assert self.emitter is not None
+        if out.generation != out.destination.generation:
+            out.generation = out.destination.generation
+            out.position = next(self._births) << BIRTH_BITS
         batch = Batch(stream, self.task, count, out.position + count, rows, record)
         try:
             out.destination.put(batch, self.emitter)

@@ -27,7 +27,7 @@ from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, MarkKind
 from elastic.worker.failures import Failures
 from elastic.worker.marks import Marks
-from elastic.worker.outputs import Outputs
+from elastic.worker.outputs import BIRTH_BITS, Outputs
 from elastic.worker.spouts import SpoutDriver
 
 if TYPE_CHECKING:
@@ -350,7 +350,7 @@ class Task:
         before = batch.position - batch.count
         seen = self._seen.get(key)
         self._seen[key] = batch.position
-        if seen is not None and seen != before:
+        if seen is not None and seen != before and seen >> BIRTH_BITS == before >> BIRTH_BITS:
             what = "lost" if before > seen else "doubled"
             self._listener.on_task_event(
                 self,

@@ -7,6 +7,7 @@ the allocation names is made true, and the ways to all tasks are refreshed; exec
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -75,6 +76,7 @@ class Worker:
         self._peers: dict[WorkerId, Incarnation] = {}
         self._early: dict[int, list[Batch | Mark]] = {}
         self._leaving = Leaving(self)
+        self._births = itertools.count(1)
         self._finished: set[int] = set()
         self._started: set[int] = set()
         self._lost_state: set[int] = set()
@@ -200,6 +202,7 @@ class Worker:
             self.destination,
             setting("batch_rows", config),
             on_emit,
+            self._births,
         )
         sources = frozenset(t for i in spec.inputs for t in self.spec.tasks_of(i.source))
         destination = self.destination(number)
