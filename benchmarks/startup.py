@@ -86,10 +86,10 @@ import os
 import sys
 import time
 
-sys.path.insert(0, os.getcwd())
+sys.path.insert(0, os.path.join(os.getcwd(), "examples"))
 
 from elastic import TaskHook
-from examples.word_count import topology as word_count
+from word_count import topology as word_count
 
 
 class First(TaskHook):

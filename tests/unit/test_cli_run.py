@@ -21,6 +21,7 @@ from elastic.control.cli import submit as submit_module
 from elastic.control.cli import troubles as troubles_module
 from elastic.errors import Unavailable
 from elastic.model.events import Event, Severity
+from elastic.model.load import TaskLoad, WorkerReport
 
 SOURCE = """
 import time
@@ -216,8 +217,10 @@ def test_submit_wait_is_10_when_tuples_failed_by_the_last_reports(job: Path) -> 
         topologies=[], happened=[Event(103.0, "topology-finished", "it ended", topology="numbers")]
     )
     late = detail()
-    last = tuple(replace(c, finished=c.tasks, failed=3) for c in late.components)
-    answers = [late, late, replace(late, components=last)]
+    loads = tuple(TaskLoad(n, "any", "any", finished=True) for n in range(1, late.spec.task_count + 1))
+    report = WorkerReport("numbers", "w", "w#1", 103.0, 1, tasks=loads)
+    last = tuple(replace(c, failed=3) for c in late.components)
+    answers = [late, late, replace(late, components=last, reports=(report,))]
     client.describe = lambda name: answers.pop(0)  # type: ignore[method-assign]
     result = invoke(client, "submit", "--wait", str(job))
     assert result.exit_code == 10 and "6 tuples failed" in result.stderr

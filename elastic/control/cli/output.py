@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,6 +149,11 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
+
+
+def traceback_text(trace: str) -> str:
+    """A traceback out of a worker, for people: the user's files by the names that they have in the bundle."""
+    return re.sub(r'(File ")[^"]*/bundles/[0-9a-f]{64}/code/', r"\1", trace.rstrip())
 
 
 def clock(time: float) -> str:

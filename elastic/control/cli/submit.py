@@ -24,7 +24,7 @@ from elastic.model.views import TopologySummary
 
 SUBMIT_SECONDS = 120.0
 """For sending the code and for the check, on every node, that what it imports is installed."""
-LAST_REPORT_SECONDS = 5.0
+LAST_REPORT_SECONDS = 3.0
 TAKE_OVER_SECONDS = 60.0
 """How long `--wait` looks for a Nimbus after it has lost one."""
 
@@ -203,9 +203,10 @@ def _failed_tuples(settings: Settings, name: str) -> int:
     with settings.connect() as client:
         while True:
             try:
-                components = client.describe(name).components
+                detail = client.describe(name)
             except NotFound:
                 return 0
-            if all(c.finished >= c.tasks for c in components) or time.monotonic() > deadline:
-                return sum(c.failed for c in components)
+            done = {t.task for report in detail.reports for t in report.tasks if t.finished}
+            if len(done) >= detail.spec.task_count or time.monotonic() > deadline:
+                return sum(c.failed for c in detail.components)
             time.sleep(0.05)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 
 from elastic.control.cli.narration import note
+from elastic.control.cli.output import traceback_text
 from elastic.errors import ExecutionError
 from elastic.model.events import Event, Severity
 
@@ -35,7 +36,7 @@ class Troubles:
             return
         if event.severity is Severity.INFO or event.kind.startswith("topology-"):
             return
-        trace = str(event.details.get("traceback", "")).rstrip()
+        trace = traceback_text(str(event.details.get("traceback", "")))
         where = f"{event.kind} {event.component} {trace.rpartition(chr(10))[0] or event.message}"
         with self._lock:
             if where in self._told:
@@ -53,7 +54,7 @@ class Troubles:
         if self._fatal is None:
             return error
         made = ExecutionError(f"{name} failed: {self._fatal.message}", remedy=error.remedy)
-        setattr(made, "user_traceback", str(self._fatal.details.get("traceback", "")))  # noqa: B010
+        setattr(made, "user_traceback", traceback_text(str(self._fatal.details.get("traceback", ""))))  # noqa: B010
         return made
 
     def tell(self, write: Callable[[str], None] = note) -> None:

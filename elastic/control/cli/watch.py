@@ -93,7 +93,7 @@ def errors(settings: Settings, name: str | None, limit: int) -> None:
         for number, (event, times) in enumerate(grouped(found)):
             if number:
                 click.echo()
-            trace = str(event.details.get("traceback", "")).rstrip()
+            trace = output.traceback_text(str(event.details.get("traceback", "")))
             if trace:
                 click.echo(trace)
             head = click.style("error", fg="red", bold=True) if settings.color else "error"
