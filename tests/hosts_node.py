@@ -31,10 +31,8 @@ def main() -> int:
     stop = signal.SIG_IGN if asked.stubborn else lambda number, frame: os.write(1, b"asked\n") and os._exit(0)
     signal.signal(signal.SIGTERM, stop)
     sleeper = [sys.executable, "-c", SLEEPER]
-    if asked.stray:
-        child = subprocess.Popen(sleeper, start_new_session=True, stdin=subprocess.DEVNULL)
-    else:
-        child = procs.spawn(sleeper)
+    untied = {"start_new_session": True, "stdin": subprocess.DEVNULL}
+    child = subprocess.Popen(sleeper, **untied) if asked.stray else procs.spawn(sleeper)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(asked.socket)
         said = {

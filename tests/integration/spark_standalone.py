@@ -1,4 +1,4 @@
-"""A real Spark standalone cluster, and a Connect server, out of PySpark's own distribution, on loopback and free ports."""
+"""A real Spark standalone cluster, and a Connect server, out of PySpark's own distribution, on loopback."""
 
 from __future__ import annotations
 
