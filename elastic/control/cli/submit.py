@@ -78,19 +78,21 @@ def submit(
     if workers:
         topology = topology.with_workers(workers)
     loaded = Loaded(topology, loaded.entry)
-    left = f"whether {topology.name} was submitted, {settings.command('list')} tells."
-    with leaving(left), settings.connect(timeout=SUBMIT_SECONDS) as client:
-        state_id = _send(client, loaded)
-        summary = _summary(client, topology.name, state_id)
-        data = present.topology(summary) if summary else {"name": topology.name, "id": state_id}
-        output.show(settings, data, lambda: click.echo(topology.name))
-        if not wait:
-            note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
-            return
+    unsure = f"whether {topology.name} was submitted, {settings.command('list')} tells."
     left = f"{topology.name} keeps running. Stop it: {settings.command('kill', topology.name)}"
+    with settings.connect(timeout=SUBMIT_SECONDS) as client:
+        with leaving(unsure):
+            id = _send(client, loaded)
+        with leaving(left):
+            summary = _summary(client, topology.name, id)
+            data = present.topology(summary) if summary else {"name": topology.name, "id": id}
+            output.show(settings, data, lambda: click.echo(topology.name))
+    if not wait:
+        note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
+        return
     troubles = Troubles()
     with leaving(left):
-        end = wait_for_end(settings, topology.name, state_id, troubles)
+        end = wait_for_end(settings, topology.name, id, troubles)
         tell_end(settings, topology.name, end, troubles)
 
 
