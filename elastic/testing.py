@@ -42,6 +42,8 @@ class _Tester:
             TopologyName("test"), (ComponentSpec(ComponentId("tested"), kind, parallelism, 1),)
         )
         self.context = TopologyContext(spec, "tested", index + 1, "test@tester/0", config)
+        self.warnings: list[tuple[str, str]] = []
+        self.context.on_warning = lambda kind, message, details: self.warnings.append((kind, message))
         self.component.__dict__.update(
             emit=lambda *values: self._emit("default", values),
             emit_to=lambda stream, *values: self._emit(stream, values),

@@ -49,6 +49,10 @@ class Source(NamedTuple):
     task: int
 
 
+Warn = Callable[[str, str, Mapping[str, str | int | float]], None]
+_MOST_KINDS = 100
+
+
 class TopologyContext:
     """Handed to `prepare`; also at `self.context` from then on.
 
@@ -77,6 +81,8 @@ class TopologyContext:
         self.config: Mapping[str, Any] = MappingProxyType(dict(config))
         self.source: Source | None = None
         self.metrics: dict[str, Counter | Gauge] = {}
+        self.on_warning: Warn | None = None  # set by whoever runs the task
+        self._warned: dict[str, int] = {}
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
         """The task numbers of a component of the topology, ascending. Raises NotFound."""
@@ -98,6 +104,23 @@ class TopologyContext:
         if not isinstance(made, Gauge):
             raise TypeError(f"{name!r} is registered as a counter")
         return made
+
+    def warn(self, kind: str, message: str, **details: str | int | float) -> None:
+        """Tell whoever runs the topology that something is not as it should be; the task goes on.
+
+        It becomes an event of severity warning: `elastic run` and `elastic submit --wait` show it, `elastic events` keeps it. Of
+        each kind, this task's 1st, 2nd, 4th, 8th, ... is told, so that it may be called for every tuple.
+
+        Args:
+            kind: A short stable name for programs, in lower case with dashes: `input-undecodable`.
+            message: One sentence for people.
+            details: More, by name; `times`, which warning of this kind it is, is added.
+        """
+        if kind not in self._warned and len(self._warned) >= _MOST_KINDS:
+            kind = "other-warning"  # kinds are names: somebody makes them out of data
+        times = self._warned[kind] = self._warned.get(kind, 0) + 1
+        if times & (times - 1) == 0 and self.on_warning is not None:
+            self.on_warning(kind, message, {**details, "times": times})
 
     def metric_values(self) -> dict[str, float]:
         """All registered metrics, now."""

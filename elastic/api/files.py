@@ -19,7 +19,8 @@ class TextSpout(StatefulSpout):
     """Emits the lines of text files, without their ends, as the field `line`.
 
     Several tasks share the work: each reads its own stretch of every file, cut at line ends. Bytes that are not UTF-8 are
-    replaced, and counted in the metric `undecodable_lines`.
+    replaced, counted in the metric `undecodable_lines`, and told in a warning `input-undecodable`: at the first such line, and at
+    the end of the input when there were more.
 
     Args:
         paths: A file, a folder (all files in it and below, in order of their names), or a sequence of these.
@@ -53,13 +54,23 @@ class TextSpout(StatefulSpout):
         self.file, self.offset = state["file"], state["offset"]
 
     def tuples(self) -> Iterator[str]:
+        assert self.bad is not None
         while True:
+            before = self.bad.value
             while self.file < len(self.paths):
                 yield from self._lines(self.paths[self.file])
                 self.file, self.offset = self.file + 1, -1
+            if (count := self.bad.value - before) > 1:
+                self._warn(
+                    f"{count:,} lines of the input are not UTF-8; the bytes in question were replaced."
+                )
             if not self.loop:
                 return
             self.file = 0
+
+    def _warn(self, message: str) -> None:
+        assert self.bad is not None
+        self.context.warn("input-undecodable", message, lines=self.bad.value)
 
     def _lines(self, path: str) -> Iterator[str]:
         index, parts = self.context.index, self.context.parallelism
@@ -84,6 +95,10 @@ class TextSpout(StatefulSpout):
                 except UnicodeDecodeError:
                     line = raw.decode("utf-8", "replace")
                     self.bad.value += 1
+                    if self.bad.value == 1:
+                        self._warn(
+                            f"{path}: the line at byte {self.offset - len(raw):,} is not UTF-8; the bytes in question are replaced."
+                        )
                 yield line.rstrip("\r\n")
 
 

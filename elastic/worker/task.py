@@ -121,6 +121,7 @@ class Task:
         self.failures = Failures(self, on_error, setting("max_errors", config), listener)
         if self._on_execute and self._execute is not None:
             self._execute = self._hooked(self._execute)
+        context.on_warning = self._warn
         component.__dict__.update(
             emit=outputs.emits.get("default", _no_default(spec)),
             emit_to=outputs.emit_to,
@@ -428,6 +429,9 @@ class Task:
         for item in items:
             self._listener.on_consumed(item, self)
         self._room()
+
+    def _warn(self, kind: str, message: str, details: Mapping[str, str | int | float]) -> None:
+        self._listener.on_task_event(self, kind, message, Severity.WARNING, details)
 
     def _hooked(self, execute: Callable[[Any], None]) -> Callable[[Any], None]:
         hooks, context, clock = self._on_execute, self.context, time.perf_counter

@@ -50,6 +50,16 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted(tmp_path: Path) -> Non
     tester = SpoutTester(TextSpout(tmp_path / "a.bin"))
     assert [r[0] for r in tester.run()] == ["ok", "\ufffd\ufffd x", "\x00"]
     assert tester.metrics["undecodable_lines"] == 1
+    (warning,) = tester.warnings
+    assert warning[0] == "input-undecodable" and "a.bin: the line at byte 3 is not UTF-8" in warning[1]
+
+
+def test_many_lines_that_are_not_utf8_are_told_at_the_first_and_in_sum(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\xff\n" * 1500)
+    tester = SpoutTester(TextSpout(tmp_path / "a.bin"))
+    tester.run(2000)
+    first, last = tester.warnings
+    assert "the line at byte 0" in first[1] and "1,500 lines" in last[1]
 
 
 def test_an_empty_file_is_no_lines(tmp_path: Path) -> None:
