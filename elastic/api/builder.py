@@ -186,7 +186,7 @@ class TopologyBuilder:
         check_settings(self._config, where=f"topology {self._name!r}")
         specs = []
         for handle in self._declared.values():
-            check_settings(handle.config, where=f"component {handle.id!r}")
+            check_settings(handle.config, where=f"component {handle.id!r}", component=True)
             specs.append(_spec_of(handle))
         spec = TopologySpec(TopologyName(self._name), tuple(specs), self._workers, self._config)
         validate(spec)

@@ -19,12 +19,14 @@ class Setting:
         kinds: The types that its value may have.
         minimum: The smallest value, for numbers.
         help: What it does, with the unit.
+        whole: It holds for a topology as a whole; a component cannot have its own.
     """
 
     default: Any
     kinds: tuple[type, ...]
     help: str
     minimum: float | None = None
+    whole: bool = False
 
 
 SETTINGS: dict[str, Setting] = {
@@ -33,7 +35,10 @@ SETTINGS: dict[str, Setting] = {
     ),
     "tick_interval": Setting(None, (int, float), "Seconds between calls of `tick()`.", 0.001),
     "queue_rows": Setting(
-        2048, (int,), "Tuples that wait for one task at most; beyond it, emitters wait.", 1
+        2048,
+        (int,),
+        "Tuples that wait for the tasks of one executor together at most; beyond it, emitters wait.",
+        1,
     ),
     "batch_rows": Setting(512, (int,), "Tuples that are handed on together at most.", 1),
     "linger": Setting(
@@ -53,30 +58,42 @@ SETTINGS: dict[str, Setting] = {
         (int, float),
         "Seconds after which a call into user code that has not returned is reported with its stack.",
         0.05,
+        whole=True,
     ),
     "kill_delay": Setting(
         2.0,
         (int, float),
         "Seconds that a stateless task which went elsewhere still works off what arrives at the old place.",
         0,
+        whole=True,
     ),
     "idle_wait": Setting(
         0.001, (int, float), "Seconds until a spout that emitted nothing is asked again.", 0.0001
     ),
-    "report_interval": Setting(1.0, (int, float), "Seconds between two measurements.", 0.05),
+    "report_interval": Setting(1.0, (int, float), "Seconds between two measurements.", 0.05, whole=True),
     "stop_grace": Setting(
-        5.0, (int, float), "Seconds that executors have to end before their worker ends without them.", 0
+        5.0,
+        (int, float),
+        "Seconds that executors have to end before their worker ends without them.",
+        0,
+        whole=True,
     ),
 }
 
 
-def check_settings(config: Mapping[str, Any], *, where: str) -> None:
+def check_settings(config: Mapping[str, Any], *, where: str, component: bool = False) -> None:
     """Check names, types and ranges.
 
     Names that contain a dot are the user's own and pass unchecked.
 
+    Args:
+        config: The settings by name.
+        where: What they are of, for the message.
+        component: They are one component's own.
+
     Raises:
-        ConfigError: An unknown name (the nearest known one is suggested) or an impossible value.
+        ConfigError: An unknown name (the nearest known one is suggested), an impossible value, or one for a component
+            that only a whole topology can have.
     """
     for name, value in config.items():
         if "." in name:
@@ -88,6 +105,11 @@ def check_settings(config: Mapping[str, Any], *, where: str) -> None:
                 f"Unknown setting {name!r} of {where}.",
                 remedy=(f"Did you mean {near[0]!r}? " if near else "")
                 + "Settings of your own have a dot in their name.",
+            )
+        if known.whole and component:
+            raise ConfigError(
+                f"Setting {name!r} cannot be set for {where} alone: it holds for a whole topology.",
+                remedy=f"Give it to the TopologyBuilder: TopologyBuilder(name, {name}=...).",
             )
         if value is None and known.default is None:
             continue
@@ -101,7 +123,15 @@ def check_settings(config: Mapping[str, Any], *, where: str) -> None:
 
 
 def setting(name: str, *configs: Mapping[str, Any]) -> Any:
-    """The value of a setting: from the last of `configs` that has it, or the default."""
+    """The value of a setting.
+
+    Args:
+        name: One of `SETTINGS`.
+        configs: Where to look: the last that has it wins.
+
+    Returns:
+        The value found, or the default.
+    """
     for config in reversed(configs):
         if name in config:
             return config[name]

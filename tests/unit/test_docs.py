@@ -1,0 +1,131 @@
+"""What the documentation shows is so: examples run, and print what is said; commands, links and tables are right."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docs_runner import Runner, Wrong, blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    monkeypatch.chdir(tmp_path)  # examples go elsewhere; afterwards the test is back where it was
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Runner(tmp_path)
+    os.chdir(ROOT)
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=p.name) for p in PAGES])
+def test_examples_run_and_print_what_is_said(page: Path, runner: Runner) -> None:
+    text = page.read_text(encoding="utf-8")
+    shown = [b for b in blocks(page.name, text) if b.language == "python"]
+    assert runner.run(page.name, text) >= len(shown)
+
+
+WORKING = """\
+```python file=hello.py
+from elastic import Fields, Spout, TopologyBuilder
+class Hello(Spout):
+    outputs = Fields(word=str)
+    def tuples(self):
+        yield "hello"
+def topology():
+    b = TopologyBuilder("hello")
+    b.spout("hello", Hello())
+    return b.build()
+print(topology().name)
+```
+
+```text output
+hello
+```
+
+```sh
+elastic run hello.py   # in this process
+elastic up --nodes 2 && elastic submit hello.py
+elastic rebalance hello -e hello=1
+```
+
+```python raises=TopologyError
+TopologyBuilder("empty").build()
+```
+"""
+
+
+def test_a_page_that_is_right_passes(runner: Runner) -> None:
+    assert runner.run("page.md", WORKING) == 4
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found"),
+    [
+        ("hello\n```\n\n```sh", "goodbye\n```\n\n```sh", "page.md:15: printed was"),
+        ('yield "hello"', "yield nothing", "page.md:19: ended with 10"),
+        ("run hello.py", "run goodbye.py", "page.md:19: ended with 3"),
+        ("--nodes 2", "--knots 2", "page.md:20: .*No such option"),
+        ("elastic rebalance", "elastic balance", "page.md:21: "),
+        ("-e hello=1", "-e", "page.md:21: "),
+        ('TopologyBuilder("empty")', "topology()", "page.md:25: "),
+        ("print(topology().name)", "print(topology().nam)", "page.md:2: AttributeError"),
+        ("def tuples(self):", "def tuples(self)", "page.md:2: "),
+        ("TopologyBuilder(\"empty\").build()\n```", "pass", "does not end"),
+    ],
+)  # fmt: skip
+def test_a_page_that_is_wrong_is_found(right: str, wrong: str, found: str, runner: Runner) -> None:
+    assert WORKING.count(right) == 1
+    with pytest.raises(Wrong) as caught:
+        runner.run("page.md", WORKING.replace(right, wrong))
+    assert re.search(found, str(caught.value))
+
+
+def test_a_heading_begins_a_new_program(runner: Runner) -> None:
+    runner.run("page.md", "```python\nx = 1\n```\n### Still\n```python\nassert x\n```\n")
+    with pytest.raises(Wrong, match="NameError"):
+        runner.run("other.md", "```python\nx = 1\n```\n## New\n```python\nassert x\n```\n")
+
+
+# ---------------------------------------------------------------------- links, README, settings
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in target:
+                continue
+            place, _, anchor = target.partition("#")
+            file = (page.parent / place).resolve() if place else page
+            assert file.exists(), f"{page.name} links to {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                assert anchor in {_anchor(h) for h in headings}, f"{page.name} links to {target}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
+def test_the_readme_names_two_commands_of_make() -> None:
+    named = re.findall(r"\bmake ([a-z]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert sorted(named) == ["demo", "test"]
+
+
+def test_settings_are_those_of_the_table() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "settings_doc.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
