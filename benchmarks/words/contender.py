@@ -16,6 +16,7 @@ from benchmarks.words.text import expected, lines
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 300.0
+GRACE = 20.0
 NOT_HERE = 77  # the exit code of a contender that cannot run on this machine; the reason is its last line
 
 
@@ -84,6 +85,10 @@ def run(module: str, job: Job, *more: str) -> float:
     except subprocess.TimeoutExpired:
         raise Wrong(f"it did not end within {TIMEOUT:.0f} s") from None
     finally:
+        if child.poll() is None:  # it may have a cluster to take down
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE)
         # Whatever it left behind goes with it: they share a session of their own.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -1,27 +1,56 @@
-"""elastic itself: one process by `LocalCluster`, two workers by a cluster on this machine."""
+"""elastic itself: one process by `LocalCluster`, two workers by a cluster of two nodes on this machine."""
 
 from __future__ import annotations
 
+import json
+import signal
+import sys
 import tempfile
+from typing import Any
 
-from benchmarks.words.contender import not_here
+from benchmarks.cluster import cluster
 from benchmarks.words.text import arguments, say
-from benchmarks.words.topologies import build, collected
+from benchmarks.words.topologies import build, collected, start
+
+TIMEOUT = 240.0
+TARGET = "benchmarks.words.topologies"
+
+
+def in_process(options: dict[str, Any]) -> None:
+    """Run it here."""
+    from elastic.local import LocalCluster
+
+    made = build(**options)
+    with LocalCluster() as local:
+        run = local.submit(made)
+        start(options["directory"], made, lambda: "")
+        run.wait(TIMEOUT)
+
+
+def in_cluster(options: dict[str, Any]) -> None:
+    """Run it in workers of its own."""
+    made = build(**options)
+    with (
+        cluster(nodes=options["processes"], slots=1) as there,
+        there.began("submit", "--wait", TARGET, json.dumps(options)) as submit,
+    ):
+        start(options["directory"], made, lambda: "" if submit.poll() is None else "it ended early")
+        submit.wait(TIMEOUT)
 
 
 def main() -> None:
     """The contender as a program."""
     parser = arguments(__doc__)
     parser.add_argument("--batches", action="store_true", help="on the batch API")
-    options = parser.parse_args()
+    given = parser.parse_args()
+    # Being ended is a reason to take the cluster down, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory() as directory:
-        made = build(options.batches, options.input, options.copies, options.processes, directory)
-        if options.processes == 1:
-            from elastic.local import run
-
-            run(made, timeout=240)
+        options = {**vars(given), "directory": directory}
+        if given.processes == 1:
+            in_process(options)
         else:
-            not_here("two workers need a cluster")
+            in_cluster(options)
         say(*collected(directory))
 
 

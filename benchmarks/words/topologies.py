@@ -1,10 +1,13 @@
-"""The same as topologies of elastic: per tuple, and on record batches. Also `elastic submit benchmarks/words/topologies.py -- ...`."""
+"""The same as topologies of elastic: per tuple, and on record batches.
+
+Every task says that it is ready by a file, and the spouts wait for the file that says go: start-up is not measured.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +16,30 @@ from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, Topology, Top
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LINES_A_BATCH = 8192
+PATIENCE = 60.0
 
 
-def note(directory: str, context: TopologyContext, what: dict[str, Any]) -> None:
+def note(directory: str, context: TopologyContext, kind: str, what: dict[str, Any]) -> None:
     """Leave what a task has to say in a file; complete or not at all."""
-    path = Path(directory) / f"{context.component}-{context.index}.json"
+    path = Path(directory) / f"{context.component}-{context.index}.{kind}"
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(what))
     partial.replace(path)
+
+
+def ready(directory: str, context: TopologyContext) -> None:
+    """Say that a task is ready."""
+    note(directory, context, "ready", {})
+
+
+def go(directory: str, context: TopologyContext) -> None:
+    """Wait until all tasks are ready, and say when that was."""
+    give_up = time.monotonic() + PATIENCE
+    while not (Path(directory) / "go").exists():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"Nobody said go within {PATIENCE:g} s.")
+        time.sleep(0.02)
+    note(directory, context, "started", {"started": time.monotonic()})
 
 
 class Lines(Spout):
@@ -37,15 +55,22 @@ class Lines(Spout):
         from benchmarks.words.text import lines
 
         self.text = lines(self.input)[context.index :: context.parallelism]
+        ready(self.directory, context)
 
     def tuples(self) -> Iterator[str]:
-        note(self.directory, self.context, {"started": time.monotonic()})
+        go(self.directory, self.context)
         for _ in range(self.copies):
             yield from self.text
 
 
 class Split(Bolt):
     outputs = Fields(word=str)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def prepare(self, context: TopologyContext) -> None:
+        ready(self.directory, context)
 
     def execute(self, tup: Any) -> None:
         for word in tup.line.split():
@@ -58,11 +83,14 @@ class Count(StatefulBolt):
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
+    def prepare(self, context: TopologyContext) -> None:
+        ready(self.directory, context)
+
     def execute(self, tup: Any) -> None:
         self.counts[tup.word] += 1
 
     def finish(self) -> None:
-        note(self.directory, self.context, {"ended": time.monotonic(), "counts": dict(self.counts)})
+        note(self.directory, self.context, "ended", {"ended": time.monotonic(), "counts": dict(self.counts)})
 
 
 class LineBatches(Spout):
@@ -81,10 +109,11 @@ class LineBatches(Spout):
 
         self.batches = columns(lines(self.input)[context.index :: context.parallelism])
         self.left = self.left * len(self.batches)
+        ready(self.directory, context)
 
     def next_batch(self) -> None:
         if self.at == 0:
-            note(self.directory, self.context, {"started": time.monotonic()})
+            go(self.directory, self.context)
         if self.at == self.left:
             self.exhausted()
             return
@@ -94,6 +123,14 @@ class LineBatches(Spout):
 
 class SplitBatches(Bolt):
     outputs = Fields(word=str)
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def prepare(self, context: TopologyContext) -> None:
+        from benchmarks.words import kernels  # noqa: F401 - loads Arrow before the time is taken
+
+        ready(self.directory, context)
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa
@@ -111,12 +148,15 @@ class CountBatches(StatefulBolt):
         from benchmarks.words.kernels import ColumnCounts
 
         self.counts: Any = ColumnCounts()
+        ready(self.directory, context)
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         self.counts.add(batch.column(0))
 
     def finish(self) -> None:
-        note(self.directory, self.context, {"ended": time.monotonic(), "counts": self.counts.result()})
+        note(
+            self.directory, self.context, "ended", {"ended": time.monotonic(), "counts": self.counts.result()}
+        )
 
     def get_state(self) -> object:
         return self.counts
@@ -138,24 +178,48 @@ def build(batches: bool, input: str | None, copies: int, processes: int, directo
     b = TopologyBuilder("words", workers=processes)
     if batches:
         b.spout("lines", LineBatches(input, copies, directory), tasks=processes, executors=processes)
-        split = b.bolt("split", SplitBatches(), tasks=processes, executors=processes)
+        split = b.bolt("split", SplitBatches(directory), tasks=processes, executors=processes)
         count = b.bolt("count", CountBatches(directory), tasks=processes, executors=processes)
     else:
         b.spout("lines", Lines(input, copies, directory), tasks=processes, executors=processes)
-        split = b.bolt("split", Split(), tasks=processes, executors=processes)
+        split = b.bolt("split", Split(directory), tasks=processes, executors=processes)
         count = b.bolt("count", Count(directory), tasks=processes, executors=processes)
     split.local_or_shuffle("lines")
     count.fields("split", "word")
     return b.build()
 
 
+def topology(args: list[str]) -> Topology:
+    """For `elastic submit`: the arguments of `build`, as JSON."""
+    return build(**json.loads(args[0]))
+
+
+def start(directory: str, made: Topology, failed: Callable[[], str]) -> None:
+    """Wait until all tasks are ready, and say go.
+
+    Args:
+        failed: Says why it will never be so, or "".
+
+    Raises:
+        RuntimeError: It failed, or took longer than a minute.
+    """
+    place, wanted, give_up = Path(directory), made.spec.task_count, time.monotonic() + PATIENCE
+    while (there := len(list(place.glob("*.ready")))) < wanted:
+        if reason := failed():
+            raise RuntimeError(reason)
+        if time.monotonic() > give_up:
+            raise RuntimeError(f"Only {there} of {wanted} tasks were ready within {PATIENCE:g} s.")
+        time.sleep(0.01)
+    (place / "go").touch()
+
+
 def collected(directory: str) -> tuple[dict[str, int], float]:
     """What the tasks wrote: all counts, and the seconds from the first start to the last end."""
     counts: dict[str, int] = {}
-    started, ended = [], []
-    for path in sorted(Path(directory).glob("*.json")):
+    ended = []
+    for path in sorted(Path(directory).glob("*.ended")):
         what = json.loads(path.read_text())
-        counts.update(what.get("counts", {}))
-        started += [what["started"]] if "started" in what else []
-        ended += [what["ended"]] if "ended" in what else []
+        counts.update(what["counts"])
+        ended.append(what["ended"])
+    started = [json.loads(path.read_text())["started"] for path in Path(directory).glob("*.started")]
     return counts, max(ended) - min(started)
