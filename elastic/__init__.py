@@ -13,6 +13,7 @@ from elastic.api.components import Bolt, CustomGrouping, Spout, StatefulBolt, St
 from elastic.api.context import TopologyContext
 from elastic.api.fields import Fields, Tuple
 from elastic.api.files import TextSink, TextSpout
+from elastic.api.ready import CountBy, FlatMap
 from elastic.api.state import KeyedState
 from elastic.errors import ElasticError
 
@@ -23,9 +24,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bolt",
+    "CountBy",
     "CustomGrouping",
     "ElasticError",
     "Fields",
+    "FlatMap",
     "KeyedState",
     "LocalCluster",
     "LocalRun",

@@ -18,6 +18,7 @@ class Options:
     """What was chosen.
 
     Attributes:
+        input: A file or folder; "" for none, where the example makes its own.
         rate: Lines per second, or None for as fast as it goes.
         output: The file for the result, or "" for none.
         extra: Options of the example itself.
@@ -42,6 +43,8 @@ def options(
     about: str | None,
     args: Sequence[str],
     more: Callable[[argparse.ArgumentParser], object] | None = None,
+    *,
+    generated: str = "",
 ) -> Options:
     """Parse the words after the example's file on the command line.
 
@@ -49,12 +52,14 @@ def options(
         name: The topology's name unless another one is chosen.
         about: Shown by --help.
         more: Adds options of the example itself.
+        generated: What the example makes by itself when it gets no input; "" for one that then reads a text.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    usual = generated or "the text of Python's help topics"
     parser.add_argument(
         "--input",
-        default=DEFAULT_INPUT,
-        help="a text or log file, or a folder of them (default: the text of Python's help topics)",
+        default="" if generated else DEFAULT_INPUT,
+        help=f"a text or log file, or a folder of them (default: {usual})",
     )
     parser.add_argument("--output", default="", help="write the result to this file: sorted, tab-separated")
     parser.add_argument("--rate", type=float, help="lines per second (default: as fast as it goes)")
