@@ -40,7 +40,7 @@ SETTINGS: dict[str, Setting] = {
         "Tuples that wait for the tasks of one executor together at most; beyond it, emitters wait.",
         1,
     ),
-    "batch_rows": Setting(512, (int,), "Tuples that are handed on together at most.", 1),
+    "batch_rows": Setting(256, (int,), "Tuples that are handed on together at most.", 1),
     "linger": Setting(
         0.005,
         (int, float),

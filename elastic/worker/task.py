@@ -37,6 +37,10 @@ SLICE = 0.002
 """Seconds of work after which an executor looks whether something else wants to be done."""
 
 
+VECTOR_ROWS = 64
+"""A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
+
+
 class TaskListener(Protocol):
     """What a task tells its worker. Called on executor threads."""
 
@@ -106,6 +110,8 @@ class Task:
         self._rows = 0
         self._refused = False
         self._capacity: int = setting("queue_rows", config)
+        if spec.vector:
+            self._capacity *= VECTOR_ROWS
         self._share = max(1, self._capacity * spec.executors // spec.tasks)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick

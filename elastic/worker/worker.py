@@ -20,7 +20,7 @@ from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, Epoch, Incarnation, TaskId, WorkerId, worker_of
 from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.topology import TopologySpec
-from elastic.transport.base import Address, Transport
+from elastic.transport.base import Address, Link, Transport
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, Streams
 from elastic.worker.components import ComponentSource
@@ -74,6 +74,7 @@ class Worker:
         self._hands = threading.Lock()
         self._destinations: dict[int, Destination] = {}
         self._peers: dict[WorkerId, Incarnation] = {}
+        self._links: dict[Incarnation, Link] = {}
         self._early: dict[int, list[Batch | Mark]] = {}
         self._leaving = Leaving(self)
         self._births = itertools.count(1)
@@ -263,8 +264,14 @@ class Worker:
                         destination.to_nowhere()
                     continue
                 if before != peer.incarnation:
-                    destination.to_link(self._transport.link(peer.incarnation, _address(peer)))
+                    link = self._links[peer.incarnation] = self._transport.link(
+                        peer.incarnation, _address(peer)
+                    )
+                    destination.to_link(link)
                     again.append(number)
+        for incarnation in self._links.keys() - living:
+            # Nobody will ever answer there: stop dialling, and have what it had not received counted.
+            self._links.pop(incarnation).close()
         for worker in renewed:
             self.event(
                 "peer-renewed",
