@@ -14,12 +14,19 @@ from benchmarks.harness import Session, Wrong, to_json, to_table
 
 
 def find() -> dict[str, ModuleType]:
-    """All benchmarks: the modules of this package that define NAME, SUMMARY and run."""
+    """All benchmarks: the modules of this package that define NAME, SUMMARY and run.
+
+    One that needs what is not installed is named on standard error, and left out.
+    """
     found = {}
     for entry in pkgutil.iter_modules(benchmarks.__path__):
         if entry.name.startswith("_") or entry.ispkg:
             continue
-        module = importlib.import_module(f"benchmarks.{entry.name}")
+        try:
+            module = importlib.import_module(f"benchmarks.{entry.name}")
+        except ImportError as error:
+            print(f"benchmarks.{entry.name} cannot be loaded: {error}", file=sys.stderr)
+            continue
         if all(hasattr(module, name) for name in ("NAME", "SUMMARY", "run")):
             found[module.NAME] = module
     return dict(sorted(found.items()))
