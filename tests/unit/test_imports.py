@@ -39,7 +39,7 @@ PURE = {
 }
 PORTS = {f"elastic.{name}" for name in ("coordination", "transport", "hosts", "nodestore", "reporting")}
 # The parts of a port's package that everybody may see; the rest are implementations.
-SHARED = {"base", "codec", "keys", "options", "paths", "v1"}
+SHARED = {"base", "codec", "election", "keys", "options", "paths", "v1"}
 HEAVY = (
     "pyspark",
     "grpc",
