@@ -27,7 +27,7 @@ SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 def generator() -> Path:
     """The interpreter of the environment that has the generator; made when it isn't there."""
-    setup = [
+    setup: list[str | Path] = [
         sys.executable,
         ROOT / "tools" / "setup.py",
         "--venv",
