@@ -147,7 +147,7 @@ class SparkHost:
     Args:
         master: Spark's master: `local` (room for 64 nodes), `local[N]`, `local-cluster[n,cores,MB]`, `spark://...`,
             `yarn`, `k8s://...`. Not looked at when a Spark session is active in this process: that one is used, and
-            left running.
+            left running. `sc://...` is taken as `remote`.
         remote: Instead of a master: `sc://host:port` of a Connect server, or `local[N]` to start one here.
         config: Spark's settings, over those of `spark_session.settings`.
         java_environment: Environment variables by which Spark finds Java; set while it starts.
@@ -168,7 +168,7 @@ class SparkHost:
         name: str = "elastic",
     ) -> None:
         self._master = master
-        self._remote = remote
+        self._remote = master if remote is None and master.startswith("sc://") else remote
         self._config = dict(config or {})
         self._java = dict(java_environment or {})
         self._python = python

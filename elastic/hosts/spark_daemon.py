@@ -10,17 +10,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
+from pathlib import PurePath
+
+_OF_SPARK = ("pyspark", "py4j", "spark-core")
 
 
-def installed_first(path: Sequence[str]) -> list[str]:
-    """The module path with archives last, if PySpark is found without them."""
-    archives = [p for p in path if p.endswith((".zip", ".jar"))]
-    rest = [p for p in path if p not in archives]
-    return rest + archives if PathFinder.find_spec("pyspark", rest) is not None else list(path)
+def without_archives(path: Sequence[str]) -> list[str]:
+    """A module path without Spark's own archives, if PySpark is installed for this interpreter beside them."""
+    rest = [p for p in path if not _is_archive(p)]
+    return (
+        rest if PathFinder.find_spec("pyspark", [p for p in sys.path if not _is_archive(p)]) else list(path)
+    )
+
+
+def _is_archive(path: str) -> bool:
+    return path.endswith((".zip", ".jar")) and PurePath(path).name.startswith(_OF_SPARK)
 
 
 def main() -> None:
-    sys.path[:] = installed_first(sys.path)
+    sys.path[:] = without_archives(sys.path)
     import pyspark.worker  # noqa: F401 - for those that are forked
     from pyspark.daemon import manager
 

@@ -31,6 +31,8 @@ LOCAL_SLOTS = 64
 
 _LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(,(?P<retries>\d+))?\])?")
 _CLUSTER = re.compile(r"local-cluster\[\s*(?P<n>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
+_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""A JVM that starts fast and does next to nothing afterwards."""
 _STATIC = ("spark.sql.catalogImplementation",)
 _ANSWER = 5.0
 
@@ -204,30 +206,33 @@ def _connect(kind: Any, remote: str, chosen: Mapping[str, str]) -> Any:
 
 
 def settings(master: str) -> dict[str, str]:
-    """What is set in a session that is started here, before the user's own settings."""
+    """What is set in a session that is started here, under the user's own settings.
+
+    A cluster elsewhere has its own ideas of memory, logs and pages (`spark-defaults.conf`): there, only what nodes need.
+    """
     chosen = {
         "spark.speculation": "false",  # a second copy of a node is never wanted
         "spark.task.maxFailures": str(RETRIES),
-        "spark.ui.enabled": "false",
+        "spark.python.task.killTimeout": "500ms",  # after which a cancelled node is killed
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",  # one row: compiling costs more than it can give
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.python.task.killTimeout": "500ms",  # after which a cancelled node is killed
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
     }
     if path := python_path(os.environ.get("PYTHONPATH", "")):
         chosen["spark.executorEnv.PYTHONPATH"] = path
     if is_here(master):
         chosen |= {
+            "spark.ui.enabled": "false",
+            "spark.log.level": "ERROR",
+            "spark.sql.catalogImplementation": "in-memory",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.driver.extraJavaOptions": _QUICK,
+            "spark.executor.extraJavaOptions": _QUICK,
         }
     if (
         master.startswith("local") and "SPARK_HOME" not in os.environ

@@ -24,6 +24,7 @@ import select
 import signal
 import socket
 import stat
+import struct
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -34,10 +35,11 @@ from typing import Any
 from elastic import procs
 from elastic.hosts import generation
 from elastic.hosts.child import Child, exit_sentence, python_path
+from elastic.hosts.spark_daemon import without_archives
 
 log = logging.getLogger(__name__)
 
-SCHEMA = "code int, reason string"
+SCHEMA = "reason string"
 """What the task's one row looks like, as Spark writes it."""
 
 _OF_SPARK = (
@@ -126,35 +128,40 @@ def run(batches: Iterable[Any], payload: str) -> Iterator[Any]:
 
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
-    code, reason = hold(Payload.decode(payload), attempt)
+    yield _row(hold(Payload.decode(payload), attempt))
+
+
+def _row(reason: str) -> Any:
+    """One row with that text. From its bytes: `pyarrow.array` would import pandas, which takes a second and 40 MB."""
     import pyarrow as pa
 
-    columns: Any = [pa.array([code], pa.int32()), pa.array([reason], pa.string())]
-    yield pa.RecordBatch.from_arrays(columns, names=["code", "reason"])
+    text = reason.encode()
+    ends = pa.py_buffer(struct.pack("=ii", 0, len(text)))
+    column: Any = pa.StringArray.from_buffers(1, ends, pa.py_buffer(text))
+    return pa.RecordBatch.from_arrays([column], names=["reason"])
 
 
-def hold(order: Payload, attempt: int) -> tuple[int, str]:
+def hold(order: Payload, attempt: int) -> str:
     """Start the supervisor and wait until it has ended, by itself or because what is above it has ended.
 
     Returns:
-        Its exit code, and a sentence.
+        How it ended, in a sentence.
     """
     parent = os.getppid()
-    if not _is_java(
-        parent
-    ):  # the daemon has one thread, which lives as long as it; a JVM's threads come and go
+    if not _is_java(parent):  # a daemon's one thread lives as long as it does; a JVM's threads come and go
         procs.die_with_parent(parent)
     above = _Above(order.launcher, parent)
     try:
         env = {k: v for k, v in os.environ.items() if not k.startswith(_OF_SPARK)}
         env.update(order.environment)
-        env["PYTHONPATH"] = python_path(env.get("PYTHONPATH", ""))
+        found = env.get("PYTHONPATH", "").split(os.pathsep)
+        env["PYTHONPATH"] = python_path(os.pathsep.join(without_archives(found)))
         python = str(Path(sys.executable).absolute())
         argv = (python, *generation.with_attempt(order.arguments, attempt))
         try:
             child = Child(argv, env, _writable(order.log))
         except OSError as error:
-            return 127, f"{python} cannot be started: {error}"
+            return f"{python} cannot be started: {error}"
         if order.notices and order.launcher.is_here():
             _notify(order, Process.of(child.pid))
         return _watch(child, above, order.grace)
@@ -188,7 +195,7 @@ class _Above:
             os.close(fd)
 
 
-def _watch(child: Child, above: _Above, grace: float) -> tuple[int, str]:
+def _watch(child: Child, above: _Above, grace: float) -> str:
     """Wait for the child's end, somebody's end above, or a closed connection; then see that the child ends."""
     code, done = _wait_elsewhere(child)
     reason = ""
@@ -217,7 +224,7 @@ def _watch(child: Child, above: _Above, grace: float) -> tuple[int, str]:
                     child.signal(signal.SIGKILL, group=True)
                 break
         select.select([done], [], [])
-        return code[0], reason or exit_sentence(code[0])
+        return reason or exit_sentence(code[0])
     finally:
         os.close(done)
 

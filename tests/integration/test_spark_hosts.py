@@ -246,7 +246,7 @@ if worker:
 else:
     theirs.close()
     order = Payload(node="a", arguments=tuple(sys.argv[1:]), environment={}, log="", launcher=Process.of(1))
-    print(hold(order, 0)[1], flush=True)
+    print(hold(order, 0), flush=True)
 """
     command = around.command("a")
     daemon = procs.spawn(

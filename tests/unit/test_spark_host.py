@@ -1,0 +1,133 @@
+"""The parts of the Spark host that need no Spark: generations, settings, masters, messages, and the task's helpers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastic.hosts import generation
+from elastic.hosts.child import exit_sentence, python_path
+from elastic.hosts.spark_daemon import without_archives
+from elastic.hosts.spark_session import first_line, is_here, local_with_retries, room, settings
+from elastic.hosts.spark_task import Payload, Process
+
+
+def test_attempts_of_a_start_lie_between_the_starts_before_and_after_it() -> None:
+    numbers = [generation.of_attempt(start, attempt) for start in (1, 2, 3) for attempt in (0, 1, 3, 5000)]
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        (("-m", "x", "--generation", "7", "--y"), ("-m", "x", "--generation", "7002", "--y")),
+        (("--generation=7",), ("--generation=7002",)),
+        (("-m", "x"), ("-m", "x")),
+        (("--generation",), ("--generation",)),
+        (("--generation", "many"), ("--generation", "many")),
+    ],
+)
+def test_the_generation_in_the_arguments_becomes_that_of_the_attempt(
+    given: tuple[str, ...], made: tuple[str, ...]
+) -> None:
+    assert generation.with_attempt(given, 2) == made
+
+
+@pytest.mark.parametrize(
+    ("master", "made", "nodes"),
+    [
+        ("local", "local[64,4]", 64),
+        ("local[2]", "local[2,4]", 2),
+        ("local[2,9]", "local[2,9]", 2),
+        ("local[*]", "local[*,4]", os.cpu_count()),
+        ("local-cluster[2,3,512]", "local-cluster[2,3,512]", 6),
+        ("spark://h:7077", "spark://h:7077", 0),
+        ("yarn", "yarn", 0),
+    ],
+)
+def test_local_masters_get_retries_and_have_so_much_room(master: str, made: str, nodes: int) -> None:
+    assert local_with_retries(master) == made
+    assert room(made, {}) == room(master, {}) == nodes
+
+
+def test_room_counts_the_cores_of_a_node() -> None:
+    assert room("local[5,4]", {"spark.task.cpus": "2"}) == 2
+    assert room("local-cluster[2,3,512]", {"spark.task.cpus": "2"}) == 2
+
+
+def test_a_cluster_elsewhere_keeps_its_own_settings() -> None:
+    here, there = settings("spark://127.0.0.1:7077"), settings("spark://a:7077,b:7077")
+    assert (is_here("spark://127.0.0.1:7077"), is_here("spark://a,b"), is_here("k8s://https://c")) == (
+        True,
+        False,
+        False,
+    )
+    assert here["spark.driver.bindAddress"] == "127.0.0.1"
+    assert not {k for k in there if "memory" in k or "ava" in k or "driver" in k or "ui.enabled" in k}
+    assert there["spark.speculation"] == here["spark.speculation"] == "false"
+
+
+def test_sparks_pages_become_a_line_with_the_cause() -> None:
+    page = """An error occurred while calling o127.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times
+Traceback (most recent call last):
+  File "worker.py", line 1
+ModuleNotFoundError: No module named 'elastic'
+
+\tat org.apache.spark.Foo(Foo.scala:1)
+"""
+    line = first_line(RuntimeError(page))
+    assert line.startswith("org.apache.spark.SparkException: Job aborted due to stage failure")
+    assert line.endswith("(ModuleNotFoundError: No module named 'elastic')")
+    assert first_line(RuntimeError()) == "RuntimeError"
+    assert len(first_line(RuntimeError("x" * 10_000))) < 700
+
+
+def test_exit_codes_as_sentences() -> None:
+    assert [exit_sentence(c) for c in (0, 3, -9, -250)] == [
+        "it ended with exit code 0",
+        "it ended with exit code 3",
+        "it was ended by SIGKILL",
+        "it was ended by signal 250",
+    ]
+
+
+def test_what_the_task_is_told_survives_the_way() -> None:
+    order = Payload("a", ("-m", "x"), {"A": "ü"}, "/log", Process.of(os.getpid()), "tag", "/notices")
+    assert Payload.decode(order.encode()) == order
+
+
+def test_a_process_is_recognised_and_another_with_its_number_is_not() -> None:
+    this = Process.of(os.getpid())
+    assert this.is_here()
+    assert not Process(this.machine, this.pid, this.begun + "0").is_here()
+    assert not Process("another machine", this.pid, this.begun).is_here()
+    assert not Process(this.machine, 1 << 30, "").is_here()
+
+
+def test_the_path_names_this_package_once_and_never_site_packages() -> None:
+    here = str(Path(__file__).resolve().parents[2])
+    assert python_path("/a").split(os.pathsep) == [here, "/a"]
+    assert python_path(python_path("/a")) == python_path("/a")
+
+
+def test_sparks_archives_are_left_out_where_pyspark_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["/spark/python/lib/pyspark.zip", "/spark/py4j-0.10.9.9-src.zip", "/theirs.zip", "/code"]
+    assert without_archives(given) == ["/theirs.zip", "/code"]
+    monkeypatch.setattr(sys, "path", [])
+    assert without_archives(given) == given
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_what_the_daemon_imports_before_it_forks_starts_no_thread_and_no_heavy_package() -> None:
+    code = """
+import os, sys
+import pyspark.worker, elastic.hosts.spark_task
+print(len(os.listdir("/proc/self/task")), *[m for m in ("pyarrow", "pandas", "numpy", "grpc") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]
