@@ -96,7 +96,9 @@ class Coordination(Protocol):
     def put(self, path: str, data: bytes) -> None:
         """Create or set, whatever is there; makes parents. Persistent."""
 
-    def delete(self, path: str, *, version: int = -1, recursive: bool = False, missing_ok: bool = True) -> None:
+    def delete(
+        self, path: str, *, version: int = -1, recursive: bool = False, missing_ok: bool = True
+    ) -> None:
         """Raises `Conflict` when the version is another or, without `recursive`, when it has children."""
 
     def transaction(self, operations: Sequence[Operation]) -> None:
