@@ -103,7 +103,7 @@ def test_the_live_view_fits_into_the_terminal() -> None:
 
     for height in (12, 24, 60):
         console = Console(width=160, height=height, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-        console.print(top._render([detail()], "", height))
+        console.print(top.render([detail()], "", height))
         text = console.export_text()
         assert len(text.splitlines()) <= height, height
         assert "1,230" in text

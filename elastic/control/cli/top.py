@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ENDED = (TopologyStatus.FINISHED, TopologyStatus.FAILED)
+FOOT = "Ctrl-C ends this view; the topologies go on."
 OUT_OF_REACH_SECONDS = 60.0
 """How long the view outlives a Nimbus that does not answer: a standby takes over within that time."""
 
@@ -172,14 +173,21 @@ def _live(client: Client, name: str | None, interval: float) -> None:
         while True:
             details = looks.again()
             shown = details if details is not None else shown
-            live.update(_render(shown, looks.trouble, console.size.height), refresh=True)
+            live.update(render(shown, looks.trouble, console.size.height), refresh=True)
             if looks.ended(details):
                 return
             looks.pause()
 
 
-def _render(details: Sequence[TopologyDetail], trouble: str, height: int) -> RenderableType:
-    """One look for a terminal with `height` lines: components always, executors and workers as far as there is room."""
+def render(
+    details: Sequence[TopologyDetail], trouble: str, height: int, foot: str = FOOT
+) -> RenderableType:
+    """One look for a terminal with `height` lines: components always, executors and workers as far as there is room.
+
+    Args:
+        trouble: Said in red; "" for none.
+        foot: The last line.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -211,7 +219,7 @@ def _render(details: Sequence[TopologyDetail], trouble: str, height: int) -> Ren
         parts.append(Text("No topology is running.", style="dim"))
     if trouble:
         parts.append(Text(trouble, style="red"))
-    parts.append(Text("Ctrl-C ends this view; the topologies go on.", style="dim"))
+    parts.append(Text(foot, style="dim"))
     return Group(*parts)
 
 

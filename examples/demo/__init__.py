@@ -1,0 +1,1 @@
+"""The demonstration: `python -m examples.demo`, or `make demo`."""
