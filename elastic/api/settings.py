@@ -37,7 +37,7 @@ SETTINGS: dict[str, Setting] = {
     "queue_rows": Setting(
         2048,
         (int,),
-        "Tuples that wait for the tasks of one executor together at most; beyond it, emitters wait.",
+        "Tuples that wait for the tasks of one executor together at most, 64 times as many as record batches; beyond it, emitters wait.",
         1,
     ),
     "batch_rows": Setting(256, (int,), "Tuples that are handed on together at most.", 1),
