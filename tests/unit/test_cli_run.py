@@ -211,6 +211,18 @@ def test_submit_waits_for_the_end(job: Path, kind: str, code: int, says: str) ->
     assert result.stderr.index("user's lines") < result.stderr.index("raised")
 
 
+def test_submit_wait_tells_warnings_that_come_later_than_the_end(job: Path) -> None:
+    """They come from the workers on another way than the end, which Nimbus says itself."""
+    events = [
+        Event(103.0, "topology-finished", "it ended", topology="numbers"),
+        Event(50.0, "input-undecodable", "of an earlier one", Severity.WARNING, topology="numbers"),
+        Event(102.0, "input-undecodable", "not UTF-8", Severity.WARNING, topology="numbers"),
+    ]
+    result = invoke(FakeClient(topologies=[], happened=events), "submit", "--wait", str(job))
+    assert result.exit_code == 0
+    assert "warning: not UTF-8" in result.stderr and "earlier" not in result.stderr
+
+
 def test_submit_wait_is_10_when_tuples_failed_by_the_last_reports(job: Path) -> None:
     """The workers' last reports come after the news that it has finished."""
     client = FakeClient(

@@ -128,11 +128,15 @@ class End:
         status: Finished, failed or killed.
         seconds: How long it ran.
         reason: Why it failed or was killed.
+        since: The number of the last event that was read.
+        submitted: When it was submitted, seconds since 1970.
     """
 
     status: TopologyStatus
     seconds: float
     reason: str = ""
+    since: int = 0
+    submitted: float = 0.0
 
 
 ENDS = {
@@ -159,7 +163,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                     if summary is None:
                         return End(TopologyStatus.KILLED, 0.0)
                     if summary.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
-                        return End(summary.status, summary.uptime, summary.reason)
+                        return End(summary.status, summary.uptime, summary.reason, since, summary.submitted)
                     lost = 0.0
                     # Numbers of events grow from one Nimbus to the next: none is missed, none comes twice.
                     for number, event in client.events(since=since, topology=name, follow=True):
@@ -170,7 +174,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                         troubles.tell(waiting.line)
                         if event.kind in ENDS:
                             seconds = event.time - summary.submitted
-                            return End(ENDS[event.kind], seconds, event.message)
+                            return End(ENDS[event.kind], seconds, event.message, since, summary.submitted)
             except Unavailable as error:
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > TAKE_OVER_SECONDS:
@@ -190,9 +194,19 @@ def tell_end(settings: Settings, name: str, end: End, troubles: Troubles) -> Non
         raise troubles.explain(name, error)
     note(f"{name} has finished after {output.duration(end.seconds)}.")
     failed = _failed_tuples(settings, name)
+    _late_warnings(settings, name, end, troubles)
     if failed:
         note(f"{failed} tuple{'s' * (failed > 1)} failed: {settings.command('errors', name)}")
         raise Outcome(ExecutionError.exit_code)
+
+
+def _late_warnings(settings: Settings, name: str, end: End, troubles: Troubles) -> None:
+    """Tell what workers said on their own way while the end was being told; it comes before their last reports."""
+    with settings.connect() as client:
+        for _, event in client.events(since=end.since, topology=name):
+            if 0 <= event.time - end.submitted <= end.seconds and event.kind not in ENDS:
+                troubles.on_event(event)
+    troubles.tell()
 
 
 def _failed_tuples(settings: Settings, name: str) -> int:
