@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -124,6 +125,35 @@ def test_every_error_ends_with_its_code_and_its_remedy(error: type[errors.Elasti
     assert result.exit_code == error.exit_code
     assert "It did not work." in result.stderr and "Try this." in result.stderr
     assert result.stdout == "" and "Traceback" not in result.stderr
+
+
+def test_verbose_shows_where_in_elastic_it_happened() -> None:
+    result = invoke(FakeClient(fail=errors.NotFound("planted")), "list", "-v")
+    assert result.exit_code == 4 and "Traceback" in result.stderr and "planted" in result.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = [sys.executable, "-m", "elastic.control.cli", "run", "--help"]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode in (0, failures.BROKEN_PIPE) and done.stderr == ""
+    code = "from elastic.control.cli.app import app\nfrom cli_fake import FakeClient\n"
+    code += "from elastic.control.cli.settings import Connector\n"
+    code += "app.main(['list'], prog_name='elastic', obj=Connector(lambda s, t: FakeClient()))"
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        )
+    assert done.returncode == failures.BROKEN_PIPE and done.stderr == ""
 
 
 def test_an_unexpected_error_is_1_and_shows_the_traceback() -> None:

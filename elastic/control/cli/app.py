@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
+
+import click
 
 from elastic.control.cli.base import Lazy, LazyGroup
 
 _HERE = "elastic.control.cli."
+_VERBOSE = re.compile("-v+")
 
 
 def _at(module: str, attribute: str, summary: str) -> Lazy:
@@ -56,6 +60,15 @@ SECTIONS = {
 class Root(LazyGroup):
     """The command `elastic`."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # click itself would end with 1, which means something else here.
+            from elastic.control.cli.failures import ReaderGone
+
+            raise ReaderGone from None
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run, report what went wrong, and exit.
 
@@ -71,7 +84,8 @@ class Root(LazyGroup):
         except BaseException as error:  # noqa: BLE001 - every way to end has its exit code
             from elastic.control.cli.failures import report
 
-            code = report(error)
+            words = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
+            code = report(error, verbose=any(w == "--verbose" or _VERBOSE.fullmatch(w) for w in words))
         sys.exit(code if isinstance(code, int) else 0)
 
 

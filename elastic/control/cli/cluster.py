@@ -179,15 +179,18 @@ def down(settings: Settings, purge: bool, timeout: float) -> None:
     if settings.address:
         raise click.UsageError("down stops a cluster on this machine: --address has no meaning here.")
     from elastic.cluster import launcher
+    from elastic.cluster.directory import FILE
 
     left = f"the cluster goes on stopping; {settings.command('down')} again waits for it."
+    stale = (settings.directory / FILE).exists()
     with leaving(left), Waiting(f"stopping {settings.target}") as waiting:
         try:
             launcher.stop(
                 settings.home, settings.cluster, purge=purge, timeout=timeout, on_progress=waiting.update
             )
         except NotFound:
-            waiting.line(f"Cluster {settings.cluster} was not running.")
+            removed = " What an earlier one had left is removed." if stale else ""
+            waiting.line(f"Cluster {settings.cluster} was not running.{removed}")
         else:
             waiting.line(f"Cluster {settings.cluster} is down.")
 

@@ -48,22 +48,24 @@ class Outcome(click.exceptions.Exit):
     """The command did its work, and its result is an exit code other than 0."""
 
 
-def report(error: BaseException, *, verbose: bool | None = None) -> int:
+class ReaderGone(Exception):
+    """Whoever read standard output has gone: `elastic events | head`."""
+
+
+def report(error: BaseException, *, verbose: bool = False) -> int:
     """Tell on standard error what went wrong; return the exit code.
 
     Args:
-        verbose: Whether elastic's own traceback is shown too; None: when `-v` is on the command line.
+        verbose: Whether elastic's own traceback is shown too.
     """
-    if verbose is None:
-        verbose = any(a == "--verbose" or (a.startswith("-v") and set(a[1:]) == {"v"}) for a in sys.argv[1:])
     if isinstance(error, Interrupted):
         say(f"\ninterrupted: {error.left}" if sys.stderr.isatty() else f"interrupted: {error.left}")
         return INTERRUPTED
     if isinstance(error, KeyboardInterrupt | click.Abort):
         say("interrupted")
         return INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        # Whoever read our output has gone (`elastic events | head`): nothing is left to say, also not at exit.
+    if isinstance(error, BrokenPipeError | ReaderGone):
+        # Nothing is left to say, and what is still buffered must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     if isinstance(error, click.ClickException):
