@@ -1,4 +1,4 @@
-"""Local mode: a topology in this process, without any service (Storm-MC, seed 002)."""
+"""Local mode: a topology in this process, without any service (Storm-MC 2015, section 4.2)."""
 
 from __future__ import annotations
 

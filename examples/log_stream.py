@@ -1,4 +1,4 @@
-r"""Log stream processing: what kinds of entries a log has, and which terms stand in them (seed 003, figure 7).
+r"""Log stream processing: what kinds of entries a log has, and which terms stand in them (T-Storm 2014, figure 7).
 
     elastic run examples/log_stream.py --input ssh.log --output counts.tsv --index index.tsv
     elastic submit examples/log_stream.py --input logs/ --output counts.tsv --workers 2

@@ -1,4 +1,4 @@
-r"""Rolling sort: a bolt keeps the newest messages, and sorts them again and again (seed 002, section 5.3.3).
+r"""Rolling sort: a bolt keeps the newest messages, and sorts them again and again (Storm-MC 2015, section 5.3.3).
 
     elastic run examples/rolling_sort.py --input a.txt --output newest.txt
     elastic submit examples/rolling_sort.py --loop --window 10000 --tick 1 --workers 2 --executors 2

@@ -1,4 +1,4 @@
-r"""Throughput test: strings through a bolt that does nothing, into one that counts them (seed 003, section V).
+r"""Throughput test: strings through a bolt that does nothing, into one that counts them (T-Storm 2014, section V).
 
     elastic run examples/throughput_test.py --count 20000 --output passed.tsv
     elastic submit examples/throughput_test.py --loop --rate 1000 --workers 2

@@ -123,7 +123,7 @@ class Bolt(Component):
 
 
 class _Stateful(Component):
-    """State that belongs to a task and travels with it (seed 004, section III).
+    """State that belongs to a task and travels with it (Elastic Storm 2016, sections III and V).
 
     Either declare it (`counts = KeyedState(int)`), or override both `get_state` and `set_state`.
     """
@@ -159,7 +159,7 @@ class CustomGrouping(ABC):  # noqa: B024
 
 
 class TaskHook:
-    """Told what a task does (Storm; seed 002, section 4). Override what you need; what is not overridden costs nothing."""
+    """Told what a task does (Storm; Storm-MC 2015, section 4.4). Override what you need; what is not overridden costs nothing."""
 
     def prepare(self, context: TopologyContext) -> None:
         """The task is about to begin."""

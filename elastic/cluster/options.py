@@ -28,7 +28,7 @@ class UpOptions:
         store: The state store.
         port: Where the first Nimbus listens, the others on the ports after it; 0 for free ones.
         session_timeout: Of the sessions with ZooKeeper.
-        supervisor_cycle: T_S (seed 000, section IV.B); 0: supervisors are told of changes.
+        supervisor_cycle: T_S (N-Storm 2019, section IV.B); 0: supervisors are told of changes.
         worker_cycle: T_W; 0: workers are told of changes.
         ready_timeout: How long the cluster may take to be ready; 0: a minute, three with Spark.
         log_level: "debug", "info", "warning" or "error".

@@ -102,7 +102,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What the node-local store tells one worker: its part, and where everybody else is. (Seed 000, section III.B.)
+    """What the node-local store tells one worker: its part, and where everybody else is. (N-Storm 2019, section III.B.)
 
     Attributes:
         epoch: Of the assignment that it comes from.

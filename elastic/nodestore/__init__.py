@@ -1,1 +1,1 @@
-"""The node-local store (seed 000, section III): one writer, the supervisor; many readers, its workers."""
+"""The node-local store (N-Storm 2019, section III): one writer, the supervisor; many readers, its workers."""

@@ -1,4 +1,4 @@
-"""Storm's even scheduler (feature S8): executors dealt in turn to workers, workers dealt in turn to nodes.
+"""Storm's even scheduler: executors dealt in turn to workers, workers dealt in turn to nodes.
 
 What runs in a valid place stays there. Only executors that have none (their node is gone, or they are new)
 are dealt, and those that can leave a draining node. A rebalance may move stateless executors; the tasks of a

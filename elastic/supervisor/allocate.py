@@ -1,4 +1,4 @@
-"""What a worker is told, from what coordination says: seed 000, section III.B. Pure."""
+"""What a worker is told, from what coordination says (N-Storm 2019, section III.B). Pure."""
 
 from __future__ import annotations
 

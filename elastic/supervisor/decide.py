@@ -318,7 +318,7 @@ def _unwanted(situation: Situation, worker: WorkerId, life: Life | None) -> Iter
         yield from _write(situation, nothing(life.topology, worker, before))
         yield from _stop(situation, life, "its topology is over")
         return
-    # Its executors have moved: it works off what still arrives (seed 000, section IV.A), and tells others
+    # Its executors have moved: it works off what still arrives (N-Storm 2019, section IV.A), and tells others
     # where to.
     yield from _write(situation, allocation(view, worker))
     if life.dismiss_at is None:

@@ -234,7 +234,7 @@ class Driver:
         }
 
     def _look(self) -> None:
-        """The cycle T_S of seed 000: look at coordination at fixed intervals."""
+        """The cycle T_S (N-Storm 2019, section IV.B): look at coordination at fixed intervals."""
         now = time.monotonic()
         if self._parts.views is not None or now < self._look_at:
             return

@@ -12,11 +12,11 @@ class SupervisorOptions:
     """How a supervisor behaves. All times are in seconds.
 
     Attributes:
-        cycle: Look at coordination at this interval instead of being told (T_S of seed 000, section IV.B);
+        cycle: Look at coordination at this interval instead of being told (T_S of N-Storm 2019, section IV.B);
         0: be
             told.
         worker_cycle: The same for workers and the node's store (T_W); 0: workers are told of new versions.
-        kill_delay: How long a worker that lost all its executors may go on (seed 000, section IV.A); a longer
+        kill_delay: How long a worker that lost all its executors may go on (N-Storm 2019, section IV.A); a longer
             `kill_delay` of its topology wins.
         grace: How long a worker has after SIGTERM at least, beyond its topology's `stop_grace`.
         start_timeout: A worker that has not registered by then is started again.

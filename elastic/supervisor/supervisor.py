@@ -37,7 +37,7 @@ _CLOSE = 30.0
 
 
 class Supervisor:
-    """Makes the assignments of one node true (seed 000, section III.B).
+    """Makes the assignments of one node true (N-Storm 2019, section III.B).
 
     It ends by itself when the node is not wanted any more (`/wanted/<node>` is not there, or goes) and its
     workers have stopped; when its session with coordination is lost or a newer generation of the node has

@@ -133,7 +133,7 @@ class ProcessLauncher:
         store: Directory of the node's store.
         run_dir: Where workers put their Unix sockets; a short path.
         log_level: Of the workers.
-        cycle: T_W of seed 000, seconds; 0: workers are told.
+        cycle: T_W of N-Storm 2019 (section IV.B), seconds; 0: workers are told.
         session_timeout: Of the workers' sessions, seconds.
         program: What Python runs, before the arguments.
         environment: Set over this process's.

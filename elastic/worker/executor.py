@@ -25,7 +25,7 @@ from elastic.worker.task import SLICE, Task
 YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
-every 5 ms costs 1 to 3 % and bounds what a control thread waits (architecture: the interpreter lock)."""
+every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions.md, "Slices and a real sleep")."""
 
 
 class Executor:

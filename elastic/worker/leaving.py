@@ -1,4 +1,4 @@
-"""Delayed killing (seed 000, section IV.A): a stateless task that went to another worker works off what still arrives here.
+"""Delayed killing (N-Storm 2019, section IV.A): a stateless task that went to another worker works off what still arrives here.
 
 The senders learn of the new place within milliseconds; what they had sent before is in this process's queues or on its links. After
 the delay, and when the queue is empty, the task is closed. The delay is a timer that is waited for, not a sleep in an executor.

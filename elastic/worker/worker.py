@@ -1,6 +1,6 @@
 """A worker: the tasks, executors and links of one process, changed in place while they run.
 
-`apply` is the thread-level update (TLU) of seed 000, section III.C: the difference between the executors that run and those that
+`apply` is the thread-level update (TLU) of N-Storm 2019, section III.C: the difference between the executors that run and those that
 the allocation names is made true, and the ways to all tasks are refreshed; executors that are in both do not notice.
 """
 

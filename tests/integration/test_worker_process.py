@@ -95,7 +95,7 @@ def test_a_worker_reads_its_allocation_and_is_told_of_changes(bench: Bench) -> N
     assert second.component == "bolt:1-4"
     assert (
         second.details["pid"] == first.details["pid"]
-    )  # no process is started again (seed 000, section III.B)
+    )  # no process is started again (N-Storm 2019, section III.B)
     assert bench.reporter.wait(lambda: len(bench.reporter.reports) >= 2)
     assert {(n, r.incarnation) for n, r in bench.reporter.reports} == {(NODE, f"{W}#1")}
     started.request_stacks(W)
