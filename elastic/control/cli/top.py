@@ -179,9 +179,7 @@ def _live(client: Client, name: str | None, interval: float) -> None:
             looks.pause()
 
 
-def render(
-    details: Sequence[TopologyDetail], trouble: str, height: int, foot: str = FOOT
-) -> RenderableType:
+def render(details: Sequence[TopologyDetail], trouble: str, height: int, foot: str = FOOT) -> RenderableType:
     """One look for a terminal with `height` lines: components always, executors and workers as far as there is room.
 
     Args:
