@@ -118,13 +118,19 @@ class BoltTester(_Tester):
         self._fields = fields
 
     def execute(self, *values: Any, source: str = "source", stream: str = "default", **named: Any) -> Emitted:
-        """Execute one tuple and return what was emitted.
+        """Execute one tuple.
 
         Args:
             values: Its values, in the order of `fields`; or
             named: its values by name (`execute(line="a b")`).
             source: The component that it is said to come from.
             stream: The stream that it is said to come from.
+
+        Returns:
+            What was emitted, as plain tuples in order; by stream in `streams`.
+
+        Raises:
+            Exception: Whatever the bolt raises.
         """
         bolt = self.component
         assert isinstance(bolt, Bolt)
@@ -136,7 +142,14 @@ class BoltTester(_Tester):
         return self.take()
 
     def execute_batch(self, batch: Any) -> Emitted:
-        """Execute a record batch and return what was emitted."""
+        """Execute a record batch.
+
+        Args:
+            batch: A `pyarrow.RecordBatch`.
+
+        Returns:
+            What was emitted, as plain tuples.
+        """
         bolt = self.component
         assert isinstance(bolt, Bolt)
         bolt.execute_batch(batch)
@@ -158,14 +171,28 @@ class BoltTester(_Tester):
 
 
 class SpoutTester(_Tester):
-    """Runs a spout by hand."""
+    """Runs a spout by hand. The spout is copied, as for a task.
+
+    Args:
+        spout: The spout.
+        index: Which of the component's tasks it is, from 0.
+        parallelism: How many tasks the component has.
+        config: Settings.
+    """
 
     def __init__(self, spout: Spout, *, index: int = 0, parallelism: int = 1, **config: Any) -> None:
         super().__init__(spout, index, parallelism, config)
         self._generator: Any = None
 
     def run(self, most: int = 1000) -> Emitted:
-        """Ask for tuples until the spout is exhausted, or was asked `most` times; returns what was emitted."""
+        """Ask for tuples until the spout is exhausted, or was asked often enough.
+
+        Args:
+            most: How often it is asked at most.
+
+        Returns:
+            What was emitted, as plain tuples.
+        """
         spout = self.component
         assert isinstance(spout, Spout)
         for _ in range(most):

@@ -41,11 +41,25 @@ class Topology:
         return str(self.spec.name)
 
     def renamed(self, name: str) -> Topology:
-        """The same topology under another name."""
+        """The same topology under another name.
+
+        Args:
+            name: Letters, digits, `-`, `_` and `.`.
+
+        Returns:
+            A new topology; this one stays as it is.
+        """
         return replace(self, spec=replace(self.spec, name=TopologyName(name)))
 
     def with_workers(self, workers: int) -> Topology:
-        """The same topology for another number of workers."""
+        """The same topology for another number of workers.
+
+        Args:
+            workers: Worker processes, at least 1.
+
+        Returns:
+            A new topology; this one stays as it is.
+        """
         return replace(self, spec=replace(self.spec, workers=workers))
 
 
@@ -65,7 +79,14 @@ class _Declared(Generic[C]):
         self.hooks: list[TaskHook] = []
 
     def hook(self, hook: TaskHook) -> Any:
-        """Add a task hook to this component."""
+        """Add a task hook to this component.
+
+        Args:
+            hook: Copied to each of its tasks.
+
+        Returns:
+            This handle.
+        """
         self.hooks.append(hook)
         return self
 
@@ -75,7 +96,15 @@ class SpoutHandle(_Declared[Spout]):
 
 
 class BoltHandle(_Declared[Bolt]):
-    """A declared bolt. Each method subscribes it to a stream of another component and returns the handle."""
+    """A declared bolt. Each method subscribes it to a stream of another component (Storm's stream groupings).
+
+    All take the same arguments, and return the handle, so that subscriptions can follow one another:
+
+    Args:
+        source: The name of the component whose tuples this bolt gets. It may be declared later; `build` looks.
+        stream: Which of its streams.
+        names: The fields that decide, for the groupings by key.
+    """
 
     def _add(
         self, source: str, stream: str, kind: GroupingKind, names: Sequence[str] = (), name: str = ""
@@ -117,7 +146,7 @@ class BoltHandle(_Declared[Bolt]):
         return self._add(source, stream, GroupingKind.DIRECT)
 
     def custom(self, source: str, grouping: CustomGrouping, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
-        """Your own `CustomGrouping` decides."""
+        """Your own `CustomGrouping` decides; each emitting task gets a copy of it."""
         self.custom_groupings[len(self.inputs)] = grouping
         return self._add(source, stream, GroupingKind.CUSTOM, name=type(grouping).__name__)
 
@@ -149,6 +178,12 @@ class TopologyBuilder:
             tasks: Its number of tasks, fixed for the life of the topology (default: as many as executors).
             executors: How many threads run them to begin with (default 1).
             config: Its own settings, for instance `rate=10_000` tuples/s.
+
+        Returns:
+            The declared spout.
+
+        Raises:
+            TopologyError: It is no spout, or there is a component of that name already.
         """
         if not isinstance(spout, Spout):
             raise TopologyError(f"Spout {id!r}: {spout!r} is not an instance of a subclass of elastic.Spout.")
@@ -159,7 +194,21 @@ class TopologyBuilder:
     def bolt(
         self, id: str, bolt: Bolt, *, tasks: int | None = None, executors: int | None = None, **config: Any
     ) -> BoltHandle:
-        """Add a bolt; subscribe it with the methods of what is returned. Arguments as for `spout`."""
+        """Add a bolt.
+
+        Args:
+            id: Its name in the topology.
+            bolt: The instance that each task gets a copy of.
+            tasks: Its number of tasks, fixed for the life of the topology (default: as many as executors).
+            executors: How many threads run them to begin with (default 1).
+            config: Its own settings, for instance `tick_interval=1.0` seconds.
+
+        Returns:
+            The declared bolt; its methods subscribe it to streams.
+
+        Raises:
+            TopologyError: It is no bolt, or there is a component of that name already.
+        """
         if not isinstance(bolt, Bolt):
             raise TopologyError(f"Bolt {id!r}: {bolt!r} is not an instance of a subclass of elastic.Bolt.")
         made = BoltHandle(id, bolt, tasks, executors, config)
@@ -167,7 +216,14 @@ class TopologyBuilder:
         return made
 
     def hook(self, hook: TaskHook) -> TopologyBuilder:
-        """Add a task hook to every component."""
+        """Add a task hook to every component.
+
+        Args:
+            hook: Copied to each task.
+
+        Returns:
+            This builder.
+        """
         self._hooks.append(hook)
         return self
 
@@ -178,6 +234,9 @@ class TopologyBuilder:
 
     def build(self) -> Topology:
         """Check everything and make the topology.
+
+        Returns:
+            What `LocalCluster` runs, and `elastic run` and `elastic submit` take.
 
         Raises:
             TopologyError: Something does not fit; a subclass says what (`elastic.errors`).

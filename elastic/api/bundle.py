@@ -49,9 +49,13 @@ def build_bundle(topology: Topology, entry: Path | str | None, into: Path) -> Bu
     """Make the code bundle of a topology.
 
     Args:
+        topology: The topology.
         entry: The file, package directory, wheel or module name that the topology was loaded from; None when it was made in this
             process (a notebook, a script): then classes of `__main__` travel by value, and modules that are not installed as files.
         into: The zip file to write.
+
+    Returns:
+        What was built.
 
     Raises:
         NotShippable: A component cannot be pickled (the attribute is named), or code cannot be read.

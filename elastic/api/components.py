@@ -36,7 +36,11 @@ class Component(ABC):
     context: TopologyContext
 
     def prepare(self, context: TopologyContext) -> None:
-        """Called once before anything else, in the task's own process: open what cannot be pickled here."""
+        """Called once before anything else, in the task's own process: open what cannot be pickled here.
+
+        Args:
+            context: The task's place in the topology; also at `self.context` from now on.
+        """
 
     def cleanup(self) -> None:
         """Called once when the task ends in an orderly way. After a crash it is not called."""
@@ -50,19 +54,55 @@ class Component(ABC):
     # The four below are replaced on each task's copy by functions made for its streams, before `prepare` is called.
 
     def emit(self, *values: Any) -> None:
-        """Emit a tuple on the default stream: the values in the declared order."""
+        """Emit a tuple on the default stream.
+
+        Waits where the receiver's queue is full.
+
+        Args:
+            values: In the declared order.
+
+        Raises:
+            TypeError: Their number is not that of the declared fields.
+        """
         self._unwired("emit")
 
     def emit_to(self, stream: str, *values: Any) -> None:
-        """Emit a tuple on a named stream."""
+        """Emit a tuple on a named stream.
+
+        Args:
+            stream: One that `outputs` declares.
+            values: In the declared order.
+
+        Raises:
+            ExecutionError: The stream is not declared.
+            TypeError: The number of values is not that of its fields.
+        """
         self._unwired("emit_to")
 
     def emit_direct(self, task: int, *values: Any, stream: str = "default") -> None:
-        """Emit a tuple to one task of the consumers that subscribed with the direct grouping."""
+        """Emit a tuple to one task of the consumers that subscribed with the direct grouping.
+
+        Args:
+            task: A number from `context.tasks_of(consumer)`.
+            values: In the declared order.
+            stream: One that `outputs` declares.
+
+        Raises:
+            NotFound: That task did not subscribe to the stream by direct grouping.
+            ExecutionError: The stream is not declared.
+        """
         self._unwired("emit_direct")
 
     def emit_batch(self, batch: pa.RecordBatch, stream: str = "default") -> None:
-        """Emit all rows of an Arrow record batch whose columns are the stream's fields."""
+        """Emit all rows of an Arrow record batch.
+
+        Args:
+            batch: Its columns are the stream's fields, which must have declared types.
+            stream: One that `outputs` declares.
+
+        Raises:
+            ExecutionError: The columns do not fit the stream, or a consumer's grouping cannot divide record batches.
+        """
         self._unwired("emit_batch")
 
     def _unwired(self, name: str) -> None:
@@ -81,7 +121,10 @@ class Spout(Component):
     def tuples(self) -> Iterable[Any]:
         """A generator of what to emit on the default stream: a tuple of values, or a single value.
 
-        Its end says that the spout is exhausted.
+        Its end says that the spout is exhausted. When it raises, the topology fails: there is nothing to go on with.
+
+        Returns:
+            Something that can be iterated once.
         """
         raise NotImplementedError
 
@@ -95,7 +138,11 @@ class Spout(Component):
         raise NotImplementedError
 
     def next_batch(self) -> float | None:
-        """The same with `emit_batch`."""
+        """Emit zero or more record batches with `emit_batch`, without blocking.
+
+        Returns:
+            As `next_tuple`: None, or the seconds after which there may be something again.
+        """
         raise NotImplementedError
 
     def exhausted(self) -> None:
@@ -114,11 +161,21 @@ class Bolt(Component):
     """An operator: fill in `execute`, or `execute_batch` to work on Arrow record batches."""
 
     def execute(self, tup: Any) -> None:
-        """Work on one tuple: `tup.word`, `tup[0]`, `tup.values`."""
+        """Work on one tuple.
+
+        What it raises is counted and told, and the next tuple is executed; more than `max_errors` of it fail the topology.
+
+        Args:
+            tup: Read it as `tup.word` (fastest), `tup[0]` or `tup.values`. It cannot be changed, and may be kept.
+        """
         raise NotImplementedError
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
-        """Work on an Arrow record batch. A bolt that has this gets record batches, whatever its sources emit."""
+        """Work on an Arrow record batch. A bolt that has this gets record batches, whatever its sources emit.
+
+        Args:
+            batch: Rows of one stream from one task (`context.source`); its columns are the stream's fields.
+        """
         raise NotImplementedError
 
 
@@ -129,11 +186,19 @@ class _Stateful(Component):
     """
 
     def get_state(self) -> object:
-        """The whole state, as something that can be pickled."""
+        """The whole state.
+
+        Returns:
+            Something that can be pickled; by default all declared `KeyedState`s.
+        """
         return {name: dict(getattr(self, name)) for name in declared_states(type(self))}
 
     def set_state(self, state: Any) -> None:
-        """Take over a state that `get_state` gave. Called after `prepare`."""
+        """Take over a state. Called after `prepare`.
+
+        Args:
+            state: What `get_state` gave, in this process or another.
+        """
         for name in declared_states(type(self)):
             target: StateMap[Any, Any] = getattr(self, name)
             restore(target, state.get(name, {}).items())
@@ -151,27 +216,60 @@ class CustomGrouping(ABC):  # noqa: B024
     """A user's own stream grouping: subclass and fill in `choose`."""
 
     def prepare(self, tasks: tuple[int, ...]) -> None:
-        """Called once in each emitting task, with the numbers of the consumer's tasks."""
+        """Called once in each emitting task.
+
+        Args:
+            tasks: The numbers of the consumer's tasks, ascending.
+        """
 
     def choose(self, values: tuple[Any, ...]) -> Iterable[int]:
-        """The task numbers that get the tuple with these values."""
+        """Decide about one tuple.
+
+        Args:
+            values: The tuple's values, in the declared order.
+
+        Returns:
+            The numbers of the tasks that get it: none, one or several of those that `prepare` was given.
+        """
         raise NotImplementedError
 
 
 class TaskHook:
-    """Told what a task does (Storm; Storm-MC 2015, section 4.4). Override what you need; what is not overridden costs nothing."""
+    """Told what a task does (Storm; Storm-MC 2015, section 4.4).
+
+    Override what you need; what is not overridden costs nothing. Each task has its own copy, called in the task's thread.
+    `context` is always the task's.
+    """
 
     def prepare(self, context: TopologyContext) -> None:
         """The task is about to begin."""
 
     def on_execute(self, context: TopologyContext, tup: Any, seconds: float) -> None:
-        """A tuple was executed, in so many seconds."""
+        """A tuple was executed.
+
+        Args:
+            context: The task's.
+            tup: The tuple.
+            seconds: How long `execute` took.
+        """
 
     def on_emit(self, context: TopologyContext, stream: str, count: int) -> None:
-        """Tuples were emitted: called for each batch that leaves the task."""
+        """Tuples were emitted: called for each batch that leaves the task.
+
+        Args:
+            context: The task's.
+            stream: The stream's name.
+            count: How many tuples, one for each receiver.
+        """
 
     def on_error(self, context: TopologyContext, tup: Any, error: BaseException) -> None:
-        """`execute` raised."""
+        """User code raised.
+
+        Args:
+            context: The task's.
+            tup: The tuple that was being executed, or None outside of `execute`.
+            error: What was raised.
+        """
 
     def cleanup(self) -> None:
         """The task has ended."""
