@@ -1,34 +1,32 @@
 """elastic: live elastic stateful stream processing.
 
-Subclass `Spout`, `Bolt` or `StatefulBolt`, put them together with `TopologyBuilder`, run the result with `elastic run`, `elastic submit`
-or `LocalCluster`. Importing this package loads neither Spark, gRPC, ZooKeeper's client nor Arrow.
+Subclass `Spout`, `Bolt` or `StatefulBolt`, put them together with `TopologyBuilder`, run the result with `elastic run`,
+`elastic submit` or `LocalCluster`. Importing this package loads nothing but this file: the names below come when they are used, so
+that the command line and the cluster's own processes start quickly.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic.api.builder import Topology, TopologyBuilder
-from elastic.api.components import Bolt, CustomGrouping, Spout, StatefulBolt, StatefulSpout, TaskHook
-from elastic.api.context import TopologyContext
-from elastic.api.fields import Fields, Tuple
-from elastic.api.files import TextSink, TextSpout
-from elastic.api.ready import CountBy, FlatMap
-from elastic.api.state import KeyedState
-from elastic.errors import ElasticError
-
 if TYPE_CHECKING:
+    from elastic.api.builder import Topology, TopologyBuilder
+    from elastic.api.components import Bolt, CustomGrouping, Spout, StatefulBolt, StatefulSpout, TaskHook
+    from elastic.api.context import TopologyContext
+    from elastic.api.fields import Fields, Tuple
+    from elastic.api.files import TextSink, TextSpout
+    from elastic.api.state import KeyedState
+    from elastic.errors import ElasticError
     from elastic.local import LocalCluster, LocalRun
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Bolt",
-    "CountBy",
     "CustomGrouping",
     "ElasticError",
     "Fields",
-    "FlatMap",
     "KeyedState",
     "LocalCluster",
     "LocalRun",
@@ -44,11 +42,26 @@ __all__ = [
     "Tuple",
 ]
 
+_HOMES = {
+    "elastic.api.builder": ("Topology", "TopologyBuilder"),
+    "elastic.api.components": ("Bolt", "CustomGrouping", "Spout", "StatefulBolt", "StatefulSpout", "TaskHook"),
+    "elastic.api.context": ("TopologyContext",),
+    "elastic.api.fields": ("Fields", "Tuple"),
+    "elastic.api.files": ("TextSink", "TextSpout"),
+    "elastic.api.state": ("KeyedState",),
+    "elastic.errors": ("ElasticError",),
+    "elastic.local": ("LocalCluster", "LocalRun"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    # The engine is loaded when it is used: declaring a topology needs none of it.
-    if name in ("LocalCluster", "LocalRun"):
-        from elastic import local
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'elastic' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
 
-        return getattr(local, name)
-    raise AttributeError(f"module 'elastic' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
