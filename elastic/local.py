@@ -10,7 +10,7 @@ from types import TracebackType
 
 from elastic.api.builder import Topology
 from elastic.api.settings import setting
-from elastic.errors import AlreadyExists, DeadlineExceeded, ExecutionError, NotFound, Refused
+from elastic.errors import AlreadyExists, DeadlineExceeded, ElasticError, ExecutionError, NotFound, Refused
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, worker_id
@@ -69,6 +69,9 @@ class LocalRun:
         Args:
             timeout: Seconds, or None for as long as it takes.
 
+        Returns:
+            This run.
+
         Raises:
             ExecutionError: A task gave up; the user's traceback is in the message.
             DeadlineExceeded: It did not end in that time. The topology goes on running.
@@ -91,12 +94,27 @@ class LocalRun:
         return len(self.worker.finished()) == self.spec.task_count
 
     @property
+    def failed(self) -> bool:
+        """Whether a task gave up."""
+        return self._failure is not None
+
+    @property
     def failed_tuples(self) -> int:
         """How many tuples' execution has raised."""
         return sum(t.failures.count for t in self.worker.tasks.values())
 
     def deactivate(self, timeout: float = 10.0) -> bool:
-        """Stop asking spouts; returns whether everything emitted has been worked off within `timeout` seconds."""
+        """Stop asking spouts, and wait until what they emitted has been worked off.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Returns:
+            Whether everything has been worked off; otherwise it still goes on.
+
+        Raises:
+            ExecutionError: A task gave up.
+        """
         self._status, self._drain = TopologyStatus.INACTIVE, self._drain + 1
         self._apply()
         deadline = time.monotonic() + timeout
@@ -115,7 +133,17 @@ class LocalRun:
         self._apply()
 
     def rebalance(self, **executors: int) -> None:
-        """Regroup the tasks of components among another number of threads, while they run: `rebalance(count=4)`."""
+        """Regroup the tasks of components among another number of threads, while they run: `rebalance(count=4)`.
+
+        Returns when the change is under way; it takes effect between two slices of work (N-Storm 2019, section III.C).
+
+        Args:
+            executors: How many executors each component is to have, by its name.
+
+        Raises:
+            NotFound: There is no such component.
+            Refused: It cannot have that number.
+        """
         for name, number in executors.items():
             if name not in self._executors:
                 raise NotFound(f"Topology {self.name!r} has no component {name!r}.")
@@ -128,7 +156,12 @@ class LocalRun:
         self._apply()
 
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """By component: `executed`, `emitted`, `failed`, `queued`, and what the component registered, summed over its tasks."""
+        """Measure now.
+
+        Returns:
+            By component: `executed`, `emitted`, `failed`, `queued` (tuples), and what the component registered, summed over
+            its tasks.
+        """
         summed: dict[str, dict[str, float]] = {}
         for load in self.report().tasks:
             into = summed.setdefault(load.component, {})
@@ -219,11 +252,18 @@ class LocalCluster:
     def submit(self, topology: Topology, on_event: Callable[[Event], None] | None = None) -> LocalRun:
         """Start a topology.
 
+        Args:
+            topology: What `TopologyBuilder.build()` made.
+            on_event: Told what happens, on any thread; must not block.
+
+        Returns:
+            The run.
+
         Raises:
             AlreadyExists: One with that name is running here.
         """
         running = self._runs.get(topology.name)
-        if running is not None and not running.finished:
+        if running is not None and not (running.finished or running.failed):
             raise AlreadyExists(
                 f"A topology named {topology.name!r} is running in this LocalCluster.",
                 remedy="Stop it, or use topology.renamed(...).",
@@ -236,8 +276,14 @@ class LocalCluster:
     def close(self) -> None:
         """Stop everything. Safe to call twice."""
         runs, self._runs = list(self._runs.values()), {}
+        first: ElasticError | None = None
         for run in runs:
-            run.stop()
+            try:
+                run.stop()
+            except ElasticError as e:  # the others are stopped all the same
+                first = first or e
+        if first is not None:
+            raise first
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -254,8 +300,12 @@ def run(
     """Run a topology to its end in this process, without any service.
 
     Args:
+        topology: What `TopologyBuilder.build()` made.
         timeout: Seconds until it is stopped, or None.
-        on_event: Told what happens.
+        on_event: Told what happens, on any thread; must not block.
+
+    Returns:
+        The run, which has ended.
 
     Raises:
         ExecutionError: A task gave up.

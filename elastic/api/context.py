@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +21,11 @@ class Counter:
         self.value = 0
 
     def inc(self, by: int = 1) -> None:
-        """Add `by`."""
+        """Add to it.
+
+        Args:
+            by: How much, not negative.
+        """
         self.value += by
 
 
@@ -85,21 +91,52 @@ class TopologyContext:
         self._warned: dict[str, int] = {}
 
     def tasks_of(self, component: str) -> tuple[int, ...]:
-        """The task numbers of a component of the topology, ascending. Raises NotFound."""
+        """The tasks of a component of the topology.
+
+        Args:
+            component: Its name.
+
+        Returns:
+            Their numbers, ascending.
+
+        Raises:
+            NotFound: There is no such component.
+        """
         for spec in self._spec.components:
             if spec.id == component:
                 return tuple(self._spec.tasks_of(spec.id))
         raise NotFound(f"Topology {self.topology!r} has no component {component!r}.")
 
     def counter(self, name: str) -> Counter:
-        """The counter of that name, registered at the first call."""
+        """A counter of this task; metrics show the sum over the component's tasks.
+
+        Args:
+            name: Its name in metrics.
+
+        Returns:
+            The counter of that name, registered at the first call.
+
+        Raises:
+            TypeError: The name is that of a gauge.
+        """
         made = self.metrics.setdefault(name, Counter())
         if not isinstance(made, Counter):
             raise TypeError(f"{name!r} is registered as a gauge")
         return made
 
     def gauge(self, name: str, read: Callable[[], float] | None = None) -> Gauge:
-        """The gauge of that name, registered at the first call; `read` is called when it is reported."""
+        """A gauge of this task; metrics show the sum over the component's tasks.
+
+        Args:
+            name: Its name in metrics.
+            read: Called, from another thread, when the gauge is reported; without it, the value is what was `set`.
+
+        Returns:
+            The gauge of that name, registered at the first call.
+
+        Raises:
+            TypeError: The name is that of a counter.
+        """
         made = self.metrics.setdefault(name, Gauge(read))
         if not isinstance(made, Gauge):
             raise TypeError(f"{name!r} is registered as a counter")
@@ -116,6 +153,7 @@ class TopologyContext:
             message: One sentence for people.
             details: More, by name; `times`, which warning of this kind it is, is added.
         """
+        kind = str(kind)[:100].encode("utf-8", "backslashreplace").decode()
         if kind not in self._warned and len(self._warned) >= _MOST_KINDS:
             kind = "other-warning"  # kinds are names: somebody makes them out of data
         times = self._warned[kind] = self._warned.get(kind, 0) + 1
@@ -123,8 +161,13 @@ class TopologyContext:
             self.on_warning(kind, message, {**details, "times": times})
 
     def metric_values(self) -> dict[str, float]:
-        """All registered metrics, now."""
+        """All registered metrics, now, as far as they are finite numbers."""
+        values: dict[str, float] = {}
         # A copy first: the component may register another one while this is read by a reporting thread.
-        return {
-            n: float(m.value) if isinstance(m, Counter) else m.read() for n, m in list(self.metrics.items())
-        }
+        for name, metric in list(self.metrics.items()):
+            # What a gauge reads is the user's function: that it raises must not cost the others.
+            with contextlib.suppress(Exception):
+                value = float(metric.value) if isinstance(metric, Counter) else metric.read()
+                if math.isfinite(value):
+                    values[str(name)] = value
+        return values

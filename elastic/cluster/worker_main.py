@@ -21,7 +21,7 @@ from elastic.api.settings import setting
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, SessionState
-from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
+from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, Unavailable
 from elastic.model import codec
 from elastic.model.events import Event, Severity
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
@@ -180,7 +180,17 @@ class WorkerProcess:
             # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing.
             self._say_lost(starting - set(allocation.finished))
             self._write(self._progress(starting))
-        self.worker.apply(allocation)
+        try:
+            self.worker.apply(allocation)
+        except ExecutionError as e:
+            # User code that raises where tasks are made does so again in every process: the topology fails instead.
+            self.worker.event(
+                "executor-failed",
+                e.message.partition("\n")[0],
+                Severity.ERROR,
+                details={"traceback": e.message.partition("\n")[2]},
+            )
+            self.on_failure(e.message.partition("\n")[0], "")
         self._version = entry.version
 
     def _stateful(self, allocation: Allocation) -> set[int]:

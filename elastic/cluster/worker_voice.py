@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import struct
@@ -11,7 +12,10 @@ import time
 
 from elastic.model import codec
 from elastic.model.events import Event, Severity
+from elastic.supervisor.messages import MAX_MESSAGE
 from elastic.worker.report import Measurer
+
+log = logging.getLogger("elastic.worker")
 
 _LENGTH = struct.Struct(">I")
 _MOST = 1000
@@ -58,12 +62,12 @@ class Voice:
                     event = self._waiting.get(timeout=max(0.0, due - time.monotonic()))
                 except queue.Empty:
                     due = time.monotonic() + self._interval
-                    self._send(b'{"report":' + codec.encode(self._measurer.report()) + b"}")
+                    self._report()
                     continue
                 if event is None:
-                    self._send(b'{"report":' + codec.encode(self._measurer.report()) + b"}")
+                    self._report()
                     return
-                self._send(b'{"event":' + codec.encode(event) + b"}")
+                self._event(event)
                 if self._dropped and self._waiting.empty():
                     count, self._dropped = self._dropped, 0
                     lost = Event(
@@ -75,9 +79,28 @@ class Voice:
                         worker=event.worker,
                         details={"count": count},
                     )
-                    self._send(b'{"event":' + codec.encode(lost) + b"}")
+                    self._event(lost)
+
+    def _report(self) -> None:
+        try:
+            body = b'{"report":' + codec.encode(self._measurer.report()) + b"}"
+        except Exception:  # a report that cannot be made must not silence the events
+            log.exception("no measurements")
+            return
+        self._send(body)
+
+    def _event(self, event: Event) -> None:
+        try:
+            body = b'{"event":' + codec.encode(event) + b"}"
+        except Exception:  # what users put into their warnings may be anything
+            log.exception("an event cannot be told: %r", event)
+            return
+        self._send(body)
 
     def _send(self, body: bytes) -> None:
+        if len(body) > MAX_MESSAGE:
+            log.error("a message of %s bytes is too large for the supervisor: %r...", len(body), body[:200])
+            return
         data = memoryview(_LENGTH.pack(len(body)) + body)
         while data:
             data = data[os.write(self._fd, data) :]

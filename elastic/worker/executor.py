@@ -19,7 +19,7 @@ from typing import Any
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
 from elastic.worker.destination import ExecutorStopped
-from elastic.worker.failures import user_traceback
+from elastic.worker.failures import described, user_traceback
 from elastic.worker.task import SLICE, Task
 
 YIELD_EVERY = 0.005
@@ -214,15 +214,16 @@ class Executor:
         with task._lock:
             task.executor = self
             task.outputs.emitter = self
-        if not task.prepared:
+        # A task that had finished in an earlier process is only here to say so: its component does nothing any more.
+        if not task.prepared and not task.finished:
             self.current, self.busy_since = task, time.monotonic()
             try:
                 task.prepare()
             except ExecutorStopped:
                 raise
-            except Exception as e:
+            except BaseException as e:
                 task.failures.give_up(
-                    f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}",
+                    f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {described(e)}",
                     user_traceback(e),
                 )
             finally:
@@ -307,6 +308,13 @@ class Executor:
         self.current, self.busy_since = task, began
         try:
             again = task.run(began + SLICE)
+        except ExecutorStopped:
+            raise
+        except BaseException as e:
+            task.failures.give_up(
+                f"Task {task.id} of {str(task.spec.id)!r} was ended by {described(e)}", user_traceback(e)
+            )
+            again = True  # to empty its queue
         finally:
             self.current, self.busy_since = None, 0.0
         if task.outputs.flush_hungry():

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from elastic.worker.task import Task, TaskListener
 
 _SHOWN = 500
+_SAID = 2000
+_TRACE = 20_000
+MESSAGE = 4000
+DETAIL = 40_000
+"""Characters of an event's message and of each of its details at most."""
 
 
 class Failures:
@@ -32,6 +37,7 @@ class Failures:
         self._most = most
         self._listener = listener
         self._said = 0
+        self._hook_errors = 0
 
     def guarded(self, call: Callable[[], Any]) -> None:
         """Call user code outside of `execute`; an error counts like that of a tuple."""
@@ -46,8 +52,11 @@ class Failures:
         self.count += count
         trace = user_traceback(error)
         for hook in self._hooks:
-            hook.on_error(task.context, tup, error)
-        last = f"{type(error).__name__}: {error}"
+            try:
+                hook.on_error(task.context, tup, error)
+            except Exception as e:
+                self.hook_failed("on_error", e)
+        last = described(error)
         if self.count > self._most:
             self.give_up(
                 f"Task {task.id} of {str(task.spec.id)!r} gave up after {self.count} failed tuples "
@@ -70,6 +79,18 @@ class Failures:
         """A tuple of this task cannot be sent to another process; it is left out."""
         self.failed(error, row)
 
+    def hook_failed(self, where: str, error: Exception) -> None:
+        """A task hook raised: that is said, and costs no tuple. Of each task the 1st, 2nd, 4th, 8th, ... is told."""
+        self._hook_errors += 1
+        if self._hook_errors & (self._hook_errors - 1) == 0:
+            self._listener.on_task_event(
+                self._task,
+                "hook-failed",
+                f"A task hook of {str(self._task.spec.id)!r} (task {self._task.id}) raised in {where}: {described(error)}",
+                Severity.WARNING,
+                {"traceback": user_traceback(error), "times": self._hook_errors},
+            )
+
     def give_up(self, reason: str, trace: str) -> None:
         """The task gives up; the topology fails."""
         self.broken = True
@@ -77,19 +98,56 @@ class Failures:
 
 
 def shown(tup: Any) -> str:
-    """A tuple as text, cut to a bearable length; whatever its values' own `repr` do."""
+    """A tuple as text, cut to a bearable length; whatever its values' own `repr` do, and however large they are."""
+    names = getattr(type(tup), "__struct_fields__", None)
+    if names is None:
+        return _shown(tup, _SHOWN)
+    each = max(40, _SHOWN // max(1, len(names)))
+    text = f"{type(tup).__name__}({', '.join(f'{n}={_shown(getattr(tup, n), each)}' for n in names)})"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _shown(value: Any, most: int) -> str:
     try:
-        text = repr(tup)
+        if isinstance(value, str | bytes | bytearray):
+            value = value[: most + 1]
+        text = repr(value)
     except Exception as e:
         return f"(repr raised {type(e).__name__})"
-    return text if len(text) < _SHOWN else text[:_SHOWN] + "..."
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def described(error: BaseException) -> str:
+    """An error's class and message, cut to a bearable length; whatever its `__str__` does."""
+    try:
+        text = str(error)
+    except Exception as e:
+        text = f"(str raised {type(e).__name__})"
+    name = type(error).__name__
+    return f"{name}: {text[:_SAID]}{'...' if len(text) > _SAID else ''}" if text else name
+
+
+def plain(text: str, most: int) -> str:
+    """Text that can be sent to anybody: without lone surrogates, and not longer than `most` characters."""
+    if len(text) > most:
+        text = text[:most] + "..."
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback without the framework's own frames in front of the user's code."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """The traceback, with those of its causes, without the framework's own frames in front of the user's code."""
+    told = traceback.TracebackException.from_exception(error)
     own = __file__.rpartition("/worker/")[0]
-    while frames and frames[0].filename.startswith(own) and len(frames) > 1:
-        frames.pop(0)
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
-    return "".join([*lines, *traceback.format_exception_only(error)])
+    todo, seen = [told], set()
+    while todo:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        while len(one.stack) > 1 and one.stack[0].filename.startswith(own):
+            one.stack.pop(0)
+        todo += [e for e in (one.__cause__, one.__context__) if e is not None]
+    text = "".join(told.format())
+    if len(text) <= _TRACE:
+        return text
+    return f"{text[: _TRACE // 2]}\n...\n{text[-_TRACE // 2 :]}"

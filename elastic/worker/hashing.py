@@ -56,6 +56,8 @@ def _hash_other(value: Any) -> int:
             return hash_value(int(value))
         return int((mmh3.hash(_DOUBLE.pack(value), 0, False) & _MASK) % _MASK)
     if isinstance(value, decimal.Decimal):
+        if not value.is_finite():
+            return hash_value(str(value) if value.is_snan() else float(value))
         if value == value.to_integral_value():
             return hash_value(int(value))
         if value == decimal.Decimal(float(value)):

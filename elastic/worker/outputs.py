@@ -251,11 +251,14 @@ class Outputs:
             out.destination.put(batch, self.emitter)
         except ExecutionError as e:
             # Nothing of the batch was sent. One tuple that cannot be sent must not cost those around it.
-            if rows is None or count == 1:
+            if count == 1:
                 self.on_unsendable(e, rows[0] if rows else record)
                 return
-            for row in rows:
-                self._send(out, stream, 1, [row], None)
+            half = count // 2
+            for start, stop in ((0, half), (half, count)):
+                some = None if rows is None else rows[start:stop]
+                part = None if record is None else record.slice(start, stop - start)
+                self._send(out, stream, stop - start, some, part)
             return
         out.position += count
         self.emitted += count

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from elastic.api.components import Component, Spout, overrides
 from elastic.api.settings import setting
+from elastic.errors import ExecutionError
+from elastic.worker.failures import described, shown, user_traceback
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 _SLICE = 0.002
 _SHORTEST = 0.0005
 """Seconds between two wake-ups of a paced spout at least."""
+_LONGEST = 86_400.0
+"""A spout is asked again after a day, whatever it says."""
 
 
 class SpoutDriver:
@@ -54,7 +58,7 @@ class SpoutDriver:
         while True:
             if not self.wanted:
                 self._pause()
-            elif not self.active:
+            elif not self.active and not task.finished:
                 self.active = True
                 self._began = 0.0  # pace from now on, without catching up on the time in between
                 task.failures.guarded(self._spout.activate)
@@ -73,7 +77,8 @@ class SpoutDriver:
         task = self._task
         if self.active:
             self.active = False
-            task.failures.guarded(self._spout.deactivate)
+            if not task.finished:
+                task.failures.guarded(self._spout.deactivate)
         if self.drain > task.drained and not task.finished:
             task.outputs.flush()
             task.pass_drain(self.drain)
@@ -120,7 +125,7 @@ class SpoutDriver:
         emitted = outputs.emitted + outputs.waiting() + outputs.unrouted - before
         self._task.executed += asked
         if hint:
-            return max(float(hint), 0.0)
+            return hint
         if not emitted and not self._spout.__dict__.get("_exhausted"):
             self._chunk = 1
             return self._idle_wait
@@ -137,16 +142,19 @@ class SpoutDriver:
             try:
                 for value in islice(self._generator, chunk):
                     asked += 1
-                    if value.__class__ is tuple:
-                        emit(*value)
-                    else:
-                        emit(value)
+                    try:
+                        if value.__class__ is tuple:
+                            emit(*value)
+                        else:
+                            emit(value)
+                    except Exception as e:  # this one cannot be emitted; the generator knows of nothing
+                        task.failures.failed(e, value)
+                        if task.failures.broken:
+                            return None, asked
             except Exception as e:
                 # A generator that raised has ended; there is nothing to go on with.
-                from elastic.worker.failures import user_traceback
-
                 task.failures.give_up(
-                    f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {type(e).__name__}: {e}",
+                    f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {described(e)}",
                     user_traceback(e),
                 )
                 return None, asked
@@ -162,7 +170,23 @@ class SpoutDriver:
                 asked += 1
                 hint = call()
                 if hint or "_exhausted" in state:
-                    break
+                    return _seconds(hint), asked
         except Exception as e:
             task.failures.failed(e, None)
-        return hint, asked
+        return None, asked
+
+
+def _seconds(hint: object) -> float | None:
+    """What a spout returned, as seconds.
+
+    Raises:
+        ExecutionError: It is no number of seconds.
+    """
+    if hint is None:
+        return None
+    if not isinstance(hint, int | float) or hint != hint:
+        raise ExecutionError(
+            f"A spout returned {shown(hint)} where None or a number of seconds is expected.",
+            remedy="Emit with self.emit(...); return how long there will be nothing.",
+        )
+    return min(max(float(hint), 0.0), _LONGEST)

@@ -25,7 +25,8 @@ from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, MarkKind
-from elastic.worker.failures import Failures
+from elastic.worker.destination import ExecutorStopped
+from elastic.worker.failures import Failures, described, user_traceback
 from elastic.worker.marks import Marks
 from elastic.worker.outputs import BIRTH_BITS, Outputs
 from elastic.worker.spouts import SpoutDriver
@@ -239,13 +240,15 @@ class Task:
             self.failures.guarded(self.component.tick)
         if self.spout is not None:
             return self.spout.run(until)
-        while True:
+        while not self.failures.broken:
             if self._current is None and not self._next():
                 return False
             if self._current is not None:
                 self._work()
             if time.monotonic() >= until:
                 return True
+        self._discard()
+        return False
 
     def _taken_over(self) -> None:
         """First slice in another executor: what that one must know of is said to it."""
@@ -334,10 +337,14 @@ class Task:
         assert isinstance(component, Bolt)
         try:
             record = wire.record_of(batch)
-            component.execute_batch(record)
-            self.executed += batch.count
         except Exception as e:
-            self.failures.failed(e, None, batch.count)
+            record = wire.fitting(batch, e, self.failures.failed)
+        if record is not None and not self.failures.broken:
+            try:
+                component.execute_batch(record)
+                self.executed += record.num_rows
+            except Exception as e:
+                self.failures.failed(e, None, record.num_rows)
         self._done(batch)
 
     def _done(self, batch: Batch) -> None:
@@ -382,18 +389,16 @@ class Task:
 
     def end(self) -> None:
         """All input has been worked off, or the spout is exhausted: finish, say End, be finished."""
-        if self.finished:
+        if self.finished or self.failures.broken:
             return
         self.finishing = True
-        if not self.failures.broken:
-            try:
-                self.component.finish()
-            except Exception as e:
-                self.failures.give_up(
-                    f"finish() of {self.spec.id} (task {self.id}) raised {type(e).__name__}: {e}",
-                    traceback.format_exc(),
-                )
-                return
+        try:
+            self.component.finish()
+        except Exception as e:
+            self.failures.give_up(
+                f"finish() of {str(self.spec.id)!r} (task {self.id}) raised {described(e)}", user_traceback(e)
+            )
+            return
         self.outputs.flush()
         self.outputs.mark(Mark(MarkKind.END, self.id))
         self.finished = True
@@ -415,13 +420,15 @@ class Task:
             for what in (self.component.cleanup, *(h.cleanup for h in self._hooks)):
                 try:
                     what()
-                except Exception:
+                except ExecutorStopped:  # it emits while everything ends: nobody takes that any more
+                    pass
+                except BaseException as e:
                     self._listener.on_task_event(
                         self,
                         "cleanup-failed",
-                        f"cleanup() of {self.spec.id} (task {self.id}) raised.",
+                        f"cleanup() of {str(self.spec.id)!r} (task {self.id}) raised {described(e)}",
                         Severity.WARNING,
-                        {"traceback": traceback.format_exc()},
+                        {"traceback": user_traceback(e)},
                     )
         self._discard()
 
@@ -447,7 +454,10 @@ class Task:
             execute(tup)
             took = clock() - began
             for hook in hooks:
-                hook.on_execute(context, tup, took)
+                try:
+                    hook.on_execute(context, tup, took)
+                except Exception as e:
+                    self.failures.hook_failed("on_execute", e)
 
         return timed
 

@@ -92,7 +92,7 @@ def from_rows(rows: Sequence[Any], stream: StreamSpec) -> Any:
     columns = [[getattr(r, f.name) for r in rows] for f in stream.fields]
     try:
         arrays = [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)]
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
         raise ExecutionError(f"Tuples of stream {stream.id!r} do not fit their declared types: {e}") from e
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -158,3 +159,25 @@ def record_of(batch: Batch) -> Any:
     if batch.raw is not None and batch.raw[0] == ARROW:
         return vector.from_ipc(batch.raw[1])
     return vector.from_rows(rows_of(batch), batch.stream.spec)
+
+
+def fitting(batch: Batch, error: Exception, unfit: Callable[[Exception, Any, int], None]) -> Any:
+    """The tuples that fit into columns of a batch that as a whole does not; None when there are none.
+
+    Args:
+        error: What `record_of` raised.
+        unfit: Told of each other tuple: why, which, and how many.
+    """
+    try:
+        rows = rows_of(batch)
+    except Exception:
+        unfit(error, None, batch.count)
+        return None
+    fit = []
+    for row in rows:
+        try:
+            vector.from_rows([row], batch.stream.spec)
+            fit.append(row)
+        except Exception as e:
+            unfit(e, row, 1)
+    return vector.from_rows(fit, batch.stream.spec) if fit else None

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
+from elastic.errors import ElasticError, ExecutionError
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, Epoch, Incarnation, TaskId, WorkerId, worker_of
@@ -26,6 +27,7 @@ from elastic.worker.batch import Batch, Mark, Streams
 from elastic.worker.components import ComponentSource
 from elastic.worker.destination import Destination
 from elastic.worker.executor import Executor
+from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.leaving import Leaving
 from elastic.worker.outputs import Outputs, Subscription
 from elastic.worker.task import Task
@@ -117,7 +119,7 @@ class Worker:
         for id in sorted(new):
             for number in id.tasks():
                 if number not in self.tasks:
-                    made = self._make_task(number, id)
+                    made = self._made(number, id)
                     self.tasks[number] = made
                     new_tasks.setdefault(id, []).append(made)
         for id in sorted(new):
@@ -173,6 +175,16 @@ class Worker:
     def _config(self, component: ComponentId) -> dict[str, Any]:
         return {**self.spec.config, **self.spec.component(component).config}
 
+    def _made(self, number: int, executor: ExecutorId) -> Task:
+        try:
+            return self._make_task(number, executor)
+        except ElasticError:
+            raise
+        except Exception as e:
+            raise ExecutionError(
+                f"Task {number} of {str(executor.component)!r} cannot be made: {described(e)}\n{user_traceback(e)}"
+            ) from e
+
     def _make_task(self, number: int, executor: ExecutorId) -> Task:
         spec = self.spec.component(executor.component)
         config = self._config(spec.id)
@@ -193,7 +205,10 @@ class Worker:
 
             def on_emit(stream: str, count: int) -> None:
                 for hook in hooks:
-                    hook.on_emit(context, stream, count)
+                    try:
+                        hook.on_emit(context, stream, count)
+                    except Exception as e:
+                        task.failures.hook_failed("on_emit", e)
 
         outputs = Outputs(
             number,
@@ -382,13 +397,16 @@ class Worker:
             Event(
                 time.time(),
                 kind,
-                message,
+                plain(message, MESSAGE),
                 severity,
                 str(self.spec.name),
                 component,
                 task,
                 worker or self.id,
-                details=details or {},
+                details={
+                    plain(k, 100): plain(v, DETAIL) if isinstance(v, str) else v
+                    for k, v in (details or {}).items()
+                },
             )
         )
 

@@ -212,6 +212,8 @@ def _make(module: ModuleType, function: str, arguments: list[str], target: str) 
 
 def _fail(error: Exception, what: str) -> NoReturn:
     """Raise `error` as one that shows the user's frames first."""
+    if isinstance(error, ConfigError):
+        raise error  # a value that somebody gave: its message says which; where it was noticed helps nobody
     if isinstance(error, ElasticError):
         setattr(error, "user_traceback", user_traceback(error, message=False))  # noqa: B010
         raise error
