@@ -25,6 +25,8 @@ AT_LEAST = {
     ("elastic, batches", "hand-written Arrow"): 0.8,
 }
 TWO_TO_ONE = 1.4
+LAYOUTS: dict[str, tuple[str, ...]] = {"1 process": ("--processes", "1"), "2 processes": ("--processes", "2")}
+HASHED: dict[str, tuple[str, ...]] = {"2 processes hashed": ("--processes", "2", "--hashed")}
 
 
 def columnar(name: str) -> bool:
@@ -32,29 +34,17 @@ def columnar(name: str) -> bool:
     return name in ("hand-written Arrow", "elastic, batches")
 
 
-def _once(name: str, processes: int, job: contender.Job) -> float:
-    """Words per second of one run of one contender."""
-    more = ["--processes", str(processes)]
-    if name == "elastic, batches":
-        more.append("--batches")
-    return contender.run(CONTENDERS[name], job, *more)
+def layouts(name: str) -> dict[str, tuple[str, ...]]:
+    """How a contender is spread: its name for that, and the options."""
+    if name == "PySpark RDD":  # without parallelism it is nobody's choice
+        return {"2 processes": LAYOUTS["2 processes"]}
+    # Every process of bytewax reads, splits and counts: it is hashed always.
+    return LAYOUTS if name == "bytewax" else {**LAYOUTS, **HASHED}
 
 
-def full(name: str, processes: int) -> str:
-    """The name with the number of processes."""
-    return f"{name}, {'1 process' if processes == 1 else f'{processes} processes'}"
-
-
-def _measure(session: Session, rows: contender.Job, columns: contender.Job) -> dict[str, list[float]]:
-    """Words per second, by full name, in each round."""
-    contenders: dict[str, Callable[[], float]] = {}
-    # What is compared runs side by side.
-    for processes in (1, 2):
-        for name in CONTENDERS:
-            if name != "PySpark RDD" or processes == 2:  # Spark without parallelism is nobody's choice
-                job = columns if columnar(name) else rows
-                contenders[full(name, processes)] = partial(_once, name, processes, job)
-    return session.interleave(contenders, unit="words/s")
+def full(name: str, layout: str) -> str:
+    """A contender's whole name."""
+    return f"{name}, {layout}"
 
 
 def run(session: Session) -> None:
@@ -63,16 +53,30 @@ def run(session: Session) -> None:
     scale = 10 if session.quick else 1
     rows, columns = contender.Job.of(text, 6_000_000 // scale), contender.Job.of(text, 40_000_000 // scale)
     session.progress(f"{rows.words:,} words for those that work on rows, {columns.words:,} for columns")
-    values = _measure(session, rows, columns)
+    contenders: dict[str, Callable[[], float]] = {}
+    # What is compared runs side by side.
+    for layout in (*LAYOUTS, *HASHED):
+        for name, module in CONTENDERS.items():
+            if layout in layouts(name):
+                more = (*layouts(name)[layout], *(("--batches",) if name == "elastic, batches" else ()))
+                job = columns if columnar(name) else rows
+                contenders[full(name, layout)] = partial(contender.run, module, job, *more)
+    values = session.interleave(contenders, unit="words/s")
     compare: dict[str, tuple[str, ...]] = {}
     goals: dict[tuple[str, str], Goal] = {}
-    for processes in (1, 2):
-        for (name, other), ratio in AT_LEAST.items():
-            compare[full(name, processes)] = (*compare.get(full(name, processes), ()), full(other, processes))
-            goals[full(name, processes), full(other, processes)] = Goal(ratio, of="ratio")
-    two, one = full("elastic, per tuple", 2), full("elastic, per tuple", 1)
-    compare[two] = (*compare[two], one)
-    goals[two, one] = Goal(TWO_TO_ONE, of="ratio")
-    for name in ("hand-written rows", "bytewax", "hand-written Arrow", "elastic, batches"):
-        compare[full(name, 2)] = (*compare.get(full(name, 2), ()), full(name, 1))
+
+    def against(one: str, other: str, at_least: float | None = None) -> None:
+        compare[one] = (*compare.get(one, ()), other)
+        if at_least is not None:
+            goals[one, other] = Goal(at_least, of="ratio")
+
+    for (name, other), ratio in AT_LEAST.items():
+        for layout in layouts(name):
+            there = layout if layout in layouts(other) else "2 processes"
+            against(full(name, layout), full(other, there), ratio)
+    for name in CONTENDERS:
+        for layout in layouts(name):
+            if layout != "1 process":
+                goal = TWO_TO_ONE if name == "elastic, per tuple" else None
+                against(full(name, layout), full(name, "1 process"), goal)
     session.report(values, unit="words/s", compare=compare, goals=goals)

@@ -1,7 +1,8 @@
 """The hand-written Arrow loop: record batches over bounded queues between threads; the ceiling of a batch API.
 
-With two processes each has a source (of half the text), a splitter and a counter, and every word goes to the counter
-that its hash says: the Murmur3 of the Iceberg bucket transform, computed on whole columns.
+With two processes the first has the source and the splitter, the second the counter; or, hashed, each has a source (of
+half the text), a splitter and a counter, and every word goes to the counter that its hash says: the Murmur3 of the
+Iceberg bucket transform, computed on whole columns.
 """
 
 from __future__ import annotations
@@ -94,7 +95,36 @@ def from_afar(pipe: socket.socket, out: Batches) -> None:
     out.put(None)
 
 
+def split_to_far(inbox: Batches, far: socket.socket) -> None:
+    """Record batches of words, to the other process."""
+    for batch in received(inbox):
+        words = pa.record_batch([split_column(batch.column(0))], schema=WORDS)
+        send(far, memoryview(words.serialize()))
+    send(far, b"")
+
+
 def two_processes(text: list[str], copies: int) -> tuple[dict[str, int], float] | None:
+    """Source and splitter in one process, the counter in the other."""
+
+    def half(me: int, pipe: socket.socket) -> Callable[[], dict[str, int]]:
+        batches = [] if me else columns(text)
+        queue = Batches(QUEUED)
+
+        def emit() -> dict[str, int]:
+            start(lambda: source(batches, copies, queue))
+            split_to_far(queue, pipe)
+            return {}
+
+        def collect() -> dict[str, int]:
+            start(lambda: from_afar(pipe, queue))
+            return count(queue, 1)
+
+        return collect if me else emit
+
+    return in_two_processes(half)
+
+
+def two_hashed(text: list[str], copies: int) -> tuple[dict[str, int], float] | None:
     """Source, splitter and counter in each of two processes."""
 
     def half(me: int, pipe: socket.socket) -> Callable[[], dict[str, int]]:
@@ -119,7 +149,7 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options = arguments(__doc__).parse_args()
     text = lines(options.input)
-    contend = one_process if options.processes == 1 else two_processes
+    contend = one_process if options.processes == 1 else two_hashed if options.hashed else two_processes
     if result := contend(text, options.copies):
         say(*result)
 

@@ -1,8 +1,9 @@
 """The hand-written row loop: lists of tuples over bounded queues between threads; the ceiling of a per-tuple API.
 
 Every tuple is made, handed on and looked at by itself, as an operator on tuples must do it; nothing else is done: no
-positions, no metrics, no marks but the end. With two processes each has a source (of half the text), a splitter and
-a counter, and every word goes to the counter that its hash says.
+positions, no metrics, no marks but the end. With two processes the first has the source and the splitter, the second the
+counter; or, hashed, each has a source (of half the text), a splitter and a counter, and every word goes to the
+counter that its hash says.
 """
 
 from __future__ import annotations
@@ -123,7 +124,41 @@ def from_afar(pipe: socket.socket, out: Queue[Rows]) -> None:
     out.put(None)
 
 
+def split_to_far(inbox: Queue[Rows], far: socket.socket) -> None:
+    """Rows of one word each, to the other process."""
+    encode = msgspec.msgpack.Encoder().encode
+    words: list[Row] = []
+    for rows in batches(inbox):
+        for (line,) in rows:
+            words += [(word,) for word in line.split()]
+            if len(words) >= BATCH:
+                send(far, encode([word for (word,) in words]))
+                words = []
+    send(far, encode([word for (word,) in words]))
+    send(far, b"")
+
+
 def two_processes(text: list[str], copies: int) -> tuple[dict[str, int], float] | None:
+    """Source and splitter in one process, the counter in the other."""
+
+    def half(me: int, pipe: socket.socket) -> Work:
+        queue: Queue[Rows] = Queue(QUEUED)
+
+        def emit() -> dict[str, int]:
+            start(lambda: source(text, copies, queue))
+            split_to_far(queue, pipe)
+            return {}
+
+        def collect() -> dict[str, int]:
+            start(lambda: from_afar(pipe, queue))
+            return count(queue, 1)
+
+        return collect if me else emit
+
+    return in_two_processes(half)
+
+
+def two_hashed(text: list[str], copies: int) -> tuple[dict[str, int], float] | None:
     """Source, splitter and counter in each of two processes."""
 
     def half(me: int, pipe: socket.socket) -> Work:
@@ -149,7 +184,7 @@ def main() -> None:
     options = arguments(__doc__).parse_args()
     text = lines(options.input)
     gc.disable()  # nothing here makes cycles, and many young tuples make the collector look often
-    contend = one_process if options.processes == 1 else two_processes
+    contend = one_process if options.processes == 1 else two_hashed if options.hashed else two_processes
     if result := contend(text, options.copies):
         say(*result)
 

@@ -43,6 +43,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--input", help="a text file; default: the documentation that comes with Python")
     parser.add_argument("--copies", type=int, default=10, help="how often the text is gone through")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--hashed", action="store_true", help="a counter in each process, not just one")
     return parser
 
 

@@ -165,27 +165,28 @@ class CountBatches(StatefulBolt):
         self.counts = state
 
 
-def build(batches: bool, input: str | None, copies: int, processes: int, directory: str) -> Topology:
-    """The topology, with one task of each component for each process.
+def build(
+    batches: bool, input: str | None, copies: int, processes: int, hashed: bool, directory: str
+) -> Topology:
+    """The topology.
 
     Args:
         batches: On the batch API.
         input: The text file, or None.
         copies: How often the text is gone through.
         processes: Workers.
+        hashed: With as many tasks of each component as workers, words going to the counter that their hash says;
+            otherwise one task of each.
         directory: Where its tasks write when they started, and what they counted.
     """
     b = TopologyBuilder("words", workers=processes)
-    if batches:
-        b.spout("lines", LineBatches(input, copies, directory), tasks=processes, executors=processes)
-        split = b.bolt("split", SplitBatches(directory), tasks=processes, executors=processes)
-        count = b.bolt("count", CountBatches(directory), tasks=processes, executors=processes)
-    else:
-        b.spout("lines", Lines(input, copies, directory), tasks=processes, executors=processes)
-        split = b.bolt("split", Split(directory), tasks=processes, executors=processes)
-        count = b.bolt("count", Count(directory), tasks=processes, executors=processes)
-    split.local_or_shuffle("lines")
-    count.fields("split", "word")
+    tasks = processes if hashed else 1
+    spout: Spout = LineBatches(input, copies, directory) if batches else Lines(input, copies, directory)
+    b.spout("lines", spout, tasks=tasks, executors=tasks)
+    split: Bolt = SplitBatches(directory) if batches else Split(directory)
+    b.bolt("split", split, tasks=tasks, executors=tasks).local_or_shuffle("lines")
+    count: Bolt = CountBatches(directory) if batches else Count(directory)
+    b.bolt("count", count, tasks=tasks, executors=tasks).fields("split", "word")
     return b.build()
 
 
