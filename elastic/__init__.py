@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from elastic.api.context import TopologyContext
     from elastic.api.fields import Fields, Tuple
     from elastic.api.files import TextSink, TextSpout
+    from elastic.api.ready import CountBy, FlatMap
     from elastic.api.state import KeyedState
     from elastic.errors import ElasticError
     from elastic.local import LocalCluster, LocalRun
@@ -24,9 +25,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Bolt",
+    "CountBy",
     "CustomGrouping",
     "ElasticError",
     "Fields",
+    "FlatMap",
     "KeyedState",
     "LocalCluster",
     "LocalRun",
@@ -48,6 +51,7 @@ _HOMES = {
     "elastic.api.context": ("TopologyContext",),
     "elastic.api.fields": ("Fields", "Tuple"),
     "elastic.api.files": ("TextSink", "TextSpout"),
+    "elastic.api.ready": ("CountBy", "FlatMap"),
     "elastic.api.state": ("KeyedState",),
     "elastic.errors": ("ElasticError",),
     "elastic.local": ("LocalCluster", "LocalRun"),

@@ -129,3 +129,17 @@ def test_settings_are_those_of_the_table() -> None:
     command = [sys.executable, str(ROOT / "tools" / "settings_doc.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_name_of_the_package_is_loaded() -> None:
+    import elastic
+
+    for name in elastic.__all__:
+        assert getattr(elastic, name).__name__ == name
+    used = {
+        n
+        for p in PAGES
+        for m in re.findall(r"^from elastic import (.*)$", p.read_text(), re.MULTILINE)
+        for n in m.split(", ")
+    }
+    assert used <= set(elastic.__all__)
