@@ -1,0 +1,357 @@
+"""The embedded store: in memory, with files behind it. Needs nothing installed; the default on one machine.
+
+What it confirmed survives the death of its process by any signal; with `sync`, what it committed also survives that of the
+machine. Each key and epoch has a file of its own (see `records`): to remove a version is to remove its file, so nothing has to be
+compacted but the file of a key that commits many versions under one epoch, and the file of fences; both are rewritten
+when more than half of them is dead, at a cost bounded by what lives in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from statestore.base import Head, Piece, Ticket
+from statestore.decisions import Record
+from statestore.errors import Full, Missing, StateStoreError
+from statestore.journal import Held
+from statestore.memory import MemoryStore
+from statestore.records import ABORTED, BEGIN, COMMIT, DELETED, HEADER, PIECE, encode_head, record, scan
+
+SLACK = 4 << 20
+"""Dead bytes that a file may have before anybody minds."""
+
+_OPEN = 128
+_FENCES = "fences"
+_SUFFIX = ".state"
+_NEW = ".new"
+
+
+class EmbeddedStore(MemoryStore):
+    """A state store in this process, and in a directory.
+
+    Args:
+        directory: Its own; made when missing. Only one store at a time may use it.
+        limit: Bytes that it may hold, in memory and again on disk.
+        sync: Whether a commit waits for the disk: then it survives the machine, not only the process.
+        wait: Seconds to wait for a process that is just leaving the directory.
+
+    Raises:
+        Missing: The directory cannot be used, or another process uses it.
+    """
+
+    def __init__(
+        self, directory: Path, limit: int = 1 << 30, *, sync: bool = False, wait: float = 10.0
+    ) -> None:
+        super().__init__(
+            limit,
+            name=f"the state store in {directory}",
+            journal=FileJournal(directory, sync=sync, wait=wait),
+        )
+
+
+class FileJournal:
+    """The files behind a store; see `statestore.journal.Journal`."""
+
+    def __init__(
+        self, directory: Path, *, sync: bool = False, wait: float = 10.0, slack: int = SLACK
+    ) -> None:
+        self._directory = directory
+        self._sync = sync
+        self._slack = slack
+        self._lock = threading.Lock()  # guards the two dictionaries and the file of fences
+        self._files: dict[tuple[str, int], int] = {}
+        self._lengths: dict[tuple[str, int], int] = {}
+        self._fences: dict[str, tuple[int, bool]] = {}
+        self._fence_records = 0
+        self._closed = False
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._guard = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Missing(f"the state store cannot use {directory}: {error.strerror}") from error
+        try:
+            self._claim(wait)
+            self._fence_file = self._open_file(directory / _FENCES)
+        except BaseException:
+            os.close(self._guard)
+            raise
+
+    def load(self) -> dict[str, Held]:
+        fences = self._read_fences()
+        keys: dict[str, Held] = {key: Held(Record(epoch, "", None)) for key, (epoch, _) in fences.items()}
+        for path in sorted(self._directory.iterdir()):
+            if path.suffix == _NEW:
+                path.unlink()
+            elif path.suffix == _SUFFIX:
+                self._load(path, keys, fences)
+        epochs: dict[str, set[int]] = {}
+        for key, epoch in self._lengths:
+            epochs.setdefault(key, set()).add(epoch)
+        for key, held in keys.items():
+            self._settle(key, held, epochs.get(key, set()))
+        return keys
+
+    def begun(self, ticket: Ticket) -> None:
+        body = msgspec.msgpack.encode([ticket.key, ticket.epoch, ticket.writer])
+        self._append(ticket.key, ticket.epoch, record(BEGIN, body), new=True)
+
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
+        self._append(ticket.key, ticket.epoch, record(PIECE, data, number=piece.number, crc=piece.crc))
+
+    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, bytes]]) -> None:
+        parts = record(COMMIT, encode_head(head))
+        self._append(head.key, head.epoch, parts, sync=self._sync)
+        own = [value for (epoch, _), value in kept.items() if epoch == head.epoch]
+        live = sum(piece.size + HEADER for piece, _ in own) + sum(map(len, parts))
+        if self._lengths[head.key, head.epoch] - live > max(self._slack, live):
+            self._rewrite(head, own, parts)
+
+    def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
+        body = msgspec.msgpack.encode([key, epoch])
+        with self._lock:
+            self._write(
+                self._fence_file, record(DELETED if deleted else ABORTED, body), self._directory / _FENCES
+            )
+            if self._sync:
+                os.fdatasync(self._fence_file)
+            self._fences[key] = (epoch, deleted)
+            self._fence_records += 1
+            if self._fence_records > 2 * len(self._fences) + 1024:
+                self._rewrite_fences()
+
+    def drop(self, key: str, epochs: Iterable[int]) -> None:
+        for epoch in epochs:
+            with self._lock:
+                file = self._files.pop((key, epoch), None)
+                self._lengths.pop((key, epoch), None)
+            if file is not None:
+                os.close(file)
+            with contextlib.suppress(FileNotFoundError):
+                self._path(key, epoch).unlink()
+
+    def forget(self, keys: Iterable[str]) -> None:
+        with self._lock:
+            for key in keys:
+                self._fences.pop(key, None)
+            self._rewrite_fences()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for file in (*self._files.values(), self._fence_file, self._guard):
+                os.close(file)
+            self._files.clear()
+
+    def _claim(self, wait: float) -> None:
+        """One process at a time. The lock goes with its holder, which nothing announces: it is asked for."""
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(self._guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise Missing(f"{self._directory} cannot be locked: {error.strerror}") from error
+            if time.monotonic() > deadline:
+                raise Missing(
+                    f"another process uses the state store in {self._directory}",
+                    remedy="End it, or give another directory.",
+                )
+            time.sleep(0.02)
+
+    # -- writing
+
+    def _append(
+        self, key: str, epoch: int, parts: Sequence[bytes], *, new: bool = False, sync: bool = False
+    ) -> None:
+        path = self._path(key, epoch)
+        with self._lock:
+            file = self._files.get((key, epoch))
+        mine = file is None
+        if file is None:
+            if new:
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()  # left by a begin that failed
+                self._lengths[key, epoch] = 0
+            file = self._open_file(path)
+        try:
+            self._write(file, parts, path)
+            if sync:
+                os.fdatasync(file)
+                self._sync_directory()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(
+                    file, self._lengths[key, epoch]
+                )  # what is half written must not stand before more
+            if mine:
+                os.close(file)
+            raise
+        with self._lock:
+            self._lengths[key, epoch] += sum(map(len, parts))
+            if not mine:
+                return
+            if len(self._files) < _OPEN and not self._closed:
+                self._files[key, epoch] = file
+            else:
+                os.close(file)
+
+    def _rewrite(self, head: Head, own: Sequence[tuple[Piece, bytes]], commit: Sequence[bytes]) -> None:
+        """Write a file anew with only what lives."""
+        path = self._path(head.key, head.epoch)
+        made = path.with_suffix(_NEW)
+        parts = record(BEGIN, msgspec.msgpack.encode([head.key, head.epoch, head.writer]))
+        for piece, data in own:
+            parts += record(PIECE, data, number=piece.number, crc=piece.crc)
+        parts += commit
+        with contextlib.suppress(FileNotFoundError):
+            made.unlink()
+        file = self._open_file(made)
+        try:
+            self._write(file, parts, made)
+            if self._sync:
+                os.fdatasync(file)
+            made.replace(path)
+        except (OSError, StateStoreError):
+            os.close(file)  # the old file says the same
+            with contextlib.suppress(OSError):
+                made.unlink()
+            return
+        if self._sync:
+            self._sync_directory()
+        with self._lock:
+            old = self._files.pop((head.key, head.epoch), None)
+            self._lengths[head.key, head.epoch] = sum(map(len, parts))
+        os.close(file)
+        if old is not None:
+            os.close(old)
+
+    def _rewrite_fences(self) -> None:
+        path = self._directory / _FENCES
+        made = path.with_suffix(_NEW)
+        with contextlib.suppress(FileNotFoundError):
+            made.unlink()
+        file = self._open_file(made)
+        parts: list[bytes] = []
+        for key, (epoch, deleted) in self._fences.items():
+            parts += record(DELETED if deleted else ABORTED, msgspec.msgpack.encode([key, epoch]))
+        try:
+            self._write(file, parts, made)
+            if self._sync:
+                os.fdatasync(file)
+            made.replace(path)
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(self._fence_file)
+        self._fence_file = file
+        self._fence_records = len(self._fences)
+
+    def _open_file(self, path: Path) -> int:
+        try:
+            return os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Missing(f"the state store cannot write {path}: {error.strerror}") from error
+
+    def _write(self, file: int, parts: Sequence[bytes], path: Path) -> None:
+        views = [memoryview(part) for part in parts if part]
+        try:
+            while views:
+                done = os.writev(file, views[:512])
+                while views and done >= len(views[0]):
+                    done -= len(views.pop(0))
+                if done:
+                    views[0] = views[0][done:]
+        except OSError as error:
+            needed = sum(map(len, parts))
+            text = f"the state store cannot write {needed} bytes to {path}: {error.strerror}"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise Full(text, remedy="Make room on that disk.", needed=needed) from error
+            raise Missing(text) from error
+
+    def _sync_directory(self) -> None:
+        directory = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _path(self, key: str, epoch: int) -> Path:
+        name = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=12).hexdigest()
+        return self._directory / f"{name}-{epoch}{_SUFFIX}"
+
+    # -- reading
+
+    def _read_fences(self) -> dict[str, tuple[int, bool]]:
+        path = self._directory / _FENCES
+        found = scan(path.read_bytes())
+        if found.damage:
+            raise Missing(
+                f"{path}: {found.damage}",
+                remedy="Which states are gone cannot be told any more: remove the directory to begin without any.",
+            )
+        os.ftruncate(self._fence_file, found.length)
+        for key, epoch, deleted in found.fences:
+            self._fences[key] = (epoch, deleted)
+        self._fence_records = len(found.fences)
+        return self._fences
+
+    def _load(self, path: Path, keys: dict[str, Held], fences: dict[str, tuple[int, bool]]) -> None:
+        """Take a file over into what is known of its key."""
+        data = path.read_bytes()
+        found = scan(data)
+        if found.owner is None:
+            if found.damage:
+                raise Missing(f"{path}: {found.damage}", remedy="Remove it to go on without that state.")
+            path.unlink()  # killed before it had begun
+            return
+        key, epoch, writer = found.owner
+        fenced, deleted = fences.get(key, (0, False))
+        if epoch <= fenced and (deleted or found.head is None) and not found.damage:
+            path.unlink()  # killed between the fence and the removal
+            return
+        if epoch <= fenced:
+            writer = ""
+        if found.length < len(data) and not found.damage:
+            os.truncate(path, found.length)
+        self._lengths[key, epoch] = found.length
+        held = keys.setdefault(key, Held(Record(0, "", None)))
+        record = held.record
+        head = record.head
+        if found.head is not None and (head is None or head.epoch < found.head.epoch):
+            head = found.head
+        if epoch > record.epoch or (epoch == record.epoch and writer):
+            held.record = Record(epoch, writer, head)
+        else:
+            held.record = Record(record.epoch, record.writer, head)
+        held.pieces.update({(epoch, number): value for number, value in found.pieces.items()})
+        if found.damage and not held.damage:
+            held.damage = found.damage
+
+    def _settle(self, key: str, held: Held, had: set[int]) -> None:
+        """Remove what a killed process was about to remove, and see that the committed version is whole."""
+        head, record = held.record.head, held.record
+        named = {(p.epoch, p.number): p for p in head.pieces} if head is not None else {}
+        missing = [i for i, p in named.items() if i not in held.pieces or held.pieces[i][0] != p]
+        if missing and not held.damage:
+            held.damage = f"{len(missing)} of the {len(named)} pieces of its committed version are damaged"
+        if held.damage:
+            return
+        writing = record.epoch if record.writer else 0
+        held.pieces = {i: v for i, v in held.pieces.items() if i in named or i[0] == writing}
+        needed = (
+            {epoch for epoch, _ in held.pieces} | {writing} | ({head.epoch} if head is not None else set())
+        )
+        self.drop(key, sorted(had - needed))

@@ -1,0 +1,76 @@
+"""What a store in memory tells to whatever keeps it beyond the life of its process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from statestore.base import Head, Piece, Ticket
+from statestore.decisions import Record
+
+
+@dataclass(slots=True)
+class Held:
+    """What there is of a key: its record, and pieces by (epoch, number).
+
+    Attributes:
+        damage: Why the committed version cannot be read; "" when it can.
+    """
+
+    record: Record
+    pieces: dict[tuple[int, int], tuple[Piece, bytes]] = field(default_factory=dict)
+    damage: str = ""
+
+
+class Journal(Protocol):
+    """Told of every change, before it is applied and before anybody is told that it happened. Calls about one key come
+    one at a time. What a method does not raise it has made durable, as far as it promises to."""
+
+    def load(self) -> dict[str, Held]:
+        """What an earlier process left."""
+
+    def begun(self, ticket: Ticket) -> None: ...
+
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None: ...
+
+    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, bytes]]) -> None: ...
+
+    def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
+        """The write of an epoch is given up; with `deleted`, everything up to that epoch is gone."""
+
+    def drop(self, key: str, epochs: Iterable[int]) -> None:
+        """Nothing refers any more to what was put with these epochs."""
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Nothing is left of these keys, and their fences are too old to be kept."""
+
+    def close(self) -> None: ...
+
+
+class NoJournal:
+    """Keeps nothing."""
+
+    def load(self) -> dict[str, Held]:
+        return {}
+
+    def begun(self, ticket: Ticket) -> None:
+        pass
+
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
+        pass
+
+    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, bytes]]) -> None:
+        pass
+
+    def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
+        pass
+
+    def drop(self, key: str, epochs: Iterable[int]) -> None:
+        pass
+
+    def forget(self, keys: Iterable[str]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

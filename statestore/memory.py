@@ -1,0 +1,317 @@
+"""The store in memory: for tests, and, with a journal behind it, the embedded one."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from statestore import decisions
+from statestore.base import (
+    MAX_PIECE,
+    RESERVED_FOR,
+    Capacity,
+    Collected,
+    Entry,
+    Head,
+    Opened,
+    Piece,
+    Ticket,
+    check_key,
+    cost,
+    make_head,
+)
+from statestore.budget import Budget
+from statestore.errors import Conflict, Damaged, Incomplete, Invalid, NotFound, Unavailable
+from statestore.journal import Held, Journal, NoJournal
+
+FENCES = 1 << 16
+"""Keys of which only a fence is left: the oldest go first beyond that."""
+
+_Pieces = dict[tuple[int, int], tuple[Piece, bytes]]
+
+
+class MemoryStore:
+    """A state store in this process.
+
+    Args:
+        limit: Bytes that it may hold.
+        name: For messages.
+        journal: Told of every change before it happens.
+        fences: How many fences of deleted keys are kept.
+    """
+
+    piece_size = 256 << 10
+
+    def __init__(
+        self,
+        limit: int = 1 << 30,
+        *,
+        name: str = "the state store in memory",
+        journal: Journal | None = None,
+        fences: int = FENCES,
+    ) -> None:
+        self._journal = journal or NoJournal()
+        self._budget = Budget(limit, name)
+        self._fences = fences
+        self._lock = threading.Lock()  # guards the two dictionaries; a key's own lock comes before it
+        self._locks: dict[str, threading.Lock] = {}
+        self._keys: dict[str, Held] = self._journal.load()
+        self._closed = False
+        for key, held in self._keys.items():
+            self._budget.take(key, held.record.epoch, _size(held.pieces), forced=True)
+
+    def begin(self, ticket: Ticket) -> Opened:
+        ticket.check()
+        with self._key(ticket.key) as held:
+            record = decisions.begin(_record(held), ticket)
+            if held is None or record is not held.record:
+                self._journal.begun(ticket)
+                held = self._adopt(ticket.key, held, record)
+            last = max((number for epoch, number in held.pieces if epoch == ticket.epoch), default=0)
+            return Opened(last + 1, record.sequence, None if held.damage else record.head)
+
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
+        if piece.epoch != ticket.epoch or not 1 <= piece.number < 1 << 32 or len(data) > MAX_PIECE:
+            raise Invalid(f"{ticket.key}: not a piece of epoch {ticket.epoch}: {piece}")
+        if len(data) != piece.size or zlib.crc32(data) != piece.crc:
+            raise Damaged(f"{ticket.key}: piece {piece.number} arrived damaged")
+        with self._key(ticket.key) as held:
+            decisions.owned(_record(held), ticket)
+            assert held is not None
+            there = held.pieces.get((piece.epoch, piece.number))
+            if there is not None:
+                if there[0] != piece:
+                    raise Conflict(f"{ticket.key}: piece {piece.number} was put with another content")
+                return
+            self._budget.take(ticket.key, ticket.epoch, cost(piece.size))
+            try:
+                self._journal.put(ticket, piece, data)
+            except BaseException:
+                self._budget.give(cost(piece.size))
+                raise
+            held.pieces[piece.epoch, piece.number] = (piece, data)
+
+    def flush(self, ticket: Ticket) -> None:
+        """Nothing is ever under way here."""
+
+    def commit(self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes = b"") -> Head:
+        head = make_head(ticket, sequence, pieces, meta)
+        with self._key(ticket.key) as held:
+            record = decisions.commit(_record(held), ticket, head)
+            assert held is not None
+            if record is held.record:
+                assert record.head is not None
+                return record.head
+            kept: _Pieces = {}
+            for piece in pieces:
+                there = held.pieces.get((piece.epoch, piece.number))
+                if there is None or there[0] != piece:
+                    raise Incomplete(
+                        f"{ticket.key}: piece {piece.number} of epoch {piece.epoch} is not there: "
+                        f"commit {sequence} of epoch {ticket.epoch} is refused"
+                    )
+                kept[piece.epoch, piece.number] = there
+            self._journal.committed(head, kept)
+            self._adopt(ticket.key, held, record, kept)
+        self._budget.release(ticket.epoch, [ticket.key])
+        return head
+
+    def abort(self, ticket: Ticket) -> None:
+        with self._key(ticket.key) as held:
+            record = decisions.abort(_record(held), ticket)
+            if held is None or record is None or record is held.record:
+                return
+            self._journal.ended(ticket.key, ticket.epoch, deleted=False)
+            self._adopt(ticket.key, held, record)
+        self._budget.release(ticket.epoch, [ticket.key])
+
+    def head(self, key: str) -> Head | None:
+        with self._key(key) as held:
+            if held is None:
+                return None
+            if held.damage:
+                raise Damaged(
+                    f"{key}: {held.damage}", remedy="Restore it from another copy, if there is one."
+                )
+            return held.record.head
+
+    def get(self, head: Head, indexes: Sequence[int] | None = None) -> Iterator[bytes]:
+        wanted = head.pieces if indexes is None else [head.pieces[i] for i in indexes]
+        # Taken all at once: they are only referred to, and a deletion meanwhile does not tear the answer.
+        with self._key(head.key) as held:
+            pieces = {} if held is None else held.pieces
+            found = [pieces.get((p.epoch, p.number)) for p in wanted]
+            current = held.record.head if held is not None else None
+            if current is None or (current.epoch, current.sequence) != (head.epoch, head.sequence):
+                raise NotFound(f"{head.key}: version {head.epoch}.{head.sequence} is not there any more")
+        return _checked(head.key, wanted, found)
+
+    def delete(self, key: str, epoch: int) -> bool:
+        check_key(key)
+        with self._key(key) as held:
+            record = decisions.delete(_record(held), key, epoch)
+            if held is not None and record is held.record:
+                return False
+            self._journal.ended(key, epoch, deleted=True)
+            had = held is not None and bool(held.pieces or held.record.head)
+            self._adopt(key, held, record)
+        self._budget.release(epoch, [key])
+        self._prune()
+        return had
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        with self._lock:
+            found = sorted(
+                (k, h.record, _size(h.pieces)) for k, h in self._keys.items() if k.startswith(prefix)
+            )
+        for key, record, held in found:
+            head = record.head
+            if head is not None or record.writer:
+                yield Entry(
+                    key,
+                    record.epoch,
+                    head.epoch if head else 0,
+                    head.sequence if head else 0,
+                    head.size if head else 0,
+                    held,
+                )
+
+    def collect(self, prefix: str, *, keep: Collection[tuple[str, int]], before: int) -> Collected:
+        kept = frozenset(keep)
+        with self._lock:
+            names = sorted(k for k in self._keys if k.startswith(prefix))
+        keys = size = 0
+        for key in names:
+            with self._key(key) as held:
+                if held is None:
+                    continue
+                record = decisions.collect(held.record, key, kept, before)
+                if record is held.record:
+                    continue
+                had = _size(held.pieces)
+                if record.writer != held.record.writer:
+                    self._journal.ended(key, record.epoch, deleted=record.head is None)
+                self._adopt(key, held, record)
+                keys += 1
+                size += had - _size(held.pieces)
+        self._prune()
+        return Collected(keys, size)
+
+    def capacity(self) -> Capacity:
+        return self._budget.capacity()
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], seconds: float = RESERVED_FOR) -> None:
+        self._budget.reserve(epoch, sizes, seconds)
+
+    def release(self, epoch: int, keys: Iterable[str]) -> None:
+        self._budget.release(epoch, keys)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            locks = list(self._locks.values())
+        for lock in locks:
+            with lock:  # whoever is at it finishes
+                pass
+        self._journal.close()
+
+    @contextmanager
+    def _key(self, key: str) -> Iterator[Held | None]:
+        """What there is of a key, for one thread at a time."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise Unavailable("the state store is closed")
+                lock = self._locks.setdefault(key, threading.Lock())
+            with lock:
+                with self._lock:
+                    if self._locks.get(key) is not lock:
+                        continue  # it was forgotten while we waited
+                    if self._closed:
+                        raise Unavailable("the state store is closed")
+                    held = self._keys.get(key)
+                try:
+                    yield held
+                finally:
+                    with self._lock:
+                        if key not in self._keys:
+                            self._locks.pop(key, None)
+                return
+
+    def _adopt(
+        self, key: str, held: Held | None, record: decisions.Record, kept: _Pieces | None = None
+    ) -> Held:
+        """Apply a new record: what nothing refers to any more goes, from memory and from the journal."""
+        if held is None:
+            held = Held(record)
+            with self._lock:
+                self._keys[key] = held
+            return held
+        had = held.pieces
+        if kept is None:
+            named = {(p.epoch, p.number) for p in record.head.pieces} if record.head is not None else set()
+            writing = record.epoch if record.writer else 0
+            kept = {i: value for i, value in had.items() if i[0] == writing or i in named}
+        if record.head is not held.record.head:
+            held.damage = ""
+        stale = {epoch for epoch, _ in had} | _epochs(held.record)
+        held.record, held.pieces = record, kept
+        self._budget.give(_size(had) - _size(kept))
+        stale -= {epoch for epoch, _ in kept} | _epochs(record)
+        if stale:
+            self._journal.drop(key, sorted(stale))
+        return held
+
+    def _prune(self) -> None:
+        """The number of fences is bounded."""
+        with self._lock:
+            if len(self._keys) <= self._fences:
+                return
+            empty = [k for k, h in self._keys.items() if h.record.head is None and not h.record.writer]
+            surplus = empty[: max(0, len(empty) - self._fences)]
+        gone = []
+        for key in surplus:
+            with self._key(key) as held:
+                if held is not None and held.record.head is None and not held.record.writer:
+                    with self._lock:
+                        del self._keys[key]
+                    gone.append(key)
+        if gone:
+            self._journal.forget(gone)
+
+
+def _record(held: Held | None) -> decisions.Record | None:
+    return None if held is None else held.record
+
+
+def _epochs(record: decisions.Record) -> set[int]:
+    """Epochs of which something has to be kept even without pieces."""
+    found = {record.head.epoch} if record.head is not None else set()
+    return found | {record.epoch} if record.writer else found
+
+
+def _size(pieces: _Pieces) -> int:
+    return sum(cost(piece.size) for piece, _ in list(pieces.values()))  # a copy: somebody may be putting
+
+
+def _checked(
+    key: str, wanted: Sequence[Piece], found: Sequence[tuple[Piece, bytes] | None]
+) -> Iterator[bytes]:
+    for piece, there in zip(wanted, found, strict=True):
+        if there is None:
+            raise NotFound(f"{key}: piece {piece.number} of epoch {piece.epoch} is not there")
+        yield checked(key, piece, there[1])
+
+
+def checked(key: str, piece: Piece, data: bytes) -> bytes:
+    """The bytes, when they are those of the piece. Raises: Damaged."""
+    if len(data) != piece.size or zlib.crc32(data) != piece.crc:
+        raise Damaged(
+            f"{key}: piece {piece.number} of epoch {piece.epoch} differs from its checksum",
+            remedy="Restore it from another copy, if there is one.",
+        )
+    return data

@@ -1,0 +1,133 @@
+"""The file format of the embedded store: records with checksums, one file for each key and epoch.
+
+A record is a header of 24 bytes and its payload. The header has a checksum of its own, so that a damaged payload can be
+told from a damaged length. Numbers are little-endian:
+
+    magic "ssr1" (4)  kind (1)  zero (3)  number (4)  size of the payload (4)  its CRC-32 (4)  CRC-32 of the above (4)
+
+Kinds: `B` the write began: [key, epoch, writer]. `P` piece `number`. `C` a commit: the manifest. In the file of fences also
+`D` a key was deleted up to an epoch, `A` a write was given up: [key, epoch].
+
+What a killed process leaves is a file that ends within a record: a torn tail, which is cut off. A record that is wrong while a
+commit follows it is damage, and is told.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+import msgspec
+
+from statestore.base import Head, Piece, digest, pack, unpack
+
+BEGIN, PIECE, COMMIT, DELETED, ABORTED = b"B", b"P", b"C", b"D", b"A"
+
+_MAGIC = b"ssr1"
+_HEADER = struct.Struct("<4sc3xIII")
+_CRC = struct.Struct("<I")
+HEADER = _HEADER.size + _CRC.size
+
+
+def record(kind: bytes, payload: bytes, *, number: int = 0, crc: int | None = None) -> list[bytes]:
+    """A record as two parts, so that the payload is not copied."""
+    header = _HEADER.pack(_MAGIC, kind, number, len(payload), zlib.crc32(payload) if crc is None else crc)
+    return [header + _CRC.pack(zlib.crc32(header)), payload]
+
+
+def encode_head(head: Head) -> bytes:
+    """A manifest as the payload of a commit."""
+    return msgspec.msgpack.encode(
+        [head.key, head.epoch, head.sequence, head.writer, pack(head.pieces), head.meta]
+    )
+
+
+def decode_head(payload: bytes) -> Head:
+    """What `encode_head` was given."""
+    key, epoch, sequence, writer, packed, meta = msgspec.msgpack.decode(
+        payload, type=tuple[str, int, int, str, bytes, bytes]
+    )
+    pieces = unpack(packed)
+    return Head(key, epoch, sequence, writer, pieces, meta, sum(p.size for p in pieces), digest(pieces, meta))
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file says.
+
+    Attributes:
+        owner: (key, epoch, writer); None when not even that is whole.
+        head: The last commit.
+        length: Bytes up to the end of the last whole record.
+        damage: What is wrong before a commit; "" when nothing is.
+        fences: (key, epoch, deleted), in a file of fences.
+    """
+
+    owner: tuple[str, int, str] | None = None
+    pieces: dict[int, tuple[Piece, bytes]] = field(default_factory=dict)
+    head: Head | None = None
+    length: int = 0
+    damage: str = ""
+    fences: list[tuple[str, int, bool]] = field(default_factory=list)
+
+
+def scan(data: bytes) -> Contents:
+    """Read a file. Never raises: what cannot be read is said in the result."""
+    found = Contents()
+    at = 0
+    view = memoryview(data)
+    while at + HEADER <= len(data):
+        header = data[at : at + _HEADER.size]
+        (check,) = _CRC.unpack_from(data, at + _HEADER.size)
+        magic, kind, number, size, crc = _HEADER.unpack(header)
+        if magic != _MAGIC or zlib.crc32(header) != check:
+            break
+        begin = at + HEADER
+        if begin + size > len(data):
+            break
+        payload = bytes(view[begin : begin + size])
+        if zlib.crc32(payload) != crc:
+            if kind != PIECE:
+                break
+            # Without its piece: whether that matters depends on what is committed.
+        elif not _take(found, kind, number, payload, crc):
+            break
+        at = begin + size
+        found.length = at
+    if at < len(data) and _commit_after(data, at + 1):
+        found.damage = f"its file is damaged at byte {at}, before a commit"
+    return found
+
+
+def _take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) -> bool:
+    """Take one whole record over; False when it makes no sense."""
+    try:
+        if kind == BEGIN:
+            found.owner = msgspec.msgpack.decode(payload, type=tuple[str, int, str])
+        elif kind == COMMIT:
+            found.head = decode_head(payload)
+        elif kind in (DELETED, ABORTED):
+            key, epoch = msgspec.msgpack.decode(payload, type=tuple[str, int])
+            found.fences.append((key, epoch, kind == DELETED))
+        elif kind == PIECE and found.owner is not None:
+            found.pieces[number] = (Piece(found.owner[1], number, len(payload), crc), payload)
+        else:
+            return False
+    except (msgspec.DecodeError, msgspec.ValidationError, struct.error):
+        return False
+    return True
+
+
+def _commit_after(data: bytes, at: int) -> bool:
+    """Whether a whole commit or fence stands somewhere behind: then this is no torn tail."""
+    while (at := data.find(_MAGIC, at)) >= 0 and at + HEADER <= len(data):
+        header = data[at : at + _HEADER.size]
+        _, kind, _, size, crc = _HEADER.unpack(header)
+        whole = _CRC.unpack_from(data, at + _HEADER.size)[0] == zlib.crc32(header)
+        if whole and kind in (COMMIT, DELETED, ABORTED):
+            payload = data[at + HEADER : at + HEADER + size]
+            if len(payload) == size and zlib.crc32(payload) == crc:
+                return True
+        at += 1
+    return False

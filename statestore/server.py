@@ -1,0 +1,130 @@
+"""A node's state store as a process: `python -m statestore.server --backend embedded --directory DIR`.
+
+When it is ready it prints one line of JSON, {"address": "host:port", "pid": ...}. It ends by SIGTERM or SIGINT, and with its
+parent. Exit codes: 0 asked to end; 2 wrong arguments; 1 anything else, said on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from statestore.base import StateStore
+from statestore.errors import StateStoreError
+from statestore.lifetime import die_with_parent
+
+log = logging.getLogger("statestore")
+
+LIMIT = 1 << 30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a state store until it is asked to end.
+
+    Returns:
+        The exit code.
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.backend == "embedded" and options.directory is None:
+        parser.error("--backend embedded needs --directory")
+    if options.backend == "hazelcast" and not options.members:
+        parser.error("--backend hazelcast needs --members")
+    die_with_parent(options.parent)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return _run(options)
+    except StateStoreError as error:
+        log.error("%s", error)
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    from statestore.service import StoreServer
+
+    asked = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: asked.set())
+    store = _store(options)
+    try:
+        server = StoreServer(store, options.listen, allow_remote=options.allow_remote)
+        server.start()
+        try:
+            print(json.dumps({"address": server.address, "pid": os.getpid()}), flush=True)  # noqa: T201  the answer
+            log.info("the state store (%s) serves at %s", options.backend, server.address)
+            asked.wait()
+        finally:
+            server.close()
+    finally:
+        store.close()
+    return 0
+
+
+def _store(options: argparse.Namespace) -> StateStore:
+    if options.backend == "memory":
+        from statestore.memory import MemoryStore
+
+        return MemoryStore(options.limit or LIMIT)
+    if options.backend == "embedded":
+        from statestore.embedded import EmbeddedStore
+
+        return EmbeddedStore(options.directory, options.limit or LIMIT, sync=options.sync)
+    from statestore.hazelcast.store import HazelcastOptions, HazelcastStore
+
+    return HazelcastStore(
+        HazelcastOptions(
+            members=tuple(options.members.split(",")),
+            cluster=options.cluster,
+            local=options.local,
+            backups=options.backups,
+            limit=options.limit or HazelcastOptions.limit,
+            incarnation=options.incarnation,
+            directory=options.directory,
+        )
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="statestore.server", description="Run the state store of a node.")
+    parser.add_argument("--backend", choices=("embedded", "hazelcast", "memory"), default="embedded")
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
+    parser.add_argument("--allow-remote", action="store_true", help="listen elsewhere than on loopback")
+    parser.add_argument("--directory", type=Path, help="its own; made when missing")
+    parser.add_argument("--limit", type=size, metavar="BYTES", help="what it may hold, e.g. 512M")
+    parser.add_argument("--sync", action="store_true", help="embedded: a commit waits for the disk")
+    parser.add_argument("--members", metavar="HOST:PORT,...", help="hazelcast: members to connect to")
+    parser.add_argument("--local", default="", metavar="HOST:PORT", help="hazelcast: the member of this node")
+    parser.add_argument("--cluster", default="statestore", help="hazelcast: name of the cluster")
+    parser.add_argument(
+        "--backups", type=int, default=1, help="hazelcast: synchronous backups of the members"
+    )
+    parser.add_argument(
+        "--incarnation", default="", help="hazelcast: must be that of the cluster, when it has one"
+    )
+    parser.add_argument("--parent", type=int, help="process id: end at once when the parent is another one")
+    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return parser
+
+
+def size(text: str) -> int:
+    """Bytes, from "1048576", "512M" or "4G"."""
+    found = re.fullmatch(r"(\d+)([KMG]?)", text.strip().upper())
+    if found is None or int(found[1]) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write 512M, 4G, or bytes")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
