@@ -175,7 +175,7 @@ def open_session(
         quiet.setLevel(logging.WARNING)  # it says when each node's connection is closed
     try:
         # Not in this thread: in the main thread, PySpark would put its own handler of SIGINT in place of ours.
-        return _bounded(build, 120.0)
+        return _bounded(build, 180.0)
     except ElasticError:
         raise
     except Exception as error:
