@@ -37,7 +37,7 @@ from elastic.api.bundle import build_bundle
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
 from elastic.control.cli.loading import load
 from elastic.control.client import Client
-from elastic.errors import ElasticError, NotFound, Refused
+from elastic.errors import ConfigError, ElasticError, NotFound, Refused
 from elastic.model.views import WorkerView
 
 from .watch import Story, Watch, placement
@@ -85,18 +85,18 @@ class Demo:
         self._prepare()
         info = self._up()
         topology = self._submit(info)
+        began = time.monotonic()
         watch = Watch(info.nimbus, topology.name, self._story)
         seconds = self.options.seconds
         with watch.following():
             watch.wait("all workers running", lambda: _running(watch), PATIENCE)
-            began = time.monotonic()
             assert watch.detail is not None
             self.say(f"All workers run. {placement(watch.detail)}")
             _rest(watch, began + 0.2 * seconds)
             self._regroup(info, watch, {"split": 2, "count": 2})
-            _rest(watch, began + 0.4 * seconds)
+            _rest(watch, began + 0.35 * seconds)
             self._regroup(info, watch, {"split": 1, "count": 1})
-            _rest(watch, began + 0.55 * seconds)
+            _rest(watch, began + 0.5 * seconds)
             self._kill(info, watch)
             ended = watch.wait_event("topology-finished", 0.0, 2 * seconds + PATIENCE)
         self.say()
@@ -137,12 +137,12 @@ class Demo:
         return topology
 
     def _regroup(self, info: ClusterInfo, watch: Watch, executors: dict[str, int]) -> None:
-        before = _executors(watch)
         since = time.time()
         wanted = ", ".join(f"{n} for {c}" for c, n in executors.items())
         self.say()
         self.say(f"Regrouping while it runs: executors {wanted}.")
         with Client(info.nimbus) as client:
+            before = {e.id for e in client.describe(watch.name).executors}
             client.rebalance(watch.name, executors=executors, wait=PATIENCE)
             after = {e.id: set(range(e.first, e.last + 1)) for e in client.describe(watch.name).executors}
         moved = sum(len(tasks) for id, tasks in after.items() if id not in before)
@@ -156,8 +156,7 @@ class Demo:
             f"{len(pauses)} tasks changed their executor; each paused for {statistics.median(pauses):.2f} ms (median),"
             f" {max(pauses):.2f} ms at most. The others were not touched."
         )
-        if watch.detail is not None:
-            self.say(f"  {' '.join(sorted(after))}")
+        self.say(f"  {' '.join(sorted(after))}")
 
     def _kill(self, info: ClusterInfo, watch: Watch) -> None:
         """Kill a worker without state at a moment when it holds no tuple."""
@@ -213,6 +212,7 @@ class Demo:
 
 def _running(watch: Watch) -> bool:
     """All workers live and have carried out the assignment, and words arrive."""
+    _not_over(watch)
     detail = watch.detail
     if detail is None or len(detail.workers) < WORKERS:
         return False
@@ -220,16 +220,24 @@ def _running(watch: Watch) -> bool:
     return counting and all(w.alive and w.epoch >= detail.assignment.epoch for w in detail.workers)
 
 
-def _executors(watch: Watch) -> set[str]:
-    return {e.id for e in watch.detail.executors} if watch.detail is not None else set()
+def _not_over(watch: Watch) -> None:
+    if watch.since("topology-finished", 0.0):
+        raise ConfigError("The text was at its end before all was shown.", remedy="Give more --seconds.")
 
 
 def _rest(watch: Watch, until: float) -> None:
-    """Let it run until a monotonic time; an error meanwhile is raised at once."""
-    end = time.monotonic() + max(0.0, until - time.monotonic())
-    watch.wait(
-        "the time to come", lambda: time.monotonic() >= end - 0.001, max(0.0, until - time.monotonic()) + 5
-    )
+    """Let it run until a monotonic time.
+
+    Raises:
+        ConfigError: It has finished too early for what is still to be shown.
+        ExecutionError: It has failed.
+    """
+
+    def over() -> bool:
+        _not_over(watch)
+        return time.monotonic() >= until
+
+    watch.wait("the next step", over, max(0.0, until - time.monotonic()) + PATIENCE, until)
 
 
 def _stateless(watch: Watch) -> WorkerView:

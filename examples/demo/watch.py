@@ -86,8 +86,12 @@ class Watch:
         """Warnings of these kinds are part of the show: they are not told as troubles."""
         self._expected = set(kinds)
 
-    def wait(self, what: str, until: Callable[[], bool], timeout: float) -> None:
+    def wait(self, what: str, until: Callable[[], bool], timeout: float, look: float | None = None) -> None:
         """Wait until something is so; looked at whenever something was seen.
+
+        Args:
+            timeout: Seconds.
+            look: Look at this monotonic time as well.
 
         Raises:
             ExecutionError: The topology has failed.
@@ -104,6 +108,8 @@ class Watch:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise DeadlineExceeded(f"{what} did not happen within {timeout:g} s.")
+                if look is not None and (soon := look - time.monotonic()) > 0:
+                    left = min(left, soon)
                 self._changed.wait(left)
 
     def wait_event(self, kind: str, since: float, timeout: float, worker: str = "") -> Event:
@@ -184,8 +190,7 @@ class Watch:
             rates = ", ".join(
                 f"{c.id} {number(round(c.executed_rate))}/s ({share(c.busy)} busy)" for c in detail.components
             )
-            self._story.say(f"  {now - self._began:4.0f} s  {rates}")
-            self._story.say(f"          {placement(detail)}")
+            self._story.say(f"  {now - self._began:4.0f} s  {rates}\n          {placement(detail)}")
 
 
 def placement(detail: TopologyDetail) -> str:

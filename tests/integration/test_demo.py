@@ -1,0 +1,163 @@
+"""The demonstration as its own process: it ends with 0 only if the counts are equal, and leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 90.0
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes"),
+    pytest.mark.timeout(240),
+]
+SHORT = ("--host", "process", "--seconds", "10", "--rate", "300")
+
+
+class Run:
+    """A demonstration that runs; its files are in a directory of the test's own."""
+
+    def __init__(self, directory: Path, *options: str, patched: str = "") -> None:
+        self.directory = directory
+        command = [sys.executable, "-m", "examples.demo"]
+        if patched:
+            command = [sys.executable, "-c", f"{patched}; import sys; sys.exit(demo.main())"]
+        self.process = subprocess.Popen(
+            [*command, *SHORT, *options],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1"},
+        )
+        self.lines: list[str] = []
+        self.seen: set[psutil.Process] = set()
+
+    def until(self, words: str) -> None:
+        """Read on until a line has these words. Remembers what is below the process then."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if words in line:
+                self.seen.update(
+                    p for p in psutil.process_iter() if str(self.directory) in " ".join(_command(p))
+                )
+                return
+        raise AssertionError(f"it never said {words!r}:\n{self.text}")
+
+    def end(self) -> int:
+        """Read on to the end; returns the exit code."""
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout  # bounded by the time of the test
+        return self.process.wait(PATIENCE)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def left(self) -> list[str]:
+        """What it started and still runs, and files that it left."""
+        _, alive = psutil.wait_procs(list(self.seen), timeout=PATIENCE)
+        files = [str(p) for p in self.directory.glob("elastic-demo-*")]
+        return [" ".join(_command(p)) for p in alive if _command(p)] + files
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Run]]:
+    runs: list[Run] = []
+    yield runs
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.terminate()  # it ends what it has started
+            killer = threading.Timer(PATIENCE, run.process.kill)
+            killer.start()
+            run.process.communicate()
+            killer.cancel()
+
+
+def test_from_up_to_equal(tmp_path: Path, started: list[Run]) -> None:
+    run = Run(tmp_path)
+    started.append(run)
+    run.until("All workers run")
+    assert run.seen, "its processes are known by its directory"
+    assert run.end() == 0, run.text
+    order = [
+        "The cluster is ready",
+        "Submitted examples/word_count.py",
+        "All workers run",
+        "executors 2 for split, 2 for count",
+        "24 tasks changed their executor",
+        "executors 1 for split, 1 for count",
+        "tasks without state only",
+        "nothing is under way",
+        "kill -9",
+        "is connected to the others",
+        "The spout goes on",
+        "has finished",
+        "Equal: ",
+    ]
+    missing = [words for words in order if words not in run.text]
+    assert not missing, run.text
+    places = [run.text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "lines/s" in run.text and "split[" in run.text, "throughput and placement were shown"
+    assert "warning:" not in run.text and "error:" not in run.text
+    assert not run.left()
+
+
+def test_counts_that_differ_are_an_error_that_says_which(tmp_path: Path, started: list[Run]) -> None:
+    """A planted fault: the topology's result is changed before it is compared."""
+    fault = (
+        "import examples.demo.__main__ as demo; compare = demo.Demo._compare; "
+        "demo.Demo._compare = lambda self: "
+        "(self.counts.write_text(self.counts.read_text() + 'planted\\t7\\n'), compare(self))[1]"
+    )
+    run = Run(tmp_path, patched=fault)
+    started.append(run)
+    assert run.end() == 1, run.text
+    assert "NOT EQUAL" in run.text and "'planted': 7 instead of 0" in run.text
+    assert not run.left()
+
+
+@pytest.mark.parametrize(
+    "stage", ["starting 1 Nimbus", "The cluster is ready", "All workers run", "nothing is under way"]
+)
+def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, tmp_path: Path, started: list[Run]) -> None:
+    run = Run(tmp_path)
+    started.append(run)
+    run.until(stage)
+    assert run.seen
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130, run.text
+    assert "Traceback" not in run.text
+    assert not run.left()
+
+
+def test_a_text_that_is_too_short_for_the_show_is_an_error(tmp_path: Path, started: list[Run]) -> None:
+    run = Run(tmp_path, "--seconds", "0.1")
+    started.append(run)
+    assert run.end() == 2
+    assert "Give more --seconds" in run.text
+    assert not run.left()
+
+
+def test_an_input_that_is_missing_is_an_error_before_anything_is_started(tmp_path: Path) -> None:
+    run = Run(tmp_path, "--input", str(tmp_path / "none.txt"))
+    assert run.end() == 2
+    assert "There is no file" in run.text and "Starting a cluster" not in run.text
+    assert not run.left()
