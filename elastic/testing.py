@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elastic.api.builder import output_specs
@@ -46,6 +46,7 @@ class _Tester:
         self.context.on_warning = lambda kind, message, details: self.warnings.append((kind, message))
         self.component.__dict__.update(
             emit=lambda *values: self._emit("default", values),
+            emit_all=self._emit_all,
             emit_to=lambda stream, *values: self._emit(stream, values),
             emit_direct=lambda task, *values, stream="default": self._emit(stream, values),
             emit_batch=self._emit_batch,
@@ -63,6 +64,11 @@ class _Tester:
         made = declared[1](*values)  # the same complaint about a wrong number of values as in a topology
         self.emitted.append(made.values)
         self.emitted.streams.setdefault(stream, []).append(made.values)
+
+    def _emit_all(self, values: Iterable[Any], stream: str = "default") -> None:
+        single = stream in self._classes and len(self._classes[stream][0].fields) == 1
+        for value in values:
+            self._emit(stream, (value,) if single else tuple(value))
 
     def _emit_batch(self, batch: Any, stream: str = "default") -> None:
         from elastic.worker import vector

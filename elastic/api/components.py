@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from elastic.api.context import TopologyContext
 from elastic.api.fields import Fields
-from elastic.api.state import StateMap, declared_states, restore
+from elastic.api.state import KeyedState, StateMap, declared_states, restore, take_states
 from elastic.errors import ElasticError
 
 if TYPE_CHECKING:
@@ -34,6 +34,18 @@ class Component(ABC):
 
     outputs: ClassVar[Outputs] = None
     context: TopologyContext
+
+    _states: ClassVar[Mapping[str, KeyedState[Any, Any]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._states = take_states(cls)
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        made = super().__new__(cls)
+        for name, state in cls._states.items():
+            made.__dict__[name] = StateMap(state.default)
+        return made
 
     def prepare(self, context: TopologyContext) -> None:
         """Called once before anything else, in the task's own process: open what cannot be pickled here.
@@ -65,6 +77,15 @@ class Component(ABC):
             TypeError: Their number is not that of the declared fields.
         """
         self._unwired("emit")
+
+    def emit_all(self, values: Iterable[Any], stream: str = "default") -> None:
+        """Emit many tuples: the same as `emit` for each, in their order, for less than half the cost.
+
+        Args:
+            values: For a stream of one field its values; else sequences of values in the declared order.
+            stream: The stream's name.
+        """
+        self._unwired("emit_all")
 
     def emit_to(self, stream: str, *values: Any) -> None:
         """Emit a tuple on a named stream.

@@ -80,8 +80,8 @@ class TopologyContext:
         self.topology = str(spec.name)
         self.component = component
         self.task = task
-        own = self.tasks_of(component)
-        self.index = task - own[0]
+        own = self._range(component)
+        self.index = task - own.start
         self.parallelism = len(own)
         self.worker = worker
         self.config: Mapping[str, Any] = MappingProxyType(dict(config))
@@ -102,9 +102,12 @@ class TopologyContext:
         Raises:
             NotFound: There is no such component.
         """
+        return tuple(self._range(component))
+
+    def _range(self, component: str) -> range:
         for spec in self._spec.components:
             if spec.id == component:
-                return tuple(self._spec.tasks_of(spec.id))
+                return self._spec.tasks_of(spec.id)
         raise NotFound(f"Topology {self.topology!r} has no component {component!r}.")
 
     def counter(self, name: str) -> Counter:

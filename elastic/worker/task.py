@@ -131,6 +131,7 @@ class Task:
         context.on_warning = self._warn
         component.__dict__.update(
             emit=outputs.emits.get("default", _no_default(spec)),
+            emit_all=outputs.emit_all,
             emit_to=outputs.emit_to,
             emit_direct=outputs.emit_direct,
             emit_batch=outputs.emit_batch,
