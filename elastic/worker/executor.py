@@ -46,6 +46,7 @@ class Executor:
         self._hands = hands  # one for all executors of a worker: who holds a task, and who is to get it
         self._coming: set[int] = set()
         self._retiring = False
+        self.ended = False  # under the worker's lock
         self.busy_since = 0.0
         self.current: Task | None = None
         self.idle = 0.0

@@ -5,6 +5,8 @@ A mark is aligned when every source has sent it: everything that stood before it
 
 from __future__ import annotations
 
+from collections import Counter
+
 from elastic.worker.batch import Mark, MarkKind
 
 
@@ -16,23 +18,33 @@ class Marks:
     """
 
     def __init__(self, sources: frozenset[int]) -> None:
-        self._sources = sources
-        self._ended: set[int] = set()
-        self._drains: dict[int, int] = {}
+        self._drains = dict.fromkeys(sources, 0)  # of those that have not ended
+        self._levels = Counter(
+            self._drains.values()
+        )  # how many of them have come how far: few numbers, many sources
 
     def receive(self, mark: Mark) -> None:
-        """Take note of a mark. A late or repeated one changes nothing."""
+        """Take note of a mark. A late or repeated one changes nothing, nor does one of somebody else's."""
+        before = self._drains.get(mark.source)
+        if before is None:
+            return
         if mark.kind == MarkKind.END:
-            self._ended.add(mark.source)
-        elif mark.number > self._drains.get(mark.source, 0):
+            del self._drains[mark.source]
+        elif mark.number > before:
             self._drains[mark.source] = mark.number
+            self._levels[mark.number] += 1
+        else:
+            return
+        self._levels[before] -= 1
+        if not self._levels[before]:
+            del self._levels[before]
 
     @property
     def ended(self) -> bool:
         """Whether every source has emitted its last tuple."""
-        return self._sources <= self._ended
+        return not self._drains
 
     @property
     def drained(self) -> int:
         """The newest drain that has come from every source; one that has ended counts as having passed them all."""
-        return min((self._drains.get(s, 0) for s in self._sources if s not in self._ended), default=0)
+        return min(self._levels, default=0)

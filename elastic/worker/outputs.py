@@ -313,7 +313,7 @@ class Outputs:
             f"    for {each} in _values:",
             *("        " + line for line in body),
         ]
-        exec(compile("\n".join(lines), f"<emit of {self.component.id}.{stream.spec.id}>", "exec"), scope)
+        exec(_compiled("\n".join(lines), f"<emit of {self.component.id}.{stream.spec.id}>"), scope)
         one: Callable[..., None] = scope["emit"]
         one.__doc__ = f"Emit a tuple ({parameters}) on stream {stream.spec.id!r} of {self.component.id!r}."
         return one, scope["emit_all"]

@@ -122,6 +122,11 @@ class Worker:
                     made = self._made(number, id)
                     self.tasks[number] = made
                     new_tasks.setdefault(id, []).append(made)
+        born = [t for tasks in new_tasks.values() for t in tasks]
+        for one in born:
+            self.destination(one.id).to_local(one)
+        for one in born:
+            one.outputs.refresh()  # before its first tuple: who is here is known now
         for id in sorted(new):
             self._start_executor(id)
         for id in sorted(wanted):
@@ -164,11 +169,13 @@ class Worker:
         executor.start()
 
     def _stop_executor(self, executor: Executor, *, abandon: bool = False) -> None:
-        self._ending.add(executor)
+        if not executor.ended:
+            self._ending.add(executor)
         executor.stop(abandon=abandon)
 
     def _on_executor_ended(self, executor: Executor) -> None:
         with self._ended:
+            executor.ended = True
             self._ending.discard(executor)
             self._ended.notify_all()
 
