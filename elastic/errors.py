@@ -21,6 +21,7 @@
     │   └── SessionExpired         the session is gone, and with it what was ephemeral
     ├── Conflict                   somebody else changed it first: read again
     │   └── Superseded             a newer epoch owns it: this writer must stop
+    ├── ProtocolViolation          a role of a move met what its state forbids: a fault in elastic
     └── EnvironmentProblem         the machine lacks something (Java, a free port, a package)
 
 Each message says what happened, to which topology, component or task, and what to do about it.
@@ -130,6 +131,10 @@ class Conflict(ElasticError):
 
 
 class Superseded(Conflict):
+    pass
+
+
+class ProtocolViolation(ElasticError):
     pass
 
 

@@ -1,0 +1,300 @@
+"""What roles want done. A driver runs them in the order given; if one fails, what follows it does not happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elastic.migration.record import Marks, MoveRecord
+from elastic.migration.snapshot import TaskLinks
+from elastic.model.ids import Incarnation, NodeId, WorkerId
+
+# ------------------------------------------------------------------ links
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Point the link to that worker life and say, in band, how far it has come."""
+
+    source: int
+    target: int
+    where: Incarnation
+    life: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Put it on the link. There is room for it."""
+
+    source: int
+    target: int
+    life: int
+    first: int
+    count: int
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SendFence:
+    """Put the mark on the link: "up to `position`, move `epoch`; nothing more comes to you there". It never waits for room."""
+
+    source: int
+    target: int
+    epoch: int
+    life: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskRoom:
+    """Items wait for this link: say `Room` as soon as it takes one (at once, if it does now)."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The output buffer of this link is full: the task must not emit."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unblock:
+    """It may emit again."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Give it to the task: it is next in the order of its link."""
+
+    source: int
+    target: int
+    count: int
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """It has been taken before, or comes from a life that has ended. Its room goes back to the sender."""
+
+    source: int
+    target: int
+    count: int
+    item: Any
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """The target has no receiver here yet: keep the event until it has."""
+
+    target: int
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FenceReached:
+    """Everything up to that fence has been taken."""
+
+    source: int
+    target: int
+    epoch: int
+
+
+# ------------------------------------------------------------------ mover, old side
+
+
+@dataclass(frozen=True, slots=True)
+class AskStore:
+    """Ask the stores for room, and copy ahead what can be."""
+
+    task: int
+    epoch: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Stop the task between two tuples; it keeps receiving."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmOutput:
+    """Say when everything that the task has sent was received."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Export state, unprocessed input, timers and open trees, and put them with `links` to all these nodes' stores."""
+
+    task: int
+    epoch: int
+    nodes: tuple[NodeId, ...]
+    links: TaskLinks
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueTask:
+    """Work off the input and go on: nothing has happened."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTask:
+    """The task belongs to somebody else: drop the object, its input and its output."""
+
+    task: int
+    epoch: int
+
+
+# ------------------------------------------------------------------ mover, new side
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareTask:
+    """Make the task: load its class, call `prepare`, dial its links. It does not run."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Get the state from the first of these nodes' stores that has it whole."""
+
+    task: int
+    epoch: int
+    attempt: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Put the state into the prepared task."""
+
+    task: int
+    epoch: int
+    attempt: int
+    links: TaskLinks
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTask:
+    """The task is ours: work off its input, then run."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardTask:
+    """It is not to be ours after all."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+# ------------------------------------------------------------------ marks
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark to be written, of one task; `what`: asked, saved, prepared, restored or failed."""
+
+    epoch: int
+    task: int
+    what: str
+    attempt: int = 0
+    nodes: tuple[NodeId, ...] = ()
+    size: int = 0
+    reason: str = ""
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarks:
+    """Write this worker's marks over the version given; then say `MarksRead` with what is there, whatever became of it.
+
+    Without a connection it is tried again when there is one: first by reading.
+    """
+
+    epoch: int
+    marks: Marks
+    version: int
+
+
+# ------------------------------------------------------------------ notifier
+
+
+@dataclass(frozen=True, slots=True)
+class MarksChange:
+    """Nimbus's word in a participant's marks. `version` is the one read; -1: make the node."""
+
+    incarnation: Incarnation
+    marks: Marks
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transaction, with the leader's guard: the record over its version, marks over theirs, tasks to their workers.
+
+    Then say `RecordWritten` or `RecordConflict`. Without a connection nothing is said: another Nimbus may go on.
+    """
+
+    record: MoveRecord
+    version: int
+    marks: tuple[MarksChange, ...] = ()
+    places: tuple[tuple[int, WorkerId], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CleanStores:
+    """Delete what these nodes' stores hold of the move, and refuse what may still come; then say `StoresCleaned`."""
+
+    epoch: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRecord:
+    """Remove record and marks in one transaction; then say `RecordRemoved`."""
+
+    epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Say `TimerFired` with the same names after the time that the options give for this kind."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell people: an event of that kind about a task."""
+
+    kind: str
+    task: int
+    message: str

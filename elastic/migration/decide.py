@@ -1,0 +1,232 @@
+"""What Nimbus decides about one move: a function of the record, the marks and who lives. Nothing is remembered.
+
+The rules, for a task without an outcome:
+
+    not saved   and aborted, or a side is gone or has failed, or its time is over   rolled back: its save is refused
+    saved       and the new side is gone or has failed, or its time is over         another new side: this one's word is refused
+                and no store that could have the state has it                       lost: two nodes went at once
+    restored                                                                        committed: the assignment says so
+
+The next batch is paused when all of it is ready and nothing of the batches before it is paused any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from elastic.migration.actions import Commit, MarksChange, Say
+from elastic.migration.events import Host
+from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, TaskMove, stage_of
+from elastic.model.ids import Incarnation, WorkerId, worker_of
+
+PREPARE, PAUSE, RESTORE = "prepare", "pause", "restore"
+Timer = tuple[str, int]
+"""Kind and number: a batch for the first two; for `restore`, a task and its attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be written, and said once it is.
+
+    Attributes:
+        timers: What must not last for ever at present.
+    """
+
+    commit: Commit | None
+    says: tuple[Say, ...] = ()
+    timers: tuple[Timer, ...] = ()
+
+
+class _Draft:
+    """A commit in the making."""
+
+    def __init__(
+        self, record: MoveRecord, marks: Mapping[Incarnation, Marked], hosts: tuple[Host, ...]
+    ) -> None:
+        self.record = record
+        self.marks = dict(marks)
+        self.hosts = {h.incarnation: h for h in hosts}
+        self.touched: set[Incarnation] = set()
+        self.places: list[tuple[int, WorkerId]] = []
+        self.says: list[Say] = []
+        self.load = {h.incarnation: h.load for h in hosts}
+
+    def write(self, incarnation: Incarnation, marks: Marks) -> None:
+        found = self.marks.get(incarnation)
+        self.marks[incarnation] = Marked(marks, found.version if found is not None else -1)
+        self.touched.add(incarnation)
+
+    def changes(self) -> tuple[MarksChange, ...]:
+        return tuple(MarksChange(i, self.marks[i].marks, self.marks[i].version) for i in sorted(self.touched))
+
+
+def restore_timer(task: TaskMove) -> Timer:
+    """The one that bounds an attempt to restore it."""
+    return RESTORE, task.task * 1000 + task.attempt
+
+
+def decide(
+    record: MoveRecord,
+    version: int,
+    marks: Mapping[Incarnation, Marked],
+    hosts: tuple[Host, ...],
+    expired: Collection[Timer],
+) -> Decision:
+    """Everything that follows from what is known, as one transaction.
+
+    Args:
+        marks: Of every participant of the record; where one is missing, the reader is behind and nothing is decided.
+        expired: Timers that have run out.
+    """
+    if any(i not in marks for t in record.tasks if not t.outcome for i in (t.source, t.target)):
+        return Decision(None)
+    draft = _Draft(record, marks, hosts)
+    tasks = tuple(_decide_task(t, draft, expired) if not t.outcome else t for t in record.tasks)
+    after = replace(record, tasks=tasks)
+    after = replace(after, paused=_paused(after, draft.marks))
+    timers = _timers(after, draft.marks)
+    if after == record and not draft.touched:
+        return Decision(None, (), timers)
+    return Decision(Commit(after, version, draft.changes(), tuple(draft.places)), tuple(draft.says), timers)
+
+
+def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
+    phase, _ = stage_of(task, draft.record, draft.marks)
+    if phase is Phase.RESTORED:
+        draft.places.append((task.task, worker_of(task.target)))
+        draft.says.append(
+            Say("task-moved", task.task, f"Task {task.task} runs in worker {worker_of(task.target)} now.")
+        )
+        return replace(task, outcome=Outcome.COMMITTED)
+    if phase is Phase.SAVED:
+        return _forward(task, draft, expired)
+    reason = _why_back(task, phase, draft, expired)
+    if not reason:
+        return task
+    draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
+    draft.says.append(
+        Say(
+            "task-move-rolled-back",
+            task.task,
+            f"Task {task.task} stays in worker {worker_of(task.source)}: {reason}.",
+        )
+    )
+    return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason)
+
+
+def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[Timer]) -> str:
+    """Why a task that is not saved has to go back, or ""."""
+    if task.source not in draft.hosts:
+        return "its worker's process has ended"
+    if draft.record.abort:
+        return draft.record.abort
+    if task.target not in draft.hosts:
+        return f"worker {worker_of(task.target)}, where it was to go, has ended"
+    failed = draft.marks[task.source].marks.failed.get(task.task)
+    if failed is not None and failed.attempt == 0:
+        return failed.reason
+    failed = draft.marks[task.target].marks.failed.get(task.task)
+    if failed is not None and failed.attempt == task.attempt:
+        return failed.reason
+    if phase is Phase.PREPARING and (PREPARE, task.batch) in expired:
+        return "it was not ready in time"
+    if phase is Phase.PAUSED and (PAUSE, task.batch) in expired:
+        return "it was not saved in time"
+    return ""
+
+
+def _forward(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
+    """A saved task: leave it, or find another new side."""
+    marks = draft.marks[task.target].marks
+    failed = marks.failed.get(task.task)
+    if failed is not None and failed.attempt != task.attempt:
+        failed = None
+    if failed is not None and failed.gone:
+        draft.places.append((task.task, worker_of(task.target)))
+        draft.says.append(
+            Say("state-lost", task.task, f"The state of task {task.task} is lost: {failed.reason}.")
+        )
+        return replace(task, outcome=Outcome.LOST, reason=failed.reason)
+    if task.target not in draft.hosts:
+        reason = f"worker {worker_of(task.target)} has ended"
+    elif failed is not None:
+        reason = failed.reason
+    elif restore_timer(task) in expired:
+        reason = "it was not restored in time"
+    else:
+        return task
+    host = _another(task, draft)
+    if host is None:
+        return task
+    draft.write(task.target, marks.revoke(task.task, task.attempt))
+    if host.incarnation not in draft.marks:
+        draft.write(host.incarnation, Marks(host.incarnation))
+    draft.load[host.incarnation] += 1
+    draft.says.append(
+        Say(
+            "task-move-forward",
+            task.task,
+            f"Task {task.task} is restored in worker {host.worker} instead: {reason}.",
+        )
+    )
+    return replace(
+        task, target=host.incarnation, target_node=host.node, attempt=task.attempt + 1, reason=reason
+    )
+
+
+def _another(task: TaskMove, draft: _Draft) -> Host | None:
+    """Where to restore it: in the next life of the same worker, else on a node that has the state, else anywhere."""
+    others = [h for h in draft.hosts.values() if h.incarnation != task.target]
+    if not others:
+        # The only one that lives: it gets another try.
+        others = [h for h in draft.hosts.values() if h.incarnation == task.target]
+    return min(
+        others,
+        key=lambda h: (
+            h.worker != worker_of(task.target),
+            h.node not in (task.target_node, task.source_node),
+            draft.load[h.incarnation],
+            h.incarnation,
+        ),
+        default=None,
+    )
+
+
+def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
+    """How many batches may be paused."""
+    paused = record.paused
+    while paused < record.batches:
+        for task in record.tasks:
+            if task.outcome or task.batch > paused:
+                continue
+            if task.batch < paused:
+                if stage_of(task, record, marks)[0] is not Phase.RESTORED:
+                    return paused
+            elif not _ready(task, marks):
+                return paused
+        paused += 1
+        record = replace(record, paused=paused)
+    return paused
+
+
+def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
+    return (
+        task.task in marks[task.source].marks.asked
+        and marks[task.target].marks.prepared.get(task.task) == task.attempt
+    )
+
+
+def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Timer, ...]:
+    result: set[Timer] = set()
+    for task in record.tasks:
+        if task.target not in marks or task.outcome:
+            continue
+        phase = stage_of(task, record, marks)[0]
+        if phase is Phase.PREPARING:
+            result.add((PREPARE, task.batch))
+        elif phase is Phase.PAUSED:
+            result.add((PAUSE, task.batch))
+        elif phase is Phase.SAVED:
+            result.add(restore_timer(task))
+    return tuple(sorted(result))

@@ -1,0 +1,147 @@
+"""The emitter's end of one link (the seed's upstream task): from one emitting task to one target.
+
+    HOLDING -> (Resume) FLUSHING -> (buffer empty) FLOWING -> (Pause: fence) HOLDING
+
+Promises: tuples leave in the order of emission; each position is given to one tuple, when it leaves; a fence says exactly what has
+left; nothing leaves between a fence and the Resume that ends it; the buffer is bounded, and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from elastic.errors import ProtocolViolation
+from elastic.migration import events as ev
+from elastic.migration.actions import AskRoom, Block, Open, Send, SendFence, Unblock
+from elastic.migration.role import Actions, Role
+from elastic.migration.snapshot import OutLink, Unsent
+from elastic.migration.table import EMITTER, EmitterState
+from elastic.migration.view import NOBODY
+from elastic.model.ids import Incarnation
+
+
+class Emitter(Role):
+    """See the module. Made holding: the first Resume says where the target is.
+
+    Args:
+        life: Of the source task.
+        limit: Tuples in the output buffer at which the task is blocked.
+        link: How far it had come elsewhere, when its task was moved here.
+
+    Attributes:
+        sent: Tuples that have left in this life of the source.
+        epoch: Of the newest fence, whichever process sent it.
+        fenced: Whether this process has sent it.
+        where: The worker life that the link leads to.
+    """
+
+    table = EMITTER
+    __slots__ = (
+        "buffer",
+        "epoch",
+        "fenced",
+        "full",
+        "life",
+        "limit",
+        "rows",
+        "sent",
+        "source",
+        "target",
+        "where",
+    )
+
+    def __init__(self, source: int, target: int, life: int, limit: int, link: OutLink | None = None) -> None:
+        super().__init__()
+        self.source, self.target = source, target
+        self.life, self.limit = life, limit
+        self.sent = link.sent if link is not None else 0
+        self.epoch = link.epoch if link is not None else 0
+        self.buffer: deque[Unsent] = deque(link.buffer if link is not None else ())
+        self.rows = sum(u.count for u in self.buffer)
+        self.full = self.rows >= limit
+        self.fenced = False
+        self.where = NOBODY
+
+    def __str__(self) -> str:
+        return f"emitter {self.source}->{self.target}"
+
+    @property
+    def flowing(self) -> bool:
+        """Whether what is emitted may go straight to the link. The data path then says how many have left by `left`."""
+        return self.state is EmitterState.FLOWING
+
+    def left(self, count: int) -> int:
+        """Some tuples have left while it was flowing: the shortcut for `Emitted`. Returns the position of the first."""
+        first = self.sent + 1
+        self.sent += count
+        return first
+
+    def export(self) -> OutLink:
+        """What has to travel with the task."""
+        return OutLink(self.target, self.sent, self.epoch, tuple(self.buffer))
+
+    def _emitted(self, event: ev.Emitted) -> Actions:
+        if self.state is EmitterState.FLOWING:
+            return (self._send(Unsent(event.item, event.count)),)
+        if self.full:
+            raise ProtocolViolation(
+                f"{self}: emitted although its output buffer of {self.limit} tuples is full"
+            )
+        self.buffer.append(Unsent(event.item, event.count))
+        self.rows += event.count
+        if self.rows >= self.limit:
+            self.full = True
+            return (Block(self.source, self.target),)
+        return ()
+
+    def _send(self, unsent: Unsent) -> Send:
+        return Send(self.source, self.target, self.life, self.left(unsent.count), unsent.count, unsent.item)
+
+    def _room(self, event: ev.Room) -> Actions:
+        if self.state is not EmitterState.FLUSHING:
+            return ()
+        actions: list[object] = []
+        if self.buffer:
+            unsent = self.buffer.popleft()
+            self.rows -= unsent.count
+            actions.append(self._send(unsent))
+        if self.full and self.rows < self.limit:
+            self.full = False
+            actions.append(Unblock(self.source, self.target))
+        if self.buffer:
+            actions.append(AskRoom(self.source, self.target))
+        else:
+            self.state = EmitterState.FLOWING
+        return tuple(actions)
+
+    def _pause(self, event: ev.Pause) -> Actions:
+        self.state = EmitterState.HOLDING
+        self.epoch, self.fenced = event.epoch, True
+        fence = SendFence(self.source, self.target, event.epoch, self.life, self.sent)
+        return (*self._open(event.at), fence)
+
+    def _detach(self, event: ev.Detach) -> Actions:
+        self.state = EmitterState.HOLDING
+        return ()
+
+    def _resume(self, event: ev.Resume) -> Actions:
+        opened = self._open(event.where)
+        if self.buffer:
+            self.state = EmitterState.FLUSHING
+            return (*opened, AskRoom(self.source, self.target))
+        self.state = EmitterState.FLOWING
+        return opened
+
+    def _open(self, where: Incarnation) -> Actions:
+        if where == self.where:
+            return ()
+        self.where = where
+        return (Open(self.source, self.target, where, self.life, self.sent),)
+
+    doors = {  # noqa: RUF012
+        ev.Emitted: "_emitted",
+        ev.Room: "_room",
+        ev.Pause: "_pause",
+        ev.Detach: "_detach",
+        ev.Resume: "_resume",
+    }

@@ -1,0 +1,361 @@
+"""What can happen to a role. Values only: time and answers come in as events.
+
+`source` and `target` are tasks, the ends of a link; `task` is the one that moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elastic.migration.record import Marked
+from elastic.migration.snapshot import TaskLinks
+from elastic.migration.view import View
+from elastic.model.ids import Incarnation, NodeId, WorkerId
+
+# ------------------------------------------------------------------ emitter
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The task emitted `count` tuples to the target. An in-band mark counts as one."""
+
+    source: int
+    target: int
+    item: Any
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The way to the target takes at least one more item."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The target moves; it is at `at` still."""
+
+    source: int
+    target: int
+    epoch: int
+    at: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The target runs at `where`: restored, rolled back, or started anew."""
+
+    source: int
+    target: int
+    where: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """Nobody runs the target at present."""
+
+    source: int
+    target: int
+
+
+# ------------------------------------------------------------------ receiver
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The source begins to send here: its next tuple has the position after `position`."""
+
+    source: int
+    target: int
+    life: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Tuples with the positions `first` to `first + count - 1` have come over the link."""
+
+    source: int
+    target: int
+    life: int
+    first: int
+    count: int
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FenceArrived:
+    """The source's word: up to `position`, then nothing more comes to this place, because of move `epoch`."""
+
+    source: int
+    target: int
+    epoch: int
+    life: int
+    position: int
+
+
+# ------------------------------------------------------------------ mover, old side
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOld:
+    """The task's batch is next. `nodes`: whose stores are to get its state."""
+
+    task: int
+    epoch: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAsked:
+    """The stores have room, and what can be copied ahead has been."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PauseTask:
+    """The move pauses the task. `emitters`: those whose fence must come."""
+
+    task: int
+    epoch: int
+    emitters: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The task stands between two tuples."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Everything up to that emitter's fence of this move is here."""
+
+    task: int
+    epoch: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmitterGone:
+    """No process runs that emitter: what has come from it is all there is."""
+
+    task: int
+    epoch: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Whatever the task sent has been received, or its receiver's process is gone."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveDone:
+    """These nodes' stores have confirmed all of it."""
+
+    task: int
+    epoch: int
+    nodes: tuple[NodeId, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldFailed:
+    """Something that the old side had to do could not be done."""
+
+    task: int
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveAccepted:
+    """The `saved` mark is in coordination."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The move is over for the task; `here`: this side has it."""
+
+    task: int
+    epoch: int
+    here: bool
+
+
+# ------------------------------------------------------------------ mover, new side
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareNew:
+    """The task is to run here."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Class loaded, `prepare` called, links dialled."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSeen:
+    """The old side has saved to these nodes."""
+
+    task: int
+    epoch: int
+    attempt: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The state has come, whole. `payload` is the driver's."""
+
+    task: int
+    epoch: int
+    attempt: int
+    links: TaskLinks
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """State, input, timers and open trees are in the new object."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewFailed:
+    """Something that the new side had to do could not be done. `gone`: no store has the state."""
+
+    task: int
+    epoch: int
+    attempt: int
+    reason: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreAccepted:
+    """The `restored` mark is in coordination."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+# ------------------------------------------------------------------ participant (a worker process)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRead:
+    """Coordination was read."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class MarksRead:
+    """This worker's own marks in that move, as they are now: after a write of ours, a refused one, or one whose fate is unknown.
+
+    `marked` is None when there is no such node any more.
+    """
+
+    epoch: int
+    marked: Marked | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """The engine starts a task here without what a move brings. `life` is greater than any life it had."""
+
+    task: int
+    life: int
+
+
+# ------------------------------------------------------------------ notifier (Nimbus)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A living worker that could be a new side.
+
+    Attributes:
+        load: How many tasks it has.
+    """
+
+    worker: WorkerId
+    incarnation: Incarnation
+    node: NodeId
+    load: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Marks and living workers, read by a connected session."""
+
+    marks: Mapping[Incarnation, Marked]
+    hosts: tuple[Host, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortAsked:
+    """An operator wants the move to end: what is not saved goes back."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer that the notifier started has run out."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWritten:
+    """The commit went through; the record has this version."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordConflict:
+    """The commit did not go through: something had changed. `version`: the record's, read anew."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoresCleaned:
+    """No reachable store holds anything of the move; an unreachable one collects it when it comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRemoved:
+    """Nothing of the move is left in coordination."""

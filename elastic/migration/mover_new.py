@@ -1,0 +1,102 @@
+"""The new side of one moving task: one attempt to have it run here.
+
+    PREPARING -> READY -> FETCHING -> INSTALLING -> MARKING -> RUNNING -> DONE
+    any before RUNNING -> DONE (discarded)       any before MARKING -> FAILED -> DONE (discarded)
+
+Promises: everything slow that can be done before the pause is done before it; the state goes in after `prepare`; the task runs, and
+sends anything, only after `restored` was accepted: from then on it is this process's, and nobody else's.
+"""
+
+from __future__ import annotations
+
+from elastic.migration import events as ev
+from elastic.migration.actions import BeginTask, DiscardTask, Fetch, Install, Mark, PrepareTask
+from elastic.migration.role import Actions, Role
+from elastic.migration.table import MOVER_NEW, NewState
+from elastic.model.ids import NodeId
+
+
+class MoverNew(Role):
+    """See the module."""
+
+    table = MOVER_NEW
+    __slots__ = ("_nodes", "attempt", "epoch", "task")
+
+    def __init__(self, task: int, epoch: int, attempt: int) -> None:
+        super().__init__()
+        self.task, self.epoch, self.attempt = task, epoch, attempt
+        self._nodes: tuple[NodeId, ...] = ()
+
+    def __str__(self) -> str:
+        return f"new side of task {self.task}, move {self.epoch}, attempt {self.attempt}"
+
+    @property
+    def waits_for(self) -> str:
+        """What it cannot go on without, for people; "" when nothing."""
+        return {
+            NewState.PREPARING: "prepare() to return",
+            NewState.READY: "the old side to save",
+            NewState.FETCHING: f"the state from {', '.join(self._nodes)}",
+            NewState.MARKING: "coordination",
+        }.get(NewState(self.state), "")
+
+    def _prepare(self, event: ev.PrepareNew) -> Actions:
+        self.state = NewState.PREPARING
+        return (PrepareTask(self.task, self.epoch, self.attempt),)
+
+    def _prepared(self, event: ev.Prepared) -> Actions:
+        if self.state is NewState.FAILED:
+            return ()
+        if self._nodes:
+            return self._fetch()
+        self.state = NewState.READY
+        return (Mark(self.epoch, self.task, "prepared", self.attempt),)
+
+    def _saved(self, event: ev.SavedSeen) -> Actions:
+        self._nodes = event.nodes
+        return self._fetch() if self.state is NewState.READY else ()
+
+    def _fetch(self) -> Actions:
+        self.state = NewState.FETCHING
+        return (Fetch(self.task, self.epoch, self.attempt, self._nodes),)
+
+    def _fetched(self, event: ev.Fetched) -> Actions:
+        if self.state is NewState.FAILED:
+            return ()
+        self.state = NewState.INSTALLING
+        return (Install(self.task, self.epoch, self.attempt, event.links, event.payload),)
+
+    def _installed(self, event: ev.Installed) -> Actions:
+        if self.state is NewState.FAILED:
+            return ()
+        self.state = NewState.MARKING
+        return (Mark(self.epoch, self.task, "restored", self.attempt),)
+
+    def _accepted(self, event: ev.RestoreAccepted) -> Actions:
+        self.state = NewState.RUNNING
+        return (BeginTask(self.task, self.epoch, self.attempt),)
+
+    def _failed(self, event: ev.NewFailed) -> Actions:
+        if self.state is NewState.FAILED:
+            return ()
+        self.state = NewState.FAILED
+        return (Mark(self.epoch, self.task, "failed", self.attempt, reason=event.reason, gone=event.gone),)
+
+    def _settled(self, event: ev.Settled) -> Actions:
+        before, self.state = self.state, NewState.DONE
+        if before is NewState.RUNNING:
+            return ()
+        if before is NewState.MARKING and event.here:
+            return (BeginTask(self.task, self.epoch, self.attempt),)
+        return (DiscardTask(self.task, self.epoch, self.attempt),)
+
+    doors = {  # noqa: RUF012
+        ev.PrepareNew: "_prepare",
+        ev.Prepared: "_prepared",
+        ev.SavedSeen: "_saved",
+        ev.Fetched: "_fetched",
+        ev.Installed: "_installed",
+        ev.RestoreAccepted: "_accepted",
+        ev.NewFailed: "_failed",
+        ev.Settled: "_settled",
+    }

@@ -1,0 +1,366 @@
+"""All roles of one worker process, put together.
+
+A task may be several things in one move (it moves, it emits to another that moves, it receives from a third): its roles do not know of
+each other, and this class carries between them what one finds out and another waits for. It turns a view of coordination into
+the events that follow for each role: always from what was read, compared with what was read before, so that a notification that was
+missed, doubled or late changes nothing.
+
+Order within one view: what a task's own move asks comes before what its links ask. A stopped task's links do not go on (what it sent is
+being confirmed); from the moment its links were exported they do nothing at all, because its next place begins from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.emitter import Emitter
+from elastic.migration.gate import Gate
+from elastic.migration.mover_new import MoverNew
+from elastic.migration.mover_old import MoverOld
+from elastic.migration.plan import Wiring
+from elastic.migration.receiver import Receiver
+from elastic.migration.record import SETTLED, Phase
+from elastic.migration.role import Actions, Role
+from elastic.migration.scribe import Scribe
+from elastic.migration.snapshot import TaskLinks
+from elastic.migration.table import EmitterState, NewState, OldState
+from elastic.migration.view import EMPTY, NOBODY, Standing
+from elastic.model.ids import Incarnation, worker_of
+
+_PAUSED = (Phase.PAUSED, Phase.SAVED)
+_DRAINING = (OldState.STOPPING, OldState.DRAINING)
+Out = list[Any]
+
+
+class Participant:
+    """See the module.
+
+    Args:
+        me: This worker life.
+        wiring: Which task emits to which.
+        buffer_rows: Tuples that an output buffer holds.
+
+    Attributes:
+        tasks: Those that run here or are about to go; with the life of each.
+    """
+
+    def __init__(self, me: Incarnation, wiring: Wiring, buffer_rows: int) -> None:
+        self.me = me
+        self.wiring = wiring
+        self.view = EMPTY
+        self.tasks: dict[int, int] = {}
+        self.emitters: dict[tuple[int, int], Emitter] = {}
+        self.receivers: dict[tuple[int, int], Receiver] = {}
+        self.old: dict[int, MoverOld] = {}
+        self.new: dict[int, MoverNew] = {}
+        self._place = worker_of(me)
+        self._buffer_rows = buffer_rows
+        self._gate = Gate()
+        self._scribes: dict[int, Scribe] = {}
+        self._arriving: dict[int, TaskLinks] = {}
+        self._frozen: set[int] = set()
+        self._sealed: set[int] = set()
+        self._behind: set[int] = set()  # targets of which a link was told more than this process has read
+        self._doors: dict[type, Callable[[Any, Out], None]] = {
+            **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
+            **dict.fromkeys((ev.Opened, ev.Arrived), self._on_receiver),
+            ev.FenceArrived: self._on_fence,
+            **dict.fromkeys(
+                (ev.StoreAsked, ev.Stopped, ev.Delivered, ev.SaveDone, ev.OldFailed), self._on_old
+            ),
+            **dict.fromkeys((ev.Prepared, ev.Fetched, ev.Installed, ev.NewFailed), self._on_new),
+            ev.ViewRead: self._on_view,
+            ev.MarksRead: self._on_marks,
+            ev.TaskStarted: self._on_started,
+        }
+
+    def handle(self, event: Any) -> Actions:
+        """What is to be done because of the event, in order.
+
+        Raises:
+            ProtocolViolation: A role's state forbids it: a fault in elastic.
+        """
+        out: Out = []
+        self._doors[event.__class__](event, out)
+        return tuple(out)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of any move is left here."""
+        flowing = all(e.state is EmitterState.FLOWING and not e.buffer for e in self.emitters.values())
+        return flowing and not (
+            self.old or self.new or self._scribes or self._frozen or self._sealed or self._arriving
+        )
+
+    # ------------------------------------------------------------------ what a view says
+
+    def _on_view(self, event: ev.ViewRead, out: Out) -> None:
+        view = event.view
+        if not self._gate.admits("view", (view.number,)):
+            return
+        before, self.view = self.view.standing, view
+        for epoch, scribe in self._scribes.items():
+            move = view.move(epoch)
+            out += scribe.seen(move.marks.get(self.me) if move is not None else None)
+        now = view.standing
+        for task in sorted(
+            self.old.keys()
+            | self.new.keys()
+            | {t for t, s in now.items() if s.move is not None and before.get(t) != s}
+        ):
+            self._follow_mover(task, view.stands(task), out)
+        changed = {t for t, s in now.items() if before.get(t) != s} | self._behind
+        self._behind.clear()
+        for target in sorted(changed):
+            for source in self.wiring.emitters_of(target):
+                self._follow_link(source, target, out)
+        self._follow_absent(out)
+        for epoch in [e for e in self._scribes if view.latest >= e and view.move(e) is None]:
+            del self._scribes[epoch]
+
+    def _follow_mover(self, task: int, at: Standing, out: Out) -> None:
+        move, old, new = at.move, self.old.get(task), self.new.get(task)
+        if (
+            old is not None
+            and old.state is OldState.MARKING
+            and at.phase is Phase.SAVED
+            and at.epoch == old.epoch
+        ):
+            self._run(old, ev.SaveAccepted(task, at.epoch), out)
+        if (
+            new is not None
+            and self._is_mine(new, at)
+            and at.phase is Phase.RESTORED
+            and new.state is NewState.MARKING
+        ):
+            self._run(new, ev.RestoreAccepted(task, at.epoch, at.attempt), out)
+        if old is not None and self.view.ended(task, old.epoch):
+            rolled_back = at.phase is Phase.ROLLED_BACK if at.epoch == old.epoch else at.owner == self.me
+            self._settle_old(old, rolled_back, out)
+        if new is not None and (not self._is_mine(new, at) or at.phase in SETTLED):
+            self._settle_new(new, at.owner == self.me and at.phase is not Phase.LOST, out)
+        if move is None or at.phase in SETTLED or at.phase is Phase.WAITING:
+            return
+        if move.source == self.me and at.phase in (Phase.PREPARING, Phase.PAUSED):
+            self._follow_old(task, at, out)
+        if move.target == self.me and task not in self.new and at.phase is not Phase.RESTORED:
+            if task in self.old and at.phase is Phase.SAVED:
+                # Chosen because other new sides have died: from here on it is restored like anywhere else.
+                self._settle_old(self.old[task], False, out)
+            self.new[task] = made = MoverNew(task, at.epoch, at.attempt)
+            self._gate.admits(("new", task), (at.epoch, at.attempt))
+            self._run(made, ev.PrepareNew(task, at.epoch, at.attempt), out)
+        if at.phase is Phase.SAVED and task in self.new and at.saved is not None:
+            self._run(self.new[task], ev.SavedSeen(task, at.epoch, at.attempt, at.saved.nodes), out)
+
+    def _is_mine(self, new: MoverNew, at: Standing) -> bool:
+        move = at.move
+        return move is not None and (at.epoch, at.attempt, move.target) == (new.epoch, new.attempt, self.me)
+
+    def _follow_old(self, task: int, at: Standing, out: Out) -> None:
+        assert at.move is not None
+        old = self.old.get(task)
+        if old is None:
+            if task not in self.tasks:
+                return
+            old = self.old[task] = MoverOld(task, at.epoch)
+            self._gate.admits(("old", task), (at.epoch,))
+            nodes = tuple(dict.fromkeys((at.move.source_node, at.move.target_node)))
+            self._run(old, ev.PrepareOld(task, at.epoch, nodes), out)
+        if at.phase is Phase.PAUSED and old.state is OldState.READY:
+            waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
+            self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits)), out)
+
+    def _fence_is_here(self, source: int, task: int, epoch: int) -> bool:
+        receiver = self.receivers.get((source, task))
+        return receiver is not None and receiver.reached(epoch)
+
+    def _follow_link(self, source: int, target: int, out: Out, *, again: bool = False) -> None:
+        """Let the link do what the target's standing asks, as far as this process knows it.
+
+        A link that has sent a fence, here or at its task's former place, holds until the outcome of that very move is known.
+        """
+        link = self.emitters.get((source, target))
+        if link is None or source in self._sealed:
+            return
+        at = self.view.stands(target)
+        if at.phase in _PAUSED:
+            assert at.move is not None
+            if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
+                self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)
+            return
+        if source in self._frozen:
+            return
+        known = at.epoch >= link.epoch if at.phase is Phase.RESTORED else self.view.ended(target, link.epoch)
+        if link.epoch and not known:
+            self._behind.add(target)
+            return
+        if at.owner == NOBODY:
+            if link.state is not EmitterState.HOLDING:
+                self._run(link, ev.Detach(source, target), out)
+        elif again or link.where != at.owner or link.state is EmitterState.HOLDING:
+            self._run(link, ev.Resume(source, target, at.owner), out)
+
+    def _follow_absent(self, out: Out) -> None:
+        for task in sorted(t for t, old in self.old.items() if old.state in _DRAINING):
+            old = self.old[task]
+            for source in sorted(old.missing):
+                if self.view.absent(source) and old.state in _DRAINING:
+                    self._run(old, ev.EmitterGone(task, old.epoch, source), out)
+
+    # ------------------------------------------------------------------ what else happens
+
+    def _on_emitter(self, event: ev.Emitted | ev.Room, out: Out) -> None:
+        link = self.emitters.get((event.source, event.target))
+        if link is not None and (event.source not in self._frozen or event.__class__ is ev.Emitted):
+            out += link.handle(event)
+
+    def _on_receiver(self, event: ev.Opened | ev.Arrived, out: Out) -> None:
+        receiver = self.receivers.get((event.source, event.target))
+        if receiver is None:
+            out.append(ac.NotHere(event.target, event))
+        else:
+            self._run(receiver, event, out)
+
+    def _on_fence(self, event: ev.FenceArrived, out: Out) -> None:
+        receiver = self.receivers.get((event.source, event.target))
+        if receiver is None:
+            out.append(ac.NotHere(event.target, event))
+        elif self._gate.admits(("fence", event.target), (event.epoch,)):
+            self._run(receiver, event, out)
+
+    def _on_old(self, event: Any, out: Out) -> None:
+        role = self.old.get(event.task)
+        if role is None or not self._gate.admits(("old", event.task), (event.epoch,)):
+            return
+        if event.__class__ is ev.Stopped and role.state is OldState.STOPPING:
+            self._frozen.add(event.task)
+        self._run(role, event, out)
+        if event.__class__ is ev.Stopped:
+            self._follow_absent(out)
+
+    def _on_new(self, event: Any, out: Out) -> None:
+        role = self.new.get(event.task)
+        if role is None or not self._gate.admits(("new", event.task), (event.epoch, event.attempt)):
+            return
+        if event.__class__ is ev.Fetched:
+            self._arriving[event.task] = event.links
+        elif event.__class__ is ev.Installed:
+            self._receive_from(event.task, self._arriving[event.task])
+        self._run(role, event, out)
+
+    def _on_marks(self, event: ev.MarksRead, out: Out) -> None:
+        scribe = self._scribes.get(event.epoch)
+        if scribe is None:
+            return
+        accepted, writes = scribe.read(event.marked)
+        out += writes
+        for mark in accepted:
+            old, new = self.old.get(mark.task), self.new.get(mark.task)
+            if mark.what == "saved" and old is not None and old.state is OldState.MARKING:
+                self._run(old, ev.SaveAccepted(mark.task, mark.epoch), out)
+            elif mark.what == "restored" and new is not None and new.state is NewState.MARKING:
+                self._run(new, ev.RestoreAccepted(mark.task, mark.epoch, mark.attempt), out)
+
+    def _on_started(self, event: ev.TaskStarted, out: Out) -> None:
+        links = TaskLinks(event.life)
+        self._receive_from(event.task, links)
+        self._attach(event.task, links, out)
+
+    # ------------------------------------------------------------------ between the roles
+
+    def _run(self, role: Role, event: Any, out: Out) -> None:
+        """Have a role answer, and do what its answer means to the others."""
+        for action in role.handle(event):
+            match action:
+                case ac.Mark():
+                    out += self._scribe(action.epoch).add(action)
+                case ac.FenceReached(source, target, epoch):
+                    old = self.old.get(target)
+                    if (
+                        old is not None
+                        and old.epoch == epoch
+                        and old.state in _DRAINING
+                        and source in old.missing
+                    ):
+                        self._run(old, ev.Fenced(target, epoch, source), out)
+                case ac.Save():
+                    self._sealed.add(action.task)
+                    out.append(replace(action, links=self._export(action.task)))
+                case ac.BeginTask():
+                    out.append(action)
+                    self._attach(action.task, self._arriving.pop(action.task), out)
+                case ac.DiscardTask():
+                    out.append(action)
+                    self._arriving.pop(action.task, None)
+                    if action.task not in self.tasks:
+                        self._forget_links(action.task)
+                case _:
+                    out.append(action)
+
+    def _scribe(self, epoch: int) -> Scribe:
+        scribe = self._scribes.get(epoch)
+        if scribe is None:
+            scribe = self._scribes[epoch] = Scribe(epoch)
+            move = self.view.move(epoch)
+            scribe.seen(move.marks.get(self.me) if move is not None else None)
+        return scribe
+
+    def _settle_old(self, old: MoverOld, here: bool, out: Out) -> None:
+        task = old.task
+        del self.old[task]
+        self._gate.close(("old", task), (old.epoch,))
+        self._gate.close(("fence", task), (old.epoch,))
+        self._run(old, ev.Settled(task, old.epoch, here), out)
+        self._frozen.discard(task)
+        self._sealed.discard(task)
+        if not here:
+            self.tasks.pop(task, None)
+            self._forget_links(task)
+            return
+        for source in self.wiring.emitters_of(task):
+            self.receivers[source, task].forget_fence(old.epoch)
+        for target in self.wiring.targets_of(task):
+            self._follow_link(task, target, out, again=True)
+
+    def _settle_new(self, new: MoverNew, here: bool, out: Out) -> None:
+        del self.new[new.task]
+        self._gate.close(("new", new.task), (new.epoch, new.attempt))
+        self._run(new, ev.Settled(new.task, new.epoch, here), out)
+
+    def _receive_from(self, task: int, links: TaskLinks) -> None:
+        known = {link.source: link for link in links.inputs}
+        for source in self.wiring.emitters_of(task):
+            self.receivers[source, task] = Receiver(source, task, known.get(source))
+
+    def _attach(self, task: int, links: TaskLinks, out: Out) -> None:
+        """The task runs here from now on: its links go where its targets are."""
+        self.tasks[task] = links.life
+        known = {link.target: link for link in links.outputs}
+        for target in self.wiring.targets_of(task):
+            self.emitters[task, target] = Emitter(
+                task, target, links.life, self._buffer_rows, known.get(target)
+            )
+            self._follow_link(task, target, out)
+
+    def _export(self, task: int) -> TaskLinks:
+        return TaskLinks(
+            self.tasks[task],
+            tuple(self.receivers[s, task].export() for s in self.wiring.emitters_of(task)),
+            tuple(self.emitters[task, t].export() for t in self.wiring.targets_of(task)),
+        )
+
+    def _forget_links(self, task: int) -> None:
+        for source in self.wiring.emitters_of(task):
+            self.receivers.pop((source, task), None)
+        for target in self.wiring.targets_of(task):
+            self.emitters.pop((task, target), None)
+
+    def waits(self) -> Mapping[int, str]:
+        """What each moving task waits for here, for people."""
+        roles: list[MoverOld | MoverNew] = [*self.old.values(), *self.new.values()]
+        return {r.task: r.waits_for for r in roles if r.waits_for}

@@ -1,0 +1,156 @@
+"""What a move is made of: which tasks go where, in which batches, and who emits to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from elastic.errors import Refused
+from elastic.migration.record import MoveRecord, TaskMove
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId
+from elastic.model.topology import TopologySpec
+
+
+class Wiring:
+    """Which task emits to which, whatever runs where.
+
+    Args:
+        targets: The tasks that each task may emit to.
+    """
+
+    __slots__ = ("_emitters", "_targets")
+
+    def __init__(self, targets: Mapping[int, Iterable[int]]) -> None:
+        self._targets = {t: tuple(sorted(set(to))) for t, to in targets.items()}
+        emitters: dict[int, list[int]] = {}
+        for source in sorted(self._targets):
+            for target in self._targets[source]:
+                emitters.setdefault(target, []).append(source)
+        self._emitters = {t: tuple(sources) for t, sources in emitters.items()}
+
+    @classmethod
+    def of(cls, spec: TopologySpec) -> Wiring:
+        """That of a topology: a component's tasks may emit to every task of its consumers."""
+        return cls(
+            {
+                task: [t for consumer, _ in spec.consumers(c.id) for t in spec.tasks_of(consumer.id)]
+                for c in spec.components
+                for task in spec.tasks_of(c.id)
+            }
+        )
+
+    def emitters_of(self, task: int) -> tuple[int, ...]:
+        """The tasks that may emit to it, ascending."""
+        return self._emitters.get(task, ())
+
+    def targets_of(self, task: int) -> tuple[int, ...]:
+        """The tasks that it may emit to, ascending."""
+        return self._targets.get(task, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a worker is: its present life and its node."""
+
+    incarnation: Incarnation
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A task that is to go from one worker to another."""
+
+    task: TaskId
+    source: WorkerId
+    target: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of placement, planned.
+
+    Attributes:
+        later: Tasks that have to wait: they are in a move that has not settled, or a worker of theirs does not live.
+    """
+
+    record: MoveRecord
+    emitters: frozenset[int]
+    receivers: frozenset[int]
+    later: tuple[Change, ...] = ()
+
+
+def changes_between(
+    before: Mapping[TaskId, WorkerId], after: Mapping[TaskId, WorkerId]
+) -> tuple[Change, ...]:
+    """The tasks that are to be in another worker, ascending. Those in the same one are not the protocol's business."""
+    return tuple(
+        Change(t, before[t], after[t]) for t in sorted(before) if t in after and after[t] != before[t]
+    )
+
+
+def plan_move(
+    spec: TopologySpec,
+    epoch: Epoch,
+    why: str,
+    changes: Iterable[Change],
+    seats: Mapping[WorkerId, Seat],
+    *,
+    busy: Collection[int] = (),
+    share: float = 1.0,
+) -> Move:
+    """Plan one move.
+
+    Args:
+        epoch: Greater than that of any move before.
+        seats: Of the living workers.
+        busy: Tasks of moves that have not settled.
+        share: Of a component's tasks that may be paused at once, 0 to 1; at least one task is.
+
+    Raises:
+        Refused: Nothing of it can be done now.
+    """
+    changes = sorted(changes, key=lambda c: c.task)
+    now = [c for c in changes if c.task not in busy and c.source in seats and c.target in seats]
+    later = tuple(c for c in changes if c not in now)
+    if not now:
+        waiting = ", ".join(str(c.task) for c in later) or "none was named"
+        raise Refused(
+            f"no task of topology {spec.name!r} can be moved now ({waiting})",
+            remedy="wait until the moves under way have ended and the workers live, then ask again",
+        )
+    tasks = tuple(
+        TaskMove(
+            c.task,
+            str(spec.component_of(c.task).id),
+            seats[c.source].incarnation,
+            seats[c.target].incarnation,
+            seats[c.source].node,
+            seats[c.target].node,
+            batch,
+        )
+        for c, batch in zip(now, batches(spec, [c.task for c in now], share), strict=True)
+    )
+    wiring = Wiring.of(spec)
+    return Move(
+        MoveRecord(spec.name, epoch, why, tasks),
+        frozenset(s for c in now for s in wiring.emitters_of(c.task)),
+        frozenset(t for c in now for t in wiring.targets_of(c.task)),
+        later,
+    )
+
+
+def batches(spec: TopologySpec, tasks: Iterable[TaskId], share: float) -> list[int]:
+    """Each task's batch, so that no batch pauses more than `share` of a component; tasks that come first go first."""
+    if not 0 < share <= 1:
+        raise Refused(
+            f"the share of a component that may be paused is {share:g}", remedy="give one above 0 and up to 1"
+        )
+    taken: dict[str, int] = {}
+    result = []
+    for task in tasks:
+        component = spec.component_of(task)
+        most = max(1, int(component.tasks * share))
+        position = taken.get(str(component.id), 0)
+        taken[str(component.id)] = position + 1
+        result.append(position // most)
+    return result

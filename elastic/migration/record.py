@@ -1,0 +1,204 @@
+"""What lies in coordination while a move is under way: its record, and the marks of those who take part.
+
+    /topologies/<name>/moves                      the number of the newest move (`latest`), which only grows
+    /topologies/<name>/moves/<epoch>              MoveRecord: written by Nimbus alone
+    /topologies/<name>/moves/<epoch>/<life>       Marks of one worker life: written by that worker, and by Nimbus only to refuse
+
+Where a task stands is a function of these (`stage_of`), so nobody has to remember it. A worker writes its marks on condition of the
+version it knows; Nimbus refuses a mark (a rollback, another new side) by writing the same node on condition of the version *it* read.
+So one of the two comes first, and the other one learns of it: that is the point of no return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+
+
+class Outcome(StrEnum):
+    """How a task's part of a move has ended."""
+
+    OPEN = ""
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+    LOST = "lost"
+    """Every node that held the saved state is gone: the task starts anew at its new place, and says so."""
+
+
+class Phase(IntEnum):
+    """How far a task has come in its move; only grows."""
+
+    NONE = 0
+    """In no move."""
+    WAITING = 1
+    """In a later batch."""
+    PREPARING = 2
+    """Runs at its old place; both sides get ready."""
+    PAUSED = 3
+    SAVED = 4
+    """The point of no return: nobody runs it, stores hold it."""
+    RESTORED = 5
+    """The new side owns it."""
+    COMMITTED = 6
+    ROLLED_BACK = 7
+    LOST = 8
+
+
+SETTLED = (Phase.COMMITTED, Phase.ROLLED_BACK, Phase.LOST)
+"""Said in the record: final."""
+_OF_OUTCOME = {
+    Outcome.COMMITTED: Phase.COMMITTED,
+    Outcome.ROLLED_BACK: Phase.ROLLED_BACK,
+    Outcome.LOST: Phase.LOST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMove:
+    """One task's part of a move.
+
+    Attributes:
+        source: The worker life that runs it when the move begins.
+        target: The worker life that is to run it; another one after a new side has died.
+        source_node, target_node: Whose stores get the state.
+        batch: Paused together with the others of that number, from 0.
+        attempt: Which new side this is, from 1.
+        reason: Why it was rolled back, or why this is not the first attempt.
+    """
+
+    task: TaskId
+    component: str
+    source: Incarnation
+    target: Incarnation
+    source_node: NodeId
+    target_node: NodeId
+    batch: int = 0
+    attempt: int = 1
+    outcome: Outcome = Outcome.OPEN
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """One move. Written by Nimbus before it acts on what it says; a Nimbus that takes over needs nothing else.
+
+    Attributes:
+        epoch: Its number: greater than that of any move of the topology before.
+        why: For people.
+        paused: How many batches have been told to pause; the next one gets ready.
+        abort: Why it is to end early, or "".
+    """
+
+    topology: TopologyName
+    epoch: Epoch
+    why: str
+    tasks: tuple[TaskMove, ...]
+    paused: int = 0
+    abort: str = ""
+
+    @property
+    def batches(self) -> int:
+        return 1 + max((t.batch for t in self.tasks), default=-1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every task has its outcome."""
+        return all(t.outcome for t in self.tasks)
+
+    def participants(self) -> tuple[Incarnation, ...]:
+        """The worker lives that write marks, sorted."""
+        return tuple(sorted({i for t in self.tasks for i in (t.source, t.target)}))
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The nodes in whose stores something of this move may lie, sorted."""
+        return tuple(sorted({n for t in self.tasks for n in (t.source_node, t.target_node)}))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMark:
+    """The old side's word: the state is in these nodes' stores.
+
+    Attributes:
+        size: Bytes.
+    """
+
+    nodes: tuple[NodeId, ...]
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMark:
+    """A side's word: I can't.
+
+    Attributes:
+        attempt: Of the new side; 0: the old side says so.
+        gone: No store that could have the state has it.
+    """
+
+    attempt: int
+    reason: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What one worker life has reached in one move, for all of its tasks together.
+
+    Attributes:
+        asked: Old side: tasks for which the stores have room and what can be copied ahead has been.
+        saved: Old side: barrier one.
+        prepared: New side: attempt by task.
+        restored: New side: barrier two; attempt by task.
+        failed: By task, the last one.
+        barred: Written by Nimbus: tasks that were rolled back; their `saved` is refused.
+        revoked: Written by Nimbus: attempts up to this one are refused, by task.
+    """
+
+    incarnation: Incarnation
+    asked: tuple[int, ...] = ()
+    saved: Mapping[int, SavedMark] = field(default_factory=dict)
+    prepared: Mapping[int, int] = field(default_factory=dict)
+    restored: Mapping[int, int] = field(default_factory=dict)
+    failed: Mapping[int, FailedMark] = field(default_factory=dict)
+    barred: tuple[int, ...] = ()
+    revoked: Mapping[int, int] = field(default_factory=dict)
+
+    def has_restored(self, task: int, attempt: int) -> bool:
+        """Whether barrier two was reached by that attempt."""
+        return self.restored.get(task) == attempt and self.revoked.get(task, 0) < attempt
+
+    def bar(self, task: int) -> Marks:
+        """With the save of that task refused."""
+        return replace(self, barred=tuple(sorted({*self.barred, task})))
+
+    def revoke(self, task: int, attempt: int) -> Marks:
+        """With that attempt refused."""
+        return replace(self, revoked={**self.revoked, task: attempt})
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Marks, and the version they were read with."""
+
+    marks: Marks
+    version: int
+
+
+def stage_of(
+    task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]
+) -> tuple[Phase, SavedMark | None]:
+    """Where a task stands, and what was saved. The one place that says so."""
+    if task.outcome:
+        return _OF_OUTCOME[task.outcome], None
+    source, target = marks.get(task.source), marks.get(task.target)
+    saved = source.marks.saved.get(task.task) if source is not None else None
+    if target is not None and target.marks.has_restored(task.task, task.attempt):
+        return Phase.RESTORED, saved
+    if saved is not None:
+        return Phase.SAVED, saved
+    if task.batch < record.paused:
+        return Phase.PAUSED, None
+    return (Phase.PREPARING if task.batch == record.paused else Phase.WAITING), None

@@ -1,0 +1,112 @@
+"""What a worker has read of coordination, in one piece.
+
+How it must be read, within one session: `latest`, then the records, then the marks, then the places and the living workers; each
+part may be newer than those before it, never older. A worker that was just started, and one that is about to start a task without
+state, reads everything anew (after a `sync`) before the task runs. Nothing is ever made up: without a connection there is no view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from elastic.migration.record import SETTLED, Marked, MoveRecord, Phase, SavedMark, TaskMove, stage_of
+from elastic.model.ids import Epoch, Incarnation, WorkerId, worker_of
+
+NOBODY = Incarnation("")
+
+
+class Standing(NamedTuple):
+    """Where one task stands, by its newest move.
+
+    Attributes:
+        epoch: Of that move; 0 when it is in none.
+        owner: The living worker life that may run it; NOBODY when there is none (it is in the stores, or lost its worker).
+    """
+
+    epoch: int
+    phase: Phase
+    attempt: int
+    owner: Incarnation
+    move: TaskMove | None
+    saved: SavedMark | None
+
+
+@dataclass(frozen=True)
+class MoveView:
+    """A move as it was read."""
+
+    record: MoveRecord
+    marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class View:
+    """See the module.
+
+    Attributes:
+        number: Grows with every view of one reader.
+        latest: The number of the newest move that has ever been begun.
+        moves: Those that have a record.
+        places: Each task's worker, as the assignment says.
+        living: Each worker's registered life.
+    """
+
+    number: int
+    latest: int
+    moves: tuple[MoveView, ...]
+    places: Mapping[int, WorkerId]
+    living: Mapping[WorkerId, Incarnation]
+
+    @cached_property
+    def standing(self) -> dict[int, Standing]:
+        """Every task's, by the newest move that has it."""
+        places, living = self.places, self.living
+        result = {t: Standing(0, Phase.NONE, 0, living.get(w, NOBODY), None, None) for t, w in places.items()}
+        for view in sorted(self.moves, key=lambda m: m.record.epoch):
+            record, marks = view.record, view.marks
+            for task in record.tasks:
+                phase, saved = stage_of(task, record, marks)
+                if phase in SETTLED:
+                    owner = living.get(places.get(task.task, WorkerId("")), NOBODY)
+                elif phase is Phase.SAVED:
+                    owner = NOBODY
+                else:
+                    owner = task.target if phase is Phase.RESTORED else task.source
+                    if living.get(worker_of(owner)) != owner:
+                        owner = NOBODY
+                result[task.task] = Standing(record.epoch, phase, task.attempt, owner, task, saved)
+        return result
+
+    def stands(self, task: int) -> Standing:
+        """Where that task stands; in no move and with nobody when it is unknown."""
+        return self.standing.get(task) or Standing(0, Phase.NONE, 0, NOBODY, None, None)
+
+    def ended(self, task: int, epoch: int) -> bool:
+        """Whether that move is over for the task: it has an outcome, is followed by another, or its record is gone."""
+        at = self.stands(task)
+        if at.epoch == epoch:
+            return at.phase in SETTLED
+        return at.epoch > epoch or self.latest >= epoch
+
+    def absent(self, task: int) -> bool:
+        """Whether no process runs the task, nor will without starting it anew: no fence can come from it."""
+        at = self.stands(task)
+        return at.owner == NOBODY and at.phase is not Phase.SAVED
+
+    def may_start(self, task: int, me: Incarnation) -> bool:
+        """Whether that worker life is to start the task by itself, without what a move brings.
+
+        Where that task has run before and is stateful, its state is gone; whoever starts it says so.
+        """
+        at = self.stands(task)
+        return at.owner == me and (at.phase is Phase.NONE or at.phase in SETTLED)
+
+    def move(self, epoch: int) -> MoveView | None:
+        """The move of that number, if it has a record."""
+        return next((m for m in self.moves if m.record.epoch == epoch), None)
+
+
+EMPTY = View(-1, Epoch(0), (), {}, {})
