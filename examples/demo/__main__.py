@@ -173,7 +173,8 @@ class Demo:
             self.say(
                 "The spout rests, and all that it had emitted has been worked off: nothing is under way."
             )
-            watch.expect("worker-lost")
+            # Frames whose receipt it could not confirm any more can only be the marks themselves: all before them was worked off.
+            watch.expect("worker-lost", "frames-lost")
             killed = time.time()
             os.kill(victim.pid, signal.SIGKILL)
             lost = watch.wait_event("worker-lost", killed, PATIENCE, victim.worker)

@@ -1,7 +1,7 @@
 """Runs what the documentation shows: its Python, its `elastic run`s, and the output that it says they have.
 
 A page is a row of programs. Every `## ` heading begins a new one: the Python blocks below it share one namespace and are
-run in order, in an empty directory with a small text file `a.txt`. What stands after the language on a fence says more:
+run in order, in a directory with a small text file `a.txt` and the folder `examples`. What stands after the language on a fence says more:
 
     ```python                       run it
     ```python file=word_count.py    also save it under that name, for the shell and for imports
@@ -28,6 +28,8 @@ from typing import Any
 import click
 
 TEXT = "the quick brown fox\njumps over the lazy dog\nthe end\n"
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 _FENCE = re.compile(r"^```(\w*)[ \t]*(.*)$")
 
@@ -116,6 +118,7 @@ class Runner:
         self.directory = root / f"{Path(block.page).stem}-{block.program}"
         self.directory.mkdir(parents=True)
         (self.directory / "a.txt").write_text(TEXT)
+        (self.directory / "examples").symlink_to(EXAMPLES)
         os.chdir(self.directory)
 
     def _one(self, block: Block) -> int:
