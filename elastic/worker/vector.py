@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MASK = 0x7FFFFFFF
+_EXACT: dict[str, frozenset[type]] = {
+    "int": frozenset({int, bool, type(None)}),
+    "date": frozenset({datetime.date, type(None)}),
+}
 PART_BYTES = 1 << 19
 
 
@@ -90,6 +95,15 @@ def from_rows(rows: Sequence[Any], stream: StreamSpec) -> Any:
 
     schema = schema_of(stream)
     columns = [[getattr(r, f.name) for r in rows] for f in stream.fields]
+    for f, c in zip(stream.fields, columns, strict=True):
+        # Arrow would cut these silently: 1.5 to 1, a time to its day.
+        only = _EXACT.get(f.type)
+        for kind in set(map(type, c)) - only if only is not None else ():
+            if f.type == "date" or not hasattr(kind, "__index__"):
+                raise ExecutionError(
+                    f"Tuples of stream {stream.id!r} do not fit their declared types: "
+                    f"field {f.name!r} is {f.type}, and holds a {kind.__name__}."
+                )
     try:
         arrays = [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:

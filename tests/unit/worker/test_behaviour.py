@@ -149,7 +149,7 @@ def test_too_many_errors_fail_the_topology_with_the_users_traceback(most: int, f
 def test_whatever_is_raised_wherever_the_topology_ends_with_a_reason(
     point: str, what: Callable[..., None]
 ) -> None:
-    config = {"tick_interval": 0.01} if point == "tick" else {}
+    config: dict[str, Any] = {"tick_interval": 0.01} if point == "tick" else {}
     spout = Count(0) if point == "tick" else Count()
     with pytest.raises(ExecutionError) as e:
         run(topology(Do(**{point: what}), spout, max_errors=0, **config), timeout=LIMIT)

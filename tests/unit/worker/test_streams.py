@@ -78,7 +78,7 @@ def tagged(
     else:
         with InProcess(b.build(), workers) as cluster:
             cluster.wait_finished()
-    return out.rows  # type: ignore[return-value]
+    return out.rows
 
 
 def test_shuffle_is_even() -> None:
@@ -323,7 +323,7 @@ class Position(StatefulSpout):
 
 class Sums(StatefulBolt):
     outputs = Fields(key=int, total=int)
-    sums = KeyedState(int)
+    sums = KeyedState[int, int](int)
 
     def execute(self, tup: Any) -> None:
         self.sums[tup.n % 3] += tup.n
@@ -346,7 +346,7 @@ def test_state_is_given_and_taken() -> None:
     run(b.build(), timeout=LIMIT)
     expected = {key: sum(n for n in range(40, 100) if n % 3 == key) for key in range(3)}
     expected[0] += 1000
-    assert dict(out.rows) == expected  # type: ignore[arg-type]
+    assert dict(out.rows) == expected
     assert bolt.get_state() == {"sums": {0: 1000}}, "the pristine instance is nobody's task"
 
 
