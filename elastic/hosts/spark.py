@@ -20,10 +20,13 @@ import contextlib
 import logging
 import os
 import select
+import shutil
 import signal
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused
@@ -154,6 +157,8 @@ class SparkHost:
         python: The interpreter for tasks. "" is this one on this machine, and elsewhere what Spark is set to there.
         grace: Seconds that `close` gives nodes to end by themselves.
         name: Spark's name for the application.
+        scratch: Directory for temporary files of a local master: made when it is missing, removed by `close`.
+            "" is a new one among the system's temporary files. Whoever must clean up after being killed names one.
     """
 
     def __init__(
@@ -166,6 +171,7 @@ class SparkHost:
         python: str = "",
         grace: float = 0.0,
         name: str = "elastic",
+        scratch: str = "",
     ) -> None:
         self._master = master
         self._remote = master if remote is None and master.startswith("sc://") else remote
@@ -174,6 +180,7 @@ class SparkHost:
         self._python = python
         self._grace = grace
         self._name = name
+        self._scratch = scratch
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._nodes: list[SparkNode] = []
@@ -217,7 +224,7 @@ class SparkHost:
                 )
             if self._notices is None:
                 self._notices = Notices(self._told)
-            handle = SparkNode(command, session, self._notices.path, on_exit)
+            handle = SparkNode(command, session, self._notices.address, on_exit)
             self._nodes.append(handle)
             return handle
 
@@ -239,6 +246,8 @@ class SparkHost:
             session.close()
         if notices is not None:
             notices.close()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _told(self, tag: str, supervisor: Process) -> None:
         with self._lock:
@@ -254,8 +263,10 @@ class SparkHost:
             self._session.close()
             self._session = None
         if self._session is None:
+            self._scratch = self._scratch or tempfile.mkdtemp(prefix="elastic-spark-")
+            Path(self._scratch).mkdir(parents=True, exist_ok=True)
             self._session = open_session(
-                self._master, self._remote, self._config, self._java, self._python, self._name
+                self._master, self._remote, self._config, self._java, self._python, self._name, self._scratch
             )
         return self._session
 

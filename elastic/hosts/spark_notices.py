@@ -1,6 +1,7 @@
 """Where tasks on the launcher's own machine say which process their supervisor is, so that it can be asked to end.
 
-A Unix socket in a directory of its own: a task connects, writes one line, and closes. Tasks elsewhere don't.
+A Unix socket without a file (Linux's abstract ones: nothing is left of it when the launcher is killed): a task connects,
+writes one line, and closes. Tasks elsewhere don't, and other users' processes are not listened to.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import shutil
+import os
 import socket
-import tempfile
+import struct
+import sys
 import threading
+import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 from elastic.hosts.spark_task import Process
 
@@ -32,17 +34,19 @@ class Notices:
 
     def __init__(self, told: Callable[[str, Process], None]) -> None:
         self._told = told
-        self._folder = tempfile.mkdtemp(prefix="elastic-spark-")
-        self._path = str(Path(self._folder) / "supervisors")
+        self._address = ""
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(self._path)
-        self._listener.listen(64)
+        if sys.platform == "linux":  # elsewhere no task finds that it is on the launcher's machine
+            self._address = f"\0elastic-spark-{uuid.uuid4().hex}"
+            self._listener.bind(self._address)
+            self._listener.listen(64)
         self._thread = threading.Thread(target=self._listen, name="elastic-spark-notices", daemon=True)
         self._thread.start()
 
     @property
-    def path(self) -> str:
-        return self._path
+    def address(self) -> str:
+        """Where a task connects to; "" when there is none."""
+        return self._address
 
     def close(self) -> None:
         """Stop listening. Safe to call twice."""
@@ -50,7 +54,6 @@ class Notices:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which close alone does not
         self._listener.close()
         self._thread.join(_SECONDS + 1.0)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> None:
         while True:
@@ -61,7 +64,15 @@ class Notices:
             try:
                 with connection, connection.makefile("rb") as stream:
                     connection.settimeout(_SECONDS)
+                    if _user(connection) != os.getuid():
+                        continue
                     tag, supervisor = json.loads(stream.readline(_LINE))
                     self._told(tag, Process(**supervisor))
             except (OSError, ValueError, TypeError) as error:
                 log.warning("a task said something that is no notice: %s", error)
+
+
+def _user(connection: socket.socket) -> int:
+    """Whose process is at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])

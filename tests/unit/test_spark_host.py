@@ -12,7 +12,8 @@ import pytest
 from elastic.hosts import generation
 from elastic.hosts.child import exit_sentence, python_path
 from elastic.hosts.spark_daemon import without_archives
-from elastic.hosts.spark_session import first_line, is_here, local_with_retries, room, settings
+from elastic.hosts.spark_session import first_line
+from elastic.hosts.spark_settings import is_here, local_with_retries, room, settings
 from elastic.hosts.spark_task import Payload, Process
 
 
@@ -68,6 +69,8 @@ def test_a_cluster_elsewhere_keeps_its_own_settings() -> None:
     )
     assert here["spark.driver.bindAddress"] == "127.0.0.1"
     assert not {k for k in there if "memory" in k or "ava" in k or "driver" in k or "ui.enabled" in k}
+    assert settings("local", "/scratch")["spark.local.dir"] == "/scratch"
+    assert "spark.local.dir" not in settings("yarn", "/scratch")
     assert there["spark.speculation"] == here["spark.speculation"] == "false"
 
 
