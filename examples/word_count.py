@@ -25,8 +25,7 @@ class Split(Bolt):
     outputs = Fields(word=str)
 
     def execute(self, tup: Any) -> None:
-        for word in tup.line.split():
-            self.emit(word)
+        self.emit_all(tup.line.split())
 
 
 class Count(StatefulBolt):

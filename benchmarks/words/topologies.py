@@ -73,8 +73,7 @@ class Split(Bolt):
         ready(self.directory, context)
 
     def execute(self, tup: Any) -> None:
-        for word in tup.line.split():
-            self.emit(word)
+        self.emit_all(tup.line.split())
 
 
 class Count(StatefulBolt):
