@@ -101,7 +101,7 @@ class Demo:
             ended = watch.wait_event("topology-finished", 0.0, 2 * seconds + PATIENCE)
         self.say()
         self.say(f"{ended.message}")
-        return self._compare()
+        return self.compare()
 
     def _prepare(self) -> None:
         """The text that is read: the input's lines, from the beginning again until there are enough for the time."""
@@ -190,7 +190,8 @@ class Demo:
             client.activate(watch.name)
             self.say(f"The spout goes on after {time.time() - killed:.1f} s.")
 
-    def _compare(self) -> bool:
+    def compare(self) -> bool:
+        """Whether the topology's counts are those of a plain loop over the text."""
         self.say("Counting the same text in a plain loop, to compare.")
         expected: Counter[str] = Counter()
         with self.text.open("rb") as file:
