@@ -43,7 +43,6 @@ from elastic.model.views import WorkerView
 from .watch import Story, Watch, placement
 
 EXAMPLES = Path(__file__).resolve().parents[1]
-ALICE = EXAMPLES.parents[1] / "shared" / "data" / "alice.txt"
 NODES, SLOTS, WORKERS = 2, 2, 3
 PATIENCE = 60.0
 """Seconds that any one step may take."""
@@ -313,8 +312,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=_positive, default=45.0, help="how long it reads (default: 45)")
     parser.add_argument("--rate", type=_positive, default=2000.0, help="lines per second (default: 2000)")
-    usual = ALICE if ALICE.is_file() else Path(pydoc_data.topics.__file__)
-    parser.add_argument("--input", default=str(usual), help=f"a text file or a folder (default: {usual})")
+    usual = pydoc_data.topics.__file__
+    parser.add_argument("--input", default=usual, help=f"a text file or a folder (default: {usual})")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running at the end")
     return parser.parse_args(argv)
 
