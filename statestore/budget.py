@@ -27,6 +27,7 @@ class Budget:
         self._clock = clock
         self._lock = threading.Lock()
         self._used = 0
+        self._elsewhere = 0
         self._reserved: dict[tuple[str, int], tuple[int, float]] = {}
 
     def take(self, key: str, epoch: int, size: int, *, forced: bool = False) -> None:
@@ -62,6 +63,18 @@ class Budget:
         with self._lock:
             self._used -= size
 
+    def rebase(self, used: int, elsewhere: int) -> None:
+        """Set what is used, where others use the same room, and what they have reserved."""
+        with self._lock:
+            self._used = used
+            self._elsewhere = elsewhere
+
+    def reserved(self, epoch: int) -> int:
+        """Bytes that are still reserved for an epoch."""
+        with self._lock:
+            self._expire()
+            return sum(size for (_, of), (size, _) in self._reserved.items() if of == epoch)
+
     def reserve(self, epoch: int, sizes: Mapping[str, int], seconds: float) -> None:
         """See `StateStore.reserve`. A second one for the same write takes the place of the first."""
         # Pieces cost a little more than their bytes; how many there will be is not known yet.
@@ -94,11 +107,14 @@ class Budget:
         """How full it is."""
         with self._lock:
             self._expire()
-            return Capacity(self._used, sum(size for size, _ in self._reserved.values()), self.limit)
+            return Capacity(self._used, self._held(), self.limit)
 
     def _free(self) -> int:
         self._expire()
-        return max(0, self.limit - self._used - sum(size for size, _ in self._reserved.values()))
+        return max(0, self.limit - self._used - self._held())
+
+    def _held(self) -> int:
+        return self._elsewhere + sum(size for size, _ in self._reserved.values())
 
     def _expire(self) -> None:
         now = self._clock()

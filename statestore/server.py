@@ -81,6 +81,7 @@ def _store(options: argparse.Namespace) -> StateStore:
         from statestore.embedded import EmbeddedStore
 
         return EmbeddedStore(options.directory, options.limit or LIMIT, sync=options.sync)
+    from statestore.hazelcast.store import LIMIT as GRID_LIMIT
     from statestore.hazelcast.store import HazelcastOptions, HazelcastStore
 
     return HazelcastStore(
@@ -89,7 +90,7 @@ def _store(options: argparse.Namespace) -> StateStore:
             cluster=options.cluster,
             local=options.local,
             backups=options.backups,
-            limit=options.limit or HazelcastOptions.limit,
+            limit=options.limit or GRID_LIMIT,
             incarnation=options.incarnation,
             directory=options.directory,
         )

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
+from elastic.cluster.java import find_java
+from elastic.errors import EnvironmentProblem
 from statestore.base import StateStore
 from statestore.client import GrpcStore
 from statestore.embedded import EmbeddedStore
+from statestore.errors import Missing
+from statestore.hazelcast.jar import obtain_jar, problem
+from statestore.hazelcast.member import HazelcastMember, MemberOptions, make_class_archive
+from statestore.hazelcast.store import HazelcastOptions, HazelcastStore
 from statestore.memory import MemoryStore
 from statestore.process import StoreProcess
 
@@ -91,3 +100,83 @@ class Grpc:
         for store in self._stores:
             store.close()
         self.process.stop()
+
+
+def hazelcast_java(directory: Path) -> Path:
+    """Java, when everything that members need can be had; otherwise the test is skipped, and says why."""
+    try:
+        java = find_java()
+    except EnvironmentProblem as error:
+        pytest.skip(f"no Hazelcast members: {error.message}")
+    if problem():
+        pytest.skip(f"no Hazelcast members: {problem()}")
+    try:
+        obtain_jar()
+    except Missing as error:
+        pytest.skip(f"no Hazelcast members: {error.message}")
+    make_class_archive(java, directory / "archive")
+    return java
+
+
+class Hazelcast:
+    """Two real members, and a store for each."""
+
+    durable = True
+
+    def __init__(self, directory: Path, *, backups: int = 1, limit: int = LIMIT) -> None:
+        java = hazelcast_java(directory)
+        self.cluster = directory.name
+        self.directory = directory
+        self.limit = limit
+        options = MemberOptions(self.cluster, backups=backups, heap=384 << 20)
+        self.members = [HazelcastMember(options, directory / f"member{n}", java=java) for n in range(2)]
+        self._stores: list[HazelcastStore] = []
+        self._next = itertools.count()
+        self._oldest = 0
+        self.members[0].start()
+        self.members[1].start([self.members[0].address])
+
+    def open(self, local: int = 0, directory: Path | None = None) -> HazelcastStore:
+        """A connection of its own; whoever opens it closes it."""
+        return HazelcastStore(
+            HazelcastOptions(
+                members=tuple(m.address for m in self.members),
+                cluster=self.cluster,
+                local=self.members[local].address,
+                limit=self.limit,
+                directory=directory,
+            )
+        )
+
+    def store(self) -> HazelcastStore:
+        index = next(self._next) % 2
+        while len(self._stores) <= index:
+            self._stores.append(self.open(len(self._stores)))
+        return self._stores[index]
+
+    def crash(self) -> None:
+        """The stores' process and the oldest member die; the member comes back, empty."""
+        for store in self._stores:
+            store.close()
+        self._stores.clear()
+        self._next = itertools.count()
+        self.kill_member()
+        self.restart_member()
+
+    def kill_member(self) -> None:
+        """The oldest member dies."""
+        self.members[self._oldest].kill()
+
+    def restart_member(self) -> None:
+        """It comes back, and everything has a backup again."""
+        killed, left = self.members[self._oldest], self.members[1 - self._oldest]
+        before = left.migrations
+        killed.start([left.address])
+        assert left.wait_migrated(before)
+        self._oldest = 1 - self._oldest
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+        for member in self.members:
+            member.kill()

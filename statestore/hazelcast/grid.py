@@ -1,0 +1,324 @@
+"""A Hazelcast cluster through its official client: options that lose nothing, bounded waits, exchange of one entry, places.
+
+Values are `bytearray`, nothing else: `bytes` would be pickled, and what was pickled is unpickled on reading.
+
+A cluster of which all members were started again answers as if it had always been empty. So each partition holds a *canary*, an
+entry with the cluster's incarnation, from the day the first store connected: where a key reads as absent, its partition's canary
+says whether it is absent or lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from hazelcast.client import HazelcastClient
+from hazelcast.errors import HazelcastError
+
+from statestore.errors import Lost, Unavailable
+
+HEADS = "statestore.heads"
+PIECES = "statestore.pieces"
+
+_INCARNATION = "\0incarnation"
+_CANARY = "\0canary"
+_FOUNDING = b"founding:"
+_READY = b"ready:"
+_WAIT = 30.0
+"""Seconds for one answer; the client itself gives up sooner."""
+
+_NOT_SENT = (HazelcastError, OSError, RuntimeError)
+
+
+class Placed(str):
+    """A key that lies where its salt lies, not where its text would.
+
+    Args:
+        text: The key.
+        salt: Decides the partition.
+    """
+
+    __slots__ = ("salt",)
+    salt: str
+
+    def __new__(cls, text: str, salt: str) -> Placed:
+        made = super().__new__(cls, text)
+        made.salt = salt
+        return made
+
+    def get_partition_key(self) -> str:
+        """What the client asks for."""
+        return self.salt
+
+
+class Grid:
+    """The connection to a cluster.
+
+    Args:
+        members: `host:port` of some members.
+        cluster: Its name.
+        local: `host:port` of the member on whose partitions pieces are to lie; "" for any.
+        expected: The incarnation that the cluster must have, when it was seen before; "" when not.
+        proposed: The incarnation to give it when it has none and none is expected.
+
+    Raises:
+        Unavailable: No member can be reached.
+        Lost: The cluster is not the one that was expected.
+    """
+
+    def __init__(
+        self, members: Sequence[str], cluster: str, local: str, *, expected: str, proposed: str
+    ) -> None:
+        self.name = f"{cluster} at {','.join(members)}"
+        self._local = local
+        self._lock = threading.Lock()
+        self._salts: dict[int, str] = {}
+        logging.getLogger("hazelcast").setLevel(logging.WARNING)  # it tells every connection
+        try:
+            self._client: Any = HazelcastClient(
+                cluster_members=list(members),
+                cluster_name=cluster,
+                redo_operation=True,
+                backup_ack_to_client_enabled=False,
+                invocation_retry_pause=0.1,
+                invocation_timeout=10,
+                heartbeat_interval=1,
+                heartbeat_timeout=4,
+                cluster_connect_timeout=10,
+                connection_timeout=5,
+                shuffle_member_list=False,
+                statistics_enabled=False,
+            )
+        except _NOT_SENT as error:
+            raise Unavailable(
+                f"the Hazelcast cluster {self.name} cannot be reached: {error}", remedy="Do its members run?"
+            ) from error
+        try:
+            self._heads: Any = self._client.get_map(HEADS)
+            self._pieces: Any = self._client.get_map(PIECES)
+            self.incarnation = self._settle(expected, proposed)
+        except BaseException:
+            self._client.shutdown()
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.shutdown()
+
+    # -- single entries
+
+    def wait(self, future: Any) -> Any:
+        """The answer to a request.
+
+        Raises:
+            Unavailable: There is none, or an error of the cluster.
+        """
+        answered = threading.Event()
+        future.add_done_callback(lambda _: answered.set())
+        if not answered.wait(_WAIT):
+            raise Unavailable(f"the Hazelcast cluster {self.name} has not answered within {_WAIT:g} s")
+        try:
+            return future.result()
+        except _NOT_SENT as error:
+            raise Unavailable(
+                f"the Hazelcast cluster {self.name}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _send(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Begin a request; a client that is just offline refuses at once. Raises: Unavailable."""
+        try:
+            return method(*arguments)
+        except _NOT_SENT as error:
+            raise Unavailable(
+                f"the Hazelcast cluster {self.name}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _ask(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        return self.wait(self._send(method, *arguments))
+
+    # -- pieces: requests that are under way, for `wait`
+
+    def set_piece(self, key: Placed, data: bytes) -> Any:
+        """Put a piece. `set`, since `put` brings the old value back."""
+        return self._send(self._pieces.set, key, bytearray(data))
+
+    def get_piece(self, key: Placed) -> Any:
+        """A piece, or None."""
+        return self._send(self._pieces.get, key)
+
+    def delete_piece(self, key: Placed) -> Any:
+        """Remove a piece."""
+        return self._send(self._pieces.delete, key)
+
+    def piece_keys(self) -> list[str]:
+        """The keys of all pieces."""
+        return list(self._ask(self._pieces.key_set))
+
+    # -- heads
+
+    def look(self, key: str) -> Any:
+        """Begin to read an entry of the map of heads; see `read` for one that is not there."""
+        return self._send(self._heads.get, key)
+
+    def read(self, key: str) -> bytes | None:
+        """An entry of the map of heads; None when there is really none.
+
+        Raises:
+            Lost: There may have been one: its partition is not what it was.
+        """
+        found = self._ask(self._heads.get, key)
+        if found is None:
+            self.verify(key)
+            return None
+        return bytes(found)
+
+    def exchange(self, key: str, old: bytes | None, new: bytes) -> bool:
+        """Put an entry in the place of the one that was read, in one step.
+
+        Args:
+            key: Of the map of heads.
+            old: What was read.
+            new: Unlike any other value that was ever there: it holds a nonce.
+
+        Returns:
+            Whether `new` took its place. An answer that was lost is looked for.
+
+        Raises:
+            Unavailable: Nobody can tell. The same exchange may be tried again.
+        """
+        value = bytearray(new)
+        try:
+            if old is None:
+                done = self._ask(self._heads.put_if_absent, key, value) is None
+            else:
+                done = self._ask(self._heads.replace_if_same, key, bytearray(old), value)
+            if done:
+                return True
+        except Unavailable:
+            pass  # it may have happened
+        # Also after a plain "no": the client repeats what was not answered, and the first attempt may have done it.
+        return self.read(key) == new
+
+    def verify(self, key: str) -> None:
+        """See that the partition of a key has lost nothing.
+
+        Raises:
+            Lost: It has.
+        """
+        partition = self.partition(key)
+        salt = self.salt(partition)
+        found = self._ask(self._heads.get, Placed(f"{_CANARY}{partition}", salt))
+        if found is None or bytes(found).decode() != self.incarnation:
+            raise Lost(
+                f"the Hazelcast cluster {self.name} has lost what was in partition {partition}"
+                + (
+                    ", and is another one" if found is not None else ": members died, and too few had backups"
+                ),
+                remedy="What was stored there is gone. Start the cluster and its stores anew, with more backups.",
+            )
+
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        """All entries of the map of heads but the store's own."""
+        for key, value in self._ask(self._heads.entry_set):
+            if not key.startswith("\0"):
+                yield key, bytes(value)
+
+    def remove(self, key: str, old: bytes) -> None:
+        """Remove an entry of the map of heads, when it is still what was read."""
+        self._ask(self._heads.remove_if_same, key, bytearray(old))
+
+    def check_all(self) -> None:
+        """See that the cluster is the one that it was. Raises: Lost."""
+        found = self._ask(self._heads.get, _INCARNATION)
+        if found is None or bytes(found) != _READY + self.incarnation.encode():
+            raise Lost(
+                f"the Hazelcast cluster {self.name} has been started anew, and is empty",
+                remedy="What was stored is gone. Start the stores anew as well.",
+            )
+
+    # -- places
+
+    def partition(self, key: object) -> int:
+        """The partition of a key."""
+        return int(self._client.partition_service.get_partition_id(key))
+
+    def salt(self, partition: int) -> str:
+        """A salt that leads to that partition."""
+        with self._lock:
+            if not self._salts:
+                count = self._client.partition_service.get_partition_count()
+                number = 0
+                while len(self._salts) < count:
+                    self._salts.setdefault(self.partition(f"s{number}"), f"s{number}")
+                    number += 1
+            return self._salts[partition]
+
+    def local_salts(self, count: int, seed: int) -> tuple[str, ...]:
+        """Salts of partitions that the local member owns now; of any when it owns none.
+
+        Args:
+            count: How many.
+            seed: Writes with different ones get different partitions.
+        """
+        service = self._client.partition_service
+        total = service.get_partition_count()
+        mine = next(
+            (m.uuid for m in self._client.cluster_service.get_members() if _address(m) == self._local), None
+        )
+        owned = [p for p in range(total) if mine is not None and service.get_partition_owner(p) == mine]
+        owned = owned or list(range(total))
+        return tuple(self.salt(owned[(seed + i) % len(owned)]) for i in range(min(count, len(owned))))
+
+    def local_share(self, salts: Iterable[str]) -> float:
+        """Which share of these salts leads to the local member now."""
+        service = self._client.partition_service
+        mine = {m.uuid for m in self._client.cluster_service.get_members() if _address(m) == self._local}
+        hits = [service.get_partition_owner(self.partition(salt)) in mine for salt in salts]
+        return sum(hits) / max(1, len(hits))
+
+    # -- incarnation
+
+    def _settle(self, expected: str, proposed: str) -> str:
+        """Find the cluster's incarnation, or found it."""
+        deadline = time.monotonic() + _WAIT
+        while True:
+            found = self._ask(self._heads.get, _INCARNATION)
+            value = bytes(found) if found is not None else None
+            name = value.partition(b":")[2].decode() if value is not None else ""
+            if expected and name != expected:
+                raise Lost(
+                    f"the Hazelcast cluster {self.name} "
+                    + ("is empty" if value is None else f"is another one ({name})")
+                    + f": it is not {expected}, which held the states",
+                    remedy="All members have been started anew, so the states are gone. "
+                    "To begin without them, remove the store's directory.",
+                )
+            if value is not None and value.startswith(_READY):
+                return name
+            if value is None:
+                first = bytearray(_FOUNDING + proposed.encode())
+                self._ask(self._heads.put_if_absent, _INCARNATION, first)
+                continue
+            self._found(name)  # whoever began it may have died: doing it twice does no harm
+            ready = bytearray(_READY + name.encode())
+            old = bytearray(value)
+            self._ask(self._heads.replace_if_same, _INCARNATION, old, ready)
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the Hazelcast cluster {self.name} does not settle")
+
+    def _found(self, name: str) -> None:
+        count = self._client.partition_service.get_partition_count()
+        value = bytearray(name.encode())
+        futures = []
+        for partition in range(count):
+            key = Placed(f"{_CANARY}{partition}", self.salt(partition))
+            futures.append(self._send(self._heads.set, key, value))
+        for future in futures:
+            self.wait(future)
+
+
+def _address(member: Any) -> str:
+    return f"{member.address.host}:{member.address.port}"

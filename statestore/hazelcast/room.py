@@ -1,0 +1,124 @@
+"""How full the cluster is: what all stores have committed, what this one is writing, what all have reserved.
+
+Hazelcast has no limit that refuses: too much kills the members. So every store counts, and reservations stand in one entry of
+the cluster, changed by exchange, so that two stores don't give away the same room.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from statestore.base import Capacity
+from statestore.budget import Budget
+from statestore.errors import Full, Unavailable
+from statestore.hazelcast import heads
+from statestore.hazelcast.grid import Grid
+
+_ENTRY = "\0reserved"
+_ATTEMPTS = 200
+
+
+class _Reserved(msgspec.Struct, array_like=True):
+    """Nonce; "store|epoch" -> (bytes, until when: seconds of the wall clock)."""
+
+    nonce: str
+    each: dict[str, tuple[int, float]]
+
+
+class Room:
+    """Room of one store in the cluster.
+
+    Args:
+        grid: The cluster.
+        limit: Bytes for all stores together.
+        name: Of this store, among those of the cluster.
+        open_size: Bytes that are put and not committed through this store.
+    """
+
+    def __init__(self, grid: Grid, limit: int, name: str, open_size: Callable[[], int]) -> None:
+        self._grid = grid
+        self._name = name
+        self._open_size = open_size
+        self._budget = Budget(limit, f"the Hazelcast cluster {grid.name}")
+        self._lock = threading.Lock()
+        self._epochs: set[int] = set()
+
+    def take(self, key: str, epoch: int, size: int) -> None:
+        """See `Budget.take`; looks anew at what others hold before it refuses."""
+        try:
+            self._budget.take(key, epoch, size)
+        except Full:
+            self.refresh()
+            self._budget.take(key, epoch, size)
+
+    def settle(self, key: str, epoch: int, held: int, committed: int) -> None:
+        """A write has ended.
+
+        Args:
+            key: Of the write.
+            epoch: Of the write.
+            held: Bytes that were taken for it.
+            committed: By how many bytes what is committed has grown.
+        """
+        self._budget.give(held - committed)
+        self.release(epoch, [key])
+
+    def refresh(self) -> None:
+        """Count what is committed, and what others have reserved."""
+        committed = 0
+        for key, raw in self._grid.entries():
+            head = heads.decode(key, raw).record.head
+            committed += head.size if head is not None else 0
+        mine = f"{self._name}|"
+        elsewhere = sum(
+            size for who, (size, _) in self._reservations()[1].each.items() if not who.startswith(mine)
+        )
+        self._budget.rebase(committed + self._open_size(), elsewhere)
+
+    def capacity(self) -> Capacity:
+        """As of the last refresh."""
+        return self._budget.capacity()
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], seconds: float) -> None:
+        """See `StateStore.reserve`."""
+        for _ in range(_ATTEMPTS):
+            raw, now = self._reservations()
+            self.refresh()
+            self._budget.reserve(epoch, sizes, seconds)
+            with self._lock:
+                self._epochs.add(epoch)
+            now.each[f"{self._name}|{epoch}"] = (self._budget.reserved(epoch), time.time() + seconds)
+            if self._exchange(raw, now):
+                return
+            self._budget.release(epoch, sizes)  # somebody else has reserved meanwhile
+        raise Unavailable("too many reserve room at once")
+
+    def release(self, epoch: int, keys: Iterable[str]) -> None:
+        """See `StateStore.release`. The cluster is told when nothing is left of an epoch."""
+        self._budget.release(epoch, keys)
+        with self._lock:
+            if epoch not in self._epochs or self._budget.reserved(epoch):
+                return
+            self._epochs.discard(epoch)
+        for _ in range(_ATTEMPTS):
+            raw, now = self._reservations()
+            if raw is None or now.each.pop(f"{self._name}|{epoch}", None) is None or self._exchange(raw, now):
+                return
+
+    def _reservations(self) -> tuple[bytes | None, _Reserved]:
+        raw = self._grid.read(_ENTRY)
+        if raw is None:
+            return None, _Reserved("", {})
+        found = msgspec.msgpack.decode(raw, type=_Reserved)
+        now = time.time()
+        found.each = {who: value for who, value in found.each.items() if value[1] > now}
+        return raw, found
+
+    def _exchange(self, old: bytes | None, new: _Reserved) -> bool:
+        new.nonce = secrets.token_hex(8)
+        return self._grid.exchange(_ENTRY, old, msgspec.msgpack.encode(new))

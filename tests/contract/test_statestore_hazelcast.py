@@ -1,0 +1,296 @@
+"""What only a real cluster can show: members that die, answers that are lost, where entries lie, who listens where."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from statestore_harness import Hazelcast
+from test_statestore import noise, put
+
+from statestore import decisions
+from statestore.base import Head, Piece, Ticket
+from statestore.client import GrpcStore
+from statestore.errors import Damaged, Lost, Missing, Superseded, Unavailable
+from statestore.hazelcast import heads, jar
+from statestore.hazelcast.member import MemberOptions
+from statestore.process import StoreProcess
+from statestore.writing import Write, read_bytes
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hazelcast]:
+    cluster = Hazelcast(tmp_path_factory.mktemp("two"))
+    yield cluster
+    cluster.close()
+
+
+def test_members_listen_on_loopback_only(cluster: Hazelcast) -> None:
+    for member in cluster.members:
+        assert member.process is not None
+        listening = [
+            c.laddr
+            for c in psutil.Process(member.process.pid).net_connections()
+            if c.status == psutil.CONN_LISTEN
+        ]
+        assert [f"{a.ip.removeprefix('::ffff:')}:{a.port}" for a in listening] == [member.address]
+
+
+def test_pieces_lie_on_partitions_of_the_local_member(cluster: Hazelcast) -> None:
+    for index in range(2):
+        store = cluster.open(index)
+        put(store, f"local/{index}", 1, noise(1 << 20))
+        stored = store._read(f"local/{index}")
+        assert stored is not None
+        salts = {heads.piece_key(stored.place, n).salt for n in range(1, 9)}
+        assert len(salts) > 1
+        assert store.grid.local_share(salts) == 1.0
+        other = cluster.open(1 - index)
+        assert other.grid.local_share(salts) == 0.0
+        store.close()
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "fault", ["applied, and answered with no", "applied, and the answer lost", "not applied"]
+)
+def test_an_exchange_whose_answer_is_wrong_or_lost_is_found_out(cluster: Hazelcast, fault: str) -> None:
+    """The planted fault: a retry inside the client that meets its own first attempt."""
+    store = cluster.open()
+    real = store.grid._heads
+
+    class Faulty:
+        faults = 3
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def replace_if_same(self, key: str, old: bytearray, new: bytearray) -> Any:
+            if self.faults == 0:
+                return real.replace_if_same(key, old, new)
+            self.faults -= 1
+            if fault != "not applied":
+                assert real.replace_if_same(key, old, new).result()
+            if fault == "applied, and answered with no":
+                return real.replace_if_same(key, old, new)
+            raise OSError("planted")
+
+    write = Write(store, f"exchange/{fault}", 1)
+    faulty = Faulty()
+    store.grid._heads = faulty
+    for sequence in (1, 2):
+        head = write.commit([write.put(b"x")])
+        assert head.sequence == sequence
+        assert store.head(head.key) == head
+    assert faulty.faults < 3
+    store.grid._heads = real
+    assert store.delete(head.key, 1)
+    store.close()
+
+
+def test_a_commit_that_was_refused_does_not_happen_later(cluster: Hazelcast) -> None:
+    store, other = cluster.open(), cluster.open(1)
+    write = Write(store, "late", 1)
+    piece = write.put(b"old")
+    write.flush()
+    stale = store._read("late")
+    assert stale is not None
+    put(other, "late", 2, b"new")
+    record = decisions.commit(
+        stale.record, write.ticket, Head("late", 1, 1, write.ticket.writer, (piece,), b"", 3, "x")
+    )
+    planted = heads.Stored(record, stale.place, "m", {1: stale.place}).encode()
+    assert not store.grid.exchange("late", stale.raw, planted)
+    head = other.head("late")
+    assert head is not None and read_bytes(store, head) == b"new"
+    store.close()
+    other.close()
+
+
+def test_a_member_that_dies_with_one_backup_costs_nothing(cluster: Hazelcast) -> None:
+    store = cluster.open()
+    before = [put(store, f"death/{n}", 1, noise(300_000, n)) for n in range(10)]
+    begun, killed = threading.Event(), threading.Event()
+    made: list[Head] = []
+
+    def write() -> None:
+        for n in range(10, 40):
+            made.append(put(store, f"death/{n}", 1, noise(300_000, n)))
+            if n == 15:
+                begun.set()
+            if n == 25:
+                assert killed.wait(60)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert begun.wait(60)
+    cluster.kill_member()
+    killed.set()
+    writer.join(60)
+    assert len(made) == 30
+    for n, head in enumerate(before + made):
+        assert store.head(head.key) == head
+        assert read_bytes(store, head) == noise(300_000, n)
+    cluster.restart_member()
+    for n, head in enumerate(before + made):
+        assert read_bytes(store, head) == noise(300_000, n)
+    assert store.collect("death/", keep=(), before=1).keys == 40
+    store.close()
+
+
+def test_a_damaged_piece_is_found(cluster: Hazelcast) -> None:
+    store = cluster.open()
+    head = put(store, "rot", 1, noise(400_000))
+    stored = store._read("rot")
+    assert stored is not None
+    key = heads.piece_key(stored.place, head.pieces[1].number)
+    store.grid.wait(store.grid.set_piece(key, noise(head.pieces[1].size, 2)))
+    reading = store.get(head)
+    assert next(reading) == noise(400_000)[: head.pieces[0].size]
+    with pytest.raises(Damaged, match="rot"):
+        next(reading)
+    store.close()
+
+
+def test_pieces_of_writers_that_died_are_collected(cluster: Hazelcast) -> None:
+    store = cluster.open()
+    write = Write(store, "orphan", 1)
+    write.put(noise(100_000))
+    write.flush()
+    store.close()
+    store = cluster.open(1)
+    Write(store, "orphan", 2).put(b"x")
+    kept = put(store, "kept", 1, b"kept")
+    of_orphan = {heads.place_id(s.place) for s in [store._read("orphan")] if s is not None}
+    store.collect("orphan", keep={("orphan", 2)}, before=2)
+    left = {k.partition("|")[0] for k in store.grid.piece_keys()}
+    stored = store._read("kept")
+    assert stored is not None and left == of_orphan | {heads.place_id(stored.place)}
+    assert read_bytes(store, kept) == b"kept"
+    store.delete("kept", 1)
+    store.close()
+
+
+def test_the_service_over_the_cluster_goes_on_after_its_own_death(cluster: Hazelcast, tmp_path: Path) -> None:
+    arguments = ["--backend", "hazelcast", "--cluster", cluster.cluster, "--limit", str(cluster.limit)]
+    arguments += ["--members", ",".join(m.address for m in cluster.members)]
+    arguments += ["--local", cluster.members[1].address, "--directory", str(tmp_path / "store")]
+    pieces = [noise(200_000, n) for n in range(60)]
+    with StoreProcess(arguments, tmp_path / "server.log") as process:
+        store = GrpcStore(process.address)
+        store.reserve(1, {"service": sum(map(len, pieces))})
+        with Write(store, "service", 1) as write:
+            for number, data in enumerate(pieces):
+                if number == 30:
+                    process.kill()
+                    process.start()
+                write.put(data)
+            head = write.commit()
+        assert list(store.get(head)) == pieces
+        with pytest.raises(Superseded):
+            Write(store, "service", 1)
+        assert store.delete("service", 1)
+        store.close()
+
+
+def test_without_backups_what_is_lost_is_said(tmp_path: Path) -> None:
+    cluster = Hazelcast(tmp_path, backups=0)
+    memory = tmp_path / "memory"
+    try:
+        store = cluster.open(0, memory)
+        head = put(store, "a", 1, noise(500_000))
+        # Asked to end, a member hands over what it has.
+        cluster.members[0].stop()
+        assert read_bytes(store, head) == noise(500_000)
+        before = cluster.members[1].migrations
+        cluster.members[0].start([cluster.members[1].address])
+        assert cluster.members[1].wait_migrated(before)
+        # Dying, it takes it along: that is noticed.
+        store.close()
+        store = cluster.open(1, memory)
+        head = put(store, "b", 1, noise(500_000))
+        cluster.members[1].kill()
+        with pytest.raises(Damaged, match="lost"):
+            assert store.head("b") == head
+            read_bytes(store, head)
+        # All at once: what comes back is another cluster, and an empty one.
+        cluster.members[0].kill()
+        cluster.members[0].start([])
+        with pytest.raises(Lost):
+            _patiently(lambda: store.head("a"))
+        with pytest.raises(Lost):
+            _patiently(lambda: Write(store, "c", 1))
+        with pytest.raises(Lost):
+            _patiently(lambda: list(store.list()))
+        store.close()
+        with pytest.raises(Lost, match="remove"):
+            cluster.open(0, memory)
+        cluster.open(0, tmp_path / "another").close()
+    finally:
+        cluster.close()
+
+
+def _patiently(ask: Any) -> None:
+    """A client that has lost all members may need a moment to come back."""
+    for _ in range(5):
+        try:
+            ask()
+            return
+        except Unavailable:
+            continue
+
+
+def test_without_maven_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jar, "find_maven", lambda: None)
+    assert "no Maven" in jar.problem(tmp_path)
+    with pytest.raises(Missing, match=r"apt-get install maven[\s\S]*embedded") as refused:
+        jar.obtain_jar(tmp_path)
+    assert jar.NAME in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo '[ERROR] no route to the repository'; exit 1", "no route"),
+        ("exit 0", "without hazelcast"),
+        (f"for a; do case $a in -DoutputDirectory=*) echo x > ${{a#*=}}/{jar.NAME};; esac; done", "SHA-256"),
+    ],
+)
+def test_a_maven_that_fails_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    maven = tmp_path / "mvn"
+    maven.write_text(f"#!/bin/sh\n{script}\n")
+    maven.chmod(0o755)
+    monkeypatch.setattr(jar, "find_maven", lambda: maven)
+    with pytest.raises(Missing, match=message):
+        jar.obtain_jar(tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [{"cluster": 'a"b'}, {"backups": 7}, {"others": ("x y",)}])
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Missing):
+        MemberOptions(**wrong).validate()
+
+
+def test_an_entry_survives_its_encoding() -> None:
+    ticket = Ticket("k", 7, "w")
+    head = Head("k", 3, 2, "v", (), b"", 10, "d")
+    stored = heads.Stored(decisions.Record(7, ticket.writer, head), "p.s1,s2", "m2", {3: "q.s1", 2: "r.s2"})
+    again = heads.decode("k", stored.encode())
+    assert (again.record, again.place, again.manifest, again.places) == (
+        stored.record,
+        stored.place,
+        stored.manifest,
+        stored.places,
+    )
+    assert stored.encode() != stored.encode()
+    key = heads.piece_key("p.s1,s2", 5)
+    assert (key, key.salt) == ("p|5|s2", "s2")
+    assert heads.placed(str(key)).salt == "s2"
+    assert heads.keys_of(stored, (Piece(2, 5, 1, 1),)) == {"r|5|s2", "q|m2|s1"}
