@@ -12,7 +12,6 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from pathlib import Path
 
 from elastic import procs
@@ -21,7 +20,7 @@ from elastic.api.settings import setting
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, SessionState
-from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, Unavailable
+from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, NotShippable, Unavailable
 from elastic.model import codec
 from elastic.model.events import Event, Severity
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
@@ -30,6 +29,7 @@ from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
 from elastic.transport.base import Transport
+from elastic.worker.failures import user_traceback
 from elastic.worker.report import Measurer
 from elastic.worker.watchdog import Watchdog
 from elastic.worker.worker import Worker
@@ -282,8 +282,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         components = load_bundle(Path(options.bundle))
-    except Exception:  # noqa: BLE001 - importing user code may raise anything
-        traceback.print_exc()
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - importing user code may raise anything
+        sys.stderr.write(
+            user_traceback(e)
+        )  # the supervisor tells its end, so it must be short: the user's frames alone
         return EXIT_BUNDLE
     try:
         coordination = connect(options.zookeeper, session_timeout=options.session_timeout)
@@ -305,9 +307,12 @@ def main(arguments: list[str] | None = None) -> int:
             cycle=options.cycle,
         )
         code = process.run()
+    except NotShippable as e:
+        sys.stderr.write(user_traceback(e))
+        code = EXIT_BUNDLE
     except ElasticError as e:
         log.error("%s", e)
-        code = EXIT_BUNDLE if type(e).__name__ == "NotShippable" else 1
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads of user code may still run; they must not keep the process.
