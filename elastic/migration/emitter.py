@@ -125,15 +125,16 @@ class Emitter(Role):
         return ()
 
     def _resume(self, event: ev.Resume) -> Actions:
-        opened = self._open(event.where)
+        # A task that held may be another incarnation now, although it is in the same process as before: begin anew with it.
+        opened = self._open(event.where, again=self.state is EmitterState.HOLDING)
         if self.buffer:
             self.state = EmitterState.FLUSHING
             return (*opened, AskRoom(self.source, self.target))
         self.state = EmitterState.FLOWING
         return opened
 
-    def _open(self, where: Incarnation) -> Actions:
-        if where == self.where:
+    def _open(self, where: Incarnation, *, again: bool = False) -> Actions:
+        if where == self.where and not again:
             return ()
         self.where = where
         return (Open(self.source, self.target, where, self.life, self.sent),)

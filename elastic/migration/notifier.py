@@ -45,6 +45,8 @@ class Notifier(Role):
         return f"notifier of move {self.record.epoch} of topology {self.record.topology}"
 
     def _observed(self, event: ev.Observed) -> Actions:
+        if self.state is not NotifierState.WATCHING:
+            return ()
         if self.record.settled:
             return self._clean()
         record = (

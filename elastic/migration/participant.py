@@ -26,7 +26,7 @@ from elastic.migration.receiver import Receiver
 from elastic.migration.record import SETTLED, Phase
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribe import Scribe
-from elastic.migration.snapshot import TaskLinks
+from elastic.migration.snapshot import OutLink, TaskLinks
 from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.migration.view import EMPTY, NOBODY, Standing
 from elastic.model.ids import Incarnation, worker_of
@@ -359,6 +359,11 @@ class Participant:
             self.receivers.pop((source, task), None)
         for target in self.wiring.targets_of(task):
             self.emitters.pop((task, target), None)
+
+    def arriving(self, task: int) -> tuple[OutLink, ...]:
+        """What a task that is being restored here has still to send."""
+        links = self._arriving.get(task)
+        return links.outputs if links is not None else ()
 
     def waits(self) -> Mapping[int, str]:
         """What each moving task waits for here, for people."""

@@ -14,8 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import TypeVar
 
+from elastic.model import codec
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+
+
+T = TypeVar("T")
 
 
 class Outcome(StrEnum):
@@ -185,6 +190,46 @@ class Marked:
 
     marks: Marks
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """`Marks` as JSON has them: names are text there."""
+
+    incarnation: Incarnation
+    asked: tuple[int, ...] = ()
+    saved: Mapping[str, SavedMark] = field(default_factory=dict)
+    prepared: Mapping[str, int] = field(default_factory=dict)
+    restored: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, FailedMark] = field(default_factory=dict)
+    barred: tuple[int, ...] = ()
+    revoked: Mapping[str, int] = field(default_factory=dict)
+
+
+def encode_marks(marks: Marks) -> bytes:
+    """Marks as they lie in coordination."""
+
+    def text(values: Mapping[int, T]) -> dict[str, T]:
+        return {str(k): v for k, v in values.items()}
+
+    m = marks
+    return codec.encode(
+        _Written(
+            m.incarnation, m.asked, text(m.saved), text(m.prepared), text(m.restored), text(m.failed), m.barred, text(m.revoked)
+        )
+    )
+
+
+def decode_marks(data: bytes) -> Marks:
+    """The marks that `encode_marks` was given."""
+
+    def numbers(values: Mapping[str, T]) -> dict[int, T]:
+        return {int(k): v for k, v in values.items()}
+
+    w = codec.decode(data, _Written)
+    return Marks(
+        w.incarnation, w.asked, numbers(w.saved), numbers(w.prepared), numbers(w.restored), numbers(w.failed), w.barred, numbers(w.revoked)
+    )
 
 
 def stage_of(

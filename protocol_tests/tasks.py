@@ -1,0 +1,105 @@
+"""A simulated task: applies tuples one at a time, emits, is blocked, stops between two tuples. Its content is what a move has to carry."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol_tests.truth import Fold, Item, fold
+
+if TYPE_CHECKING:
+    from protocol_tests.worker import Worker
+
+
+class Waiting(NamedTuple):
+    """A tuple in a task's queue. `way`: the sender's way that it came by, for its room."""
+
+    source: int
+    item: Item
+    origin: str
+    way: int
+
+
+class Content(NamedTuple):
+    """What the framework and the component hold for a task."""
+
+    state: Fold
+    queue: tuple[Waiting, ...]
+    timer: int
+    number: int
+    budget: int
+
+
+class Task:
+    """See the module. `serial` grows with every incarnation of any task."""
+
+    def __init__(self, worker: Worker, id: int, serial: int) -> None:
+        self.worker = worker
+        self.id = id
+        self.serial = serial
+        self.state: Fold = {}
+        self.queue: deque[Waiting] = deque()
+        self.pending: deque[tuple[int, Item]] = deque()
+        self.timer = 0
+        self.number = 0
+        self.budget = 0
+        self.running = False
+        self.stopping = 0
+        self.stopped = False
+        self.closed = False
+        self._scheduled = False
+
+    def content(self) -> Content:
+        return Content(dict(self.state), tuple(self.queue), self.timer, self.number, self.budget)
+
+    def install(self, content: Content) -> None:
+        self.state, self.queue = dict(content.state), deque(content.queue)
+        self.timer, self.number, self.budget = content.timer, content.number, content.budget
+
+    def wake(self) -> None:
+        if not self._scheduled and self.running and not self.stopped and not self.closed:
+            self._scheduled = True
+            self.worker.clock.after(0.4, self._step)
+
+    def stop(self, epoch: int) -> None:
+        self.stopping = epoch
+        self.wake()
+
+    def go_on(self) -> None:
+        self.stopping, self.stopped = 0, False
+        self.wake()
+
+    def _step(self) -> None:
+        self._scheduled = False
+        if not self.worker.alive or self.closed or not self.running or self.stopped:
+            return
+        while self.pending:
+            target, item = self.pending[0]
+            if not self.worker.emit(self.id, target, item):
+                return  # blocked: woken when there is room
+            self.pending.popleft()
+        if self.stopping:
+            self.stopped = True
+            self.worker.stopped(self)
+            return
+        world = self.worker.world
+        if self.queue:
+            waiting = self.queue.popleft()
+            world.truth.apply(self.id, self.serial, waiting.source, waiting.item)
+            fold(self.state, waiting.source, waiting.item)
+            self.timer += 1
+            self.worker.consumed(self.id, waiting)
+            self._emit(waiting.item.root, waiting.item.number, waiting.item.path)
+        elif self.budget > 0:
+            self.budget -= 1
+            self.number += 1
+            world.truth.emit_root(self.id, self.number)
+            self._emit(self.id, self.number, ())
+        if self.queue or self.pending or self.budget:
+            self.wake()
+
+    def _emit(self, root: int, number: int, path: tuple[int, ...]) -> None:
+        world = self.worker.world
+        path = (*path, self.id)
+        for target in world.shape.route(self.id, root, number):
+            self.pending.append((target, world.truth.emit(self.id, target, root, number, path)))

@@ -1,0 +1,401 @@
+"""A simulated worker process: the product's participant and driver, over simulated links, tasks, stores and coordination."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from elastic.errors import ElasticError, Unavailable
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.driver import participant_driver
+from elastic.migration.participant import Participant
+from elastic.migration.record import Marked, Marks, Phase
+from elastic.migration.table import NewState
+from elastic.migration.view import View
+from elastic.model.ids import Incarnation, NodeId, WorkerId
+from protocol_tests.store import DOWN, GONE
+from protocol_tests.tasks import Task, Waiting
+
+if TYPE_CHECKING:
+    from protocol_tests.world import World
+
+
+class Worker:
+    """One life of one worker."""
+
+    def __init__(self, world: World, id: WorkerId, node: NodeId, life: int) -> None:
+        self.world, self.clock = world, world.clock
+        self.id, self.node = id, node
+        self.me = Incarnation(f"{id}#{life}")
+        self.alive = True
+        self.tasks: dict[int, Task] = {}
+        self.prepared: dict[int, Task] = {}
+        self.early: dict[int, list[Any]] = {}
+        self.blocked: set[tuple[int, int]] = set()
+        self.wants_room: set[tuple[int, int]] = set()
+        self.outstanding: dict[tuple[int, int], int] = {}
+        self.ways: dict[tuple[int, int], int] = {}
+        self.unconfirmed: dict[int, int] = {}
+        self.confirming: dict[int, int] = {}
+        self._starting: set[int] = set()
+        self._way = 0
+        self._fail_next = 0
+        self.participant = Participant(self.me, world.shape.wiring, world.shape.buffer)
+        self.driver = participant_driver(
+            self.participant, links=self, tasks=_Tasks(self), store=_Store(self), marks=self, on_fatal=self._fatal
+        )
+        world.network.processes[self.me] = self
+        self.session = world.coordination.open(self.me, self.on_view)
+        world.coordination.register(id, self.me)
+        self.clock.after(2, self._boot)
+
+    def _boot(self) -> None:
+        if self.alive and self.session.connected:
+            self.on_view(self.world.coordination.sync(self.session))
+        elif self.alive:
+            self.clock.after(5, self._boot)
+
+    def feed(self, event: Any) -> None:
+        if not self.alive:
+            return
+        if self.world.trace is not None:
+            self.world.tell(f"{self.me} <- {event if not isinstance(event, ev.ViewRead) else f'ViewRead {event.view.number}'}")
+        self.driver.feed(event)
+        self.world.saw(self.participant)
+
+    def later(self, longest: float, event: Any) -> None:
+        self.clock.after(longest, self.feed, event)
+
+    def _fatal(self, action: Any, error: ElasticError) -> None:
+        raise error
+
+    # ------------------------------------------------------------------ coordination
+
+    def on_view(self, view: View) -> None:
+        if not self.alive:
+            return
+        self.feed(ev.ViewRead(view))
+        for task, worker in view.places.items():
+            if worker == self.id and self._to_start(view, task) and task not in self._starting:
+                self._starting.add(task)
+                self.clock.after(2, self._start, task)
+        for key in self.participant.emitters:
+            if key[0] in self.tasks:
+                self.tasks[key[0]].wake()
+
+    def _to_start(self, view: View, task: int) -> bool:
+        return view.may_start(task, self.me) and task not in self.tasks and task not in self.participant.new
+
+    def _start(self, task: int) -> None:
+        """A task that nobody has a state for. Everything is read anew before it runs."""
+        self._starting.discard(task)
+        if not self.alive or not self.session.connected:
+            return
+        view = self.world.coordination.sync(self.session)
+        self.feed(ev.ViewRead(view))
+        if not self._to_start(view, task):
+            return
+        made = self.tasks[task] = Task(self, task, self.world.next_serial())
+        self.world.truth.start(task, made.serial)
+        self.feed(ev.TaskStarted(task, self.world.coordination.zxid))
+        made.budget = self.world.unspent.pop(task, 0)
+        made.number = self.world.truth.roots.get(task, 0)
+        made.running = True
+        self._hand_in(task)
+        made.wake()
+
+    def write(self, action: ac.WriteMarks) -> None:
+        def done(marked: Marked | None) -> None:
+            self.feed(ev.MarksRead(action.epoch, marked))
+
+        def accepted() -> None:
+            if not self.alive:
+                self.restored_after_death(action.marks)
+
+        write = self.world.coordination.write_marks
+        write(self.session, action.epoch, self.me, action.marks, action.version, done, accepted)
+
+    # ------------------------------------------------------------------ links, out
+
+    def emit(self, source: int, target: int, item: Any) -> bool:
+        """A task emits; False when it is blocked."""
+        link = self.participant.emitters[source, target]
+        key = (source, target)
+        if link.flowing:
+            if self.outstanding.get(key, 0) >= self.world.shape.window:
+                return False
+            if item.number % 2:
+                self.send(ac.Send(source, target, link.life, link.left(1), 1, item))
+            else:
+                self.feed(ev.Emitted(source, target, item, 1))
+            return True
+        if link.full:
+            return False
+        self.feed(ev.Emitted(source, target, item, 1))
+        if link.rows > self.world.shape.buffer:
+            raise AssertionError(f"the output buffer of {key} holds {link.rows}")
+        return True
+
+    def open(self, action: ac.Open) -> None:
+        key = (action.source, action.target)
+        self._way += 1
+        self.ways[key], self.outstanding[key] = self._way, 0
+        self._transmit(action.source, action.where, ev.Opened(*key, action.life, action.position))
+
+    def send(self, action: ac.Send) -> None:
+        key = (action.source, action.target)
+        self.outstanding[key] += action.count
+        frame = ev.Arrived(*key, action.life, action.first, action.count, (action.item, self.ways[key]))
+        where = self.participant.emitters[key].where
+        if where not in self.world.network.processes and action.target in self.world.truth.crashed:
+            self.world.truth.taint(*key, action.item)
+        self._transmit(action.source, where, frame)
+
+    def fence(self, action: ac.SendFence) -> None:
+        key = (action.source, action.target)
+        where = self.participant.emitters[key].where
+        self._transmit(action.source, where, ev.FenceArrived(*key, action.epoch, action.life, action.position))
+
+    def _transmit(self, source: int, where: Incarnation, frame: Any) -> None:
+        self.unconfirmed[source] = self.unconfirmed.get(source, 0) + 1
+        self.world.network.send(self, where, frame)
+
+    def on_confirmed(self, frame: Any) -> None:
+        task = frame.source
+        self.unconfirmed[task] -= 1
+        self._if_delivered(task)
+
+    def confirm_output(self, action: ac.ConfirmOutput) -> None:
+        self.confirming[action.task] = action.epoch
+        self._if_delivered(action.task)
+
+    def _if_delivered(self, task: int) -> None:
+        if self.alive and task in self.confirming and not self.unconfirmed.get(task):
+            self.later(0.1, ev.Delivered(task, self.confirming.pop(task)))
+
+    def ask_room(self, action: ac.AskRoom) -> None:
+        key = (action.source, action.target)
+        if self.outstanding.get(key, 0) < self.world.shape.window:
+            self.later(0.1, ev.Room(*key))
+        else:
+            self.wants_room.add(key)
+
+    def credit(self, key: tuple[int, int], way: int) -> None:
+        if not self.alive or self.ways.get(key) != way:
+            return
+        self.outstanding[key] -= 1
+        if key in self.wants_room:
+            self.wants_room.discard(key)
+            self.feed(ev.Room(*key))
+        if key[0] in self.tasks:
+            self.tasks[key[0]].wake()
+
+    def block(self, action: ac.Block) -> None:
+        self.blocked.add((action.source, action.target))
+        self.world.count("output buffer full")
+
+    def unblock(self, action: ac.Unblock) -> None:
+        self.blocked.discard((action.source, action.target))
+        if action.source in self.tasks:
+            self.tasks[action.source].wake()
+
+    # ------------------------------------------------------------------ links, in
+
+    def on_frame(self, origin: Incarnation, frame: Any, again: bool) -> None:
+        if again and (frame.source, frame.target) not in self.participant.receivers:
+            return
+        if isinstance(frame, ev.Arrived):
+            item, way = frame.item
+            frame = ev.Arrived(frame.source, frame.target, frame.life, frame.first, frame.count, Waiting(frame.source, item, origin, way))
+        self.feed(frame)
+
+    def accept(self, action: ac.Accept) -> None:
+        task = self.tasks.get(action.target) or self.prepared[action.target]
+        task.queue.append(action.item)
+        task.wake()
+
+    def drop(self, action: ac.Drop) -> None:
+        if action.why != "taken before" and action.source in self.world.truth.crashed:
+            self.world.truth.taint(action.source, action.target, action.item.item)
+
+    def not_here(self, action: ac.NotHere) -> None:
+        self.early.setdefault(action.target, []).append(action.event)
+
+    def _hand_in(self, task: int) -> None:
+        for event in self.early.pop(task, ()):
+            self.feed(event)
+
+    def consumed(self, task: int, waiting: Waiting) -> None:
+        sender = self.world.network.processes.get(Incarnation(waiting.origin))
+        if sender is not None:
+            self.clock.after(0.5, sender.credit, (waiting.source, task), waiting.way)
+
+    def stopped(self, task: Task) -> None:
+        self.later(0.1, ev.Stopped(task.id, task.stopping))
+
+    # ------------------------------------------------------------------ its end
+
+    def die(self) -> None:
+        """The process ends, without a word."""
+        world, truth, view = self.world, self.world.truth, self.world.coordination.now
+        mine = {t for t in view.places if view.stands(t).owner == self.me}
+        for t in sorted(mine):
+            self._taint(t)
+        for (source, target), emitter in self.participant.emitters.items():
+            if source in mine:
+                for unsent in emitter.buffer:
+                    truth.taint(source, target, unsent.item)
+        for (source, target), receiver in self.participant.receivers.items():
+            if target in mine:
+                for early in receiver.export().early:
+                    truth.taint(source, target, early.item.item)
+        for t, events in self.early.items():
+            for event in events:
+                if isinstance(event, ev.Arrived) and t in mine:
+                    truth.taint(event.source, t, event.item.item)
+        for frame in world.network.frames(lambda c: c.source is self):
+            if isinstance(frame, ev.Arrived) and frame.source in mine:
+                truth.taint(frame.source, frame.target, frame.item[0])
+        for frame in world.network.frames(lambda c: c.target == self.me):
+            if isinstance(frame, ev.Arrived) and frame.target in mine:
+                truth.taint(frame.source, frame.target, frame.item[0])
+        self.alive = False
+        world.network.died(self.me)
+
+    def restored_after_death(self, marks: Marks) -> None:
+        """A write that was on its way when the process died has made it the owner of these."""
+        for t, attempt in marks.restored.items():
+            new = self.participant.new.get(t)
+            if new is not None and new.attempt == attempt and new.state is NewState.MARKING:
+                self._taint(t)
+
+    def _taint(self, t: int) -> None:
+        """A task that this process held died with it."""
+        truth = self.world.truth
+        truth.owner_died(t)
+        for link in self.participant.arriving(t):
+            for unsent in link.buffer:
+                truth.taint(t, link.target, unsent.item)
+        task = self.tasks.get(t) or self.prepared.get(t)
+        if task is None:
+            return
+        for waiting in task.queue:
+            truth.taint(waiting.source, t, waiting.item)
+        for target, item in task.pending:
+            truth.taint(t, target, item)
+        for source in self.participant.wiring.emitters_of(t):
+            receiver = self.participant.receivers.get((source, t))
+            for early in receiver.export().early if receiver is not None else ():
+                truth.taint(source, t, early.item.item)
+        self.world.keep_budget(task)
+
+
+class _Tasks:
+    """The port of that name."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.w = worker
+
+    def stop(self, action: ac.StopTask) -> None:
+        self.w.tasks[action.task].stop(action.epoch)
+
+    def go_on(self, action: ac.ContinueTask) -> None:
+        self.w.confirming.pop(action.task, None)
+        self.w.tasks[action.task].go_on()
+
+    def release(self, action: ac.ReleaseTask) -> None:
+        self.w.confirming.pop(action.task, None)
+        self.w.tasks.pop(action.task).closed = True
+        self.w.blocked = {k for k in self.w.blocked if k[0] != action.task}
+
+    def prepare(self, action: ac.PrepareTask) -> None:
+        w = self.w
+        w.prepared[action.task] = Task(w, action.task, w.world.next_serial())
+        if w.world.takes_fault("prepare fails"):
+            w.later(3, ev.NewFailed(action.task, action.epoch, action.attempt, "prepare() raised"))
+        else:
+            w.later(3, ev.Prepared(action.task, action.epoch, action.attempt))
+
+    def install(self, action: ac.Install) -> None:
+        w = self.w
+        if w.world.takes_fault("install fails"):
+            raise ElasticError("the state cannot be read")
+        w.prepared[action.task].install(action.payload)
+
+        def done() -> None:
+            w.feed(ev.Installed(action.task, action.epoch, action.attempt))
+            if w.alive:
+                w._hand_in(action.task)
+
+        w.clock.after(1, done)
+
+    def begin(self, action: ac.BeginTask) -> None:
+        w = self.w
+        task = w.tasks[action.task] = w.prepared.pop(action.task)
+        w.world.truth.restore(task.id, task.serial, task.state)
+        task.running = True
+        task.wake()
+
+    def discard(self, action: ac.DiscardTask) -> None:
+        self.w.prepared.pop(action.task, None)
+
+
+class _Store:
+    """The port of that name."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.w = worker
+
+    def ask(self, action: ac.AskStore) -> None:
+        stores = self.w.world.stores
+        full = [n for n in action.nodes if stores.at[n].full]
+        if full:
+            self.w.later(2, ev.OldFailed(action.task, action.epoch, f"the store of node {full[0]} is full"))
+        else:
+            self.w.later(2, ev.StoreAsked(action.task, action.epoch))
+
+    def save(self, action: ac.Save) -> None:
+        w = self.w
+        if w.world.takes_fault("save fails"):
+            raise Unavailable("the store does not answer")
+        value = (action.links, w.tasks[action.task].content())
+        answers: list[str] = []
+
+        def done(error: str) -> None:
+            answers.append(error)
+            if len(answers) == len(action.nodes):
+                bad = [a for a in answers if a]
+                if bad:
+                    w.feed(ev.OldFailed(action.task, action.epoch, bad[0]))
+                else:
+                    w.feed(ev.SaveDone(action.task, action.epoch, action.nodes, 1))
+
+        for node in action.nodes:
+            w.world.stores.put(node, action.epoch, action.task, value, done)
+
+    def fetch(self, action: ac.Fetch) -> None:
+        w = self.w
+        nodes = sorted(action.nodes, key=lambda n: (n != w.node, n))
+        self._try(action, nodes, [], 6)
+
+    def _try(self, action: ac.Fetch, left: list[NodeId], answers: list[str], tries: int) -> None:
+        w = self.w
+        if not left:
+            if DOWN in answers and tries:
+                nodes = sorted(action.nodes, key=lambda n: (n != w.node, n))
+                w.clock.after(20, self._try, action, nodes, [], tries - 1)
+                return
+            gone = DOWN not in answers
+            at = w.world.coordination.now.stands(action.task)
+            if gone and GONE not in answers and (at.epoch, at.phase, at.attempt) == (action.epoch, Phase.SAVED, action.attempt):
+                raise AssertionError(f"no store has the state of task {action.task}, and no node was lost")
+            w.feed(ev.NewFailed(action.task, action.epoch, action.attempt, "no store has the state", gone))
+            return
+
+        def done(error: str, value: Any) -> None:
+            if error:
+                self._try(action, left[1:], [*answers, error], tries)
+            else:
+                w.feed(ev.Fetched(action.task, action.epoch, action.attempt, *value))
+
+        w.world.stores.get(left[0], action.epoch, action.task, done)
