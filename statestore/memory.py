@@ -57,7 +57,11 @@ class MemoryStore:
         self._fences = fences
         self._lock = threading.Lock()  # guards the two dictionaries; a key's own lock comes before it
         self._locks: dict[str, threading.Lock] = {}
-        self._keys: dict[str, Held] = self._journal.load()
+        try:
+            self._keys: dict[str, Held] = self._journal.load()
+        except BaseException:
+            self._journal.close()
+            raise
         self._closed = False
         for key, held in self._keys.items():
             self._budget.take(key, held.record.epoch, _size(held.pieces), forced=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from coordination_harness import Memory, Real, Service
 from nimbus_harness import Cluster
+from statestore_harness import Hazelcast
 
 
 @pytest.fixture(params=["memory", "zookeeper"])
@@ -29,3 +30,11 @@ def cluster(service: Service, tmp_path: Path) -> Iterator[Cluster]:
 def background() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as pool:
         yield pool
+
+
+@pytest.fixture(scope="session")
+def hazelcast_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hazelcast]:
+    """Two members of a Hazelcast cluster; skips where they cannot be had."""
+    service = Hazelcast(tmp_path_factory.mktemp("hazelcast"))
+    yield service
+    service.close()

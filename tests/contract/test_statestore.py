@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from statestore_harness import LIMIT, Embedded, Grpc, Hazelcast, Memory, Service
+from statestore_harness import LIMIT, Embedded, Grpc, Memory, Service
 
 from statestore.base import MAX_PIECE, Head, Piece, StateStore
 from statestore.errors import (
@@ -33,13 +33,6 @@ _MIB = 1 << 20
 @pytest.fixture(scope="module")
 def grpc_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service = Grpc(tmp_path_factory.mktemp("grpc"))
-    yield service
-    service.close()
-
-
-@pytest.fixture(scope="module")
-def hazelcast_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    service = Hazelcast(tmp_path_factory.mktemp("hazelcast"))
     yield service
     service.close()
 

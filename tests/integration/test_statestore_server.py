@@ -1,0 +1,155 @@
+"""The state store's process: how it starts, refuses, and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elastic import procs
+from statestore.client import GrpcStore
+from statestore.errors import Invalid, Missing, NotFound, Unavailable
+from statestore.memory import MemoryStore
+from statestore.process import StoreProcess
+from statestore.service import StoreServer
+from statestore.writing import Write, read_bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_it_serves_ends_on_request_and_keeps_its_address(tmp_path: Path) -> None:
+    arguments = ["--backend", "embedded", "--directory", str(tmp_path / "store"), "--limit", "1M"]
+    process = StoreProcess(arguments, tmp_path / "log", spawn=procs.spawn)
+    address = process.start()
+    assert process.process is not None
+    listening = [
+        c.laddr
+        for c in psutil.Process(process.process.pid).net_connections()
+        if c.status == psutil.CONN_LISTEN
+    ]
+    assert [f"{a.ip.removeprefix('::ffff:')}:{a.port}" for a in listening] == [address]
+    store = GrpcStore(address)
+    write = Write(store, "k", 1)
+    write.put(b"x")
+    head = write.commit()
+    assert store.capacity().limit == 1 << 20
+    process.stop()
+    assert process.process.returncode == 0
+    assert process.start() == address
+    assert read_bytes(store, head) == b"x"
+    store.close()
+    process.stop()
+    process.stop()
+
+
+def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom statestore.process import StoreProcess\n"
+        "p = StoreProcess(['--backend', 'memory'], Path(sys.argv[1]))\np.start()\n"
+        "print(p.process.pid, flush=True)\nsys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "log")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert parent.stdout is not None and parent.stdin is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.send_signal(signal.SIGKILL)
+    parent.wait(30)
+    gone, _ = psutil.wait_procs([child], timeout=30)
+    assert gone or child.status() == psutil.STATUS_ZOMBIE
+    parent.stdin.close()
+    parent.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--backend", "embedded"], 2, "needs --directory"),
+        (["--backend", "hazelcast"], 2, "needs --members"),
+        (["--backend", "memory", "--limit", "much"], 2, "512M"),
+        (["--backend", "memory", "--listen", "0.0.0.0:0"], 1, "no authentication"),
+        (["--backend", "embedded", "--directory", "/proc/nothing"], 1, "cannot use /proc/nothing"),
+    ],
+)
+def test_what_it_cannot_do_is_said(arguments: list[str], code: int, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "statestore.server", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_a_server_that_cannot_start_is_quoted(tmp_path: Path) -> None:
+    with StoreProcess(["--backend", "memory"], tmp_path / "a") as first:
+        second = StoreProcess(["--backend", "memory"], tmp_path / "b", listen=first.address)
+        with pytest.raises(Missing, match=r"cannot listen"):
+            second.start()
+
+
+def test_a_store_that_is_not_there_is_said_in_bounded_time() -> None:
+    store = GrpcStore("127.0.0.1:9", patience=0.3)
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9"):
+        store.head("k")
+    with pytest.raises(Unavailable):
+        Write(store, "k", 1)
+    store.close()
+
+
+def test_addresses_that_are_none_are_refused() -> None:
+    for wrong in ("nowhere", "127.0.0.1", "10.1.2.3:0", "example.org:0", "127.0.0.1:99999"):
+        with pytest.raises(Invalid):
+            StoreServer(MemoryStore(), wrong)
+
+
+def test_more_transfers_than_it_serves_wait_for_each_other(tmp_path: Path) -> None:
+    backend = MemoryStore()
+    server = StoreServer(backend)
+    server.start()
+    store = GrpcStore(server.address)
+    writes = [Write(store, f"k{n}", 1) for n in range(60)]
+
+    def finish(write: Write) -> bytes:
+        for _ in range(3):
+            write.put(write.ticket.key.encode() * 1000)
+        return read_bytes(store, write.commit())
+
+    with ThreadPoolExecutor(60) as pool:
+        for write, got in zip(writes, pool.map(finish, writes), strict=True):
+            assert got == write.ticket.key.encode() * 3000
+    assert len(list(store.list("k"))) == 60
+    with pytest.raises(NotFound):
+        head = store.head("k1")
+        assert head is not None
+        store.delete("k1", 1)
+        read_bytes(store, head)
+    store.close()
+    server.close()
+    backend.close()
+
+
+def test_the_first_line_is_its_address(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "statestore.server", "--backend", "memory", "--parent", str(os.getpid())],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    said = json.loads(process.stdout.readline())
+    assert said["pid"] == process.pid and said["address"].startswith("127.0.0.1:")
+    process.terminate()
+    assert process.wait(30) == 0
+    process.stdout.close()
