@@ -38,16 +38,25 @@ def main(arguments: list[str] | None = None) -> int:
     )
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     die_with_parent()
-    end, lost = threading.Event(), threading.Event()
+    end, lost, owns = threading.Event(), threading.Event(), threading.Event()
+
+    def asked(*_: object) -> None:
+        end.set()
+        if not owns.is_set():
+            raise _Ended  # out of the wait for ZooKeeper: nothing has been begun
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: end.set())
+        signal.signal(number, asked)
 
     def on_lost() -> None:
         lost.set()
         end.set()
 
     try:
-        _run(given, end, on_lost)
+        _run(given, end, on_lost, owns)
+    except _Ended:
+        _log.info("told to end before there was a connection to ZooKeeper")
+        return 0
     except ElasticError as e:
         _log.error("%s", e)
         return e.exit_code
@@ -57,7 +66,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _run(given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], None]) -> None:
+class _Ended(BaseException):
+    """A signal came while this Nimbus owned nothing yet."""
+
+
+def _run(
+    given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], None], owns: threading.Event
+) -> None:
     options = _options(given.option)
     if given.allow_remote and not given.advertise and given.listen.rpartition(":")[0] in ("0.0.0.0", "[::]"):
         raise ConfigError(
@@ -75,6 +90,7 @@ def _run(given: argparse.Namespace, end: threading.Event, on_lost: Callable[[], 
             options=options,
             on_lost=on_lost,
         )
+        owns.set()
     except BaseException:
         listening.close(0)
         raise

@@ -181,6 +181,16 @@ def test_errors_of_the_builder_point_at_the_users_line(tmp_path: Path) -> None:
     assert "return b.build()" in text and "builder.py" not in text
 
 
+def test_a_value_that_cannot_be_is_told_by_its_message_alone(tmp_path: Path) -> None:
+    put(
+        tmp_path / "job_m.py",
+        "from elastic import TextSpout\ndef topology(args):\n    TextSpout(args[0])\n",
+    )
+    with pytest.raises(ConfigError, match="no-such-file") as caught:
+        load("job_m.py", ["no-such-file.txt"])
+    assert not hasattr(caught.value, "user_traceback")
+
+
 def test_arguments_for_what_takes_none(tmp_path: Path) -> None:
     put(tmp_path / "job_k.py")
     for target in ("job_k.py:unfinished", "job_k.py:made"):
