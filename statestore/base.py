@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from statestore.errors import Invalid
+from statestore.errors import Invalid, StateStoreError
 
 MAX_PIECE = 4 << 20
 """Bytes of the largest piece."""
@@ -165,6 +165,29 @@ class Collected:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A whole state that is written at once.
+
+    Attributes:
+        ticket: Who writes it.
+        pieces: Its bytes, each at most `MAX_PIECE`.
+        meta: Kept with them.
+    """
+
+    ticket: Ticket
+    pieces: tuple[bytes, ...] = field(repr=False)
+    meta: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A version with its bytes."""
+
+    head: Head
+    pieces: tuple[bytes, ...] = field(repr=False)
+
+
 class StateStore(Protocol):
     """A back end, or the way to one. Any thread may call; two threads may not share a ticket.
 
@@ -234,6 +257,23 @@ class StateStore(Protocol):
         Raises:
             NotFound: The version is not there any more.
             Damaged: A piece differs from its checksum.
+        """
+
+    def save(self, states: Iterable[State]) -> Iterator[Head | StateStoreError]:
+        """Begin, put and commit whole states: much faster than one by one when there are many small ones.
+
+        Returns:
+            For each state, in order: the version that is committed now, or why it is not. Doing it again is harmless.
+        """
+
+    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
+        """Whole states.
+
+        Args:
+            wanted: (key, epoch).
+
+        Returns:
+            For each, in order: it, or why not: `NotFound` when that epoch is not what is committed.
         """
 
     def delete(self, key: str, epoch: int) -> bool:

@@ -8,19 +8,21 @@ from typing import TypeVar
 
 import grpc
 
-from statestore import wire
+from statestore import bulk_client, wire
 from statestore.base import (
     RESERVED_FOR,
     Capacity,
     Collected,
     Entry,
+    Fetched,
     Head,
     Opened,
     Piece,
+    State,
     Ticket,
     make_head,
 )
-from statestore.errors import Damaged, Unavailable
+from statestore.errors import Damaged, StateStoreError, Unavailable
 from statestore.memory import checked
 from statestore.patience import Patience
 from statestore.upload import Upload
@@ -134,6 +136,12 @@ class GrpcStore:
                 patience.failed(error)
             finally:
                 call.cancel()  # type: ignore[no-untyped-call]  # does nothing to one that has ended
+
+    def save(self, states: Iterable[State]) -> Iterator[Head | StateStoreError]:
+        return bulk_client.save(self, self.stub, states, self._patience)
+
+    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
+        return bulk_client.fetch(self, self.stub, wanted, self._patience, self.patience)
 
     def delete(self, key: str, epoch: int) -> bool:
         return self.call(self.stub.Delete, pb.DeleteRequest(key=key, epoch=epoch), f"delete {key}").existed

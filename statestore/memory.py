@@ -23,6 +23,7 @@ from statestore.base import (
     make_head,
 )
 from statestore.budget import Budget
+from statestore.bulk import OneByOne
 from statestore.errors import Conflict, Damaged, Incomplete, Invalid, NotFound, Unavailable
 from statestore.journal import Held, Journal, NoJournal
 
@@ -32,7 +33,7 @@ FENCES = 1 << 16
 _Pieces = dict[tuple[int, int], tuple[Piece, bytes]]
 
 
-class MemoryStore:
+class MemoryStore(OneByOne):
     """A state store in this process.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import grpc
 
 from statestore.base import Entry, StateStore
+from statestore.bulk import fetch_head, save_one
 from statestore.errors import Invalid, Missing, NotFound, StateStoreError, Unavailable
 from statestore.v1 import statestore_pb2 as pb
 from statestore.v1.statestore_pb2_grpc import (
@@ -23,6 +24,7 @@ from statestore.wire import (
     CHUNK,
     DETAIL,
     OPTIONS,
+    detail_out,
     error_out,
     head_out,
     piece_in,
@@ -211,6 +213,44 @@ class _Service(StateStoreServiceServicer):
             size += len(data)
         if batch:
             yield pb.GetResponse(data=batch)
+
+    @_guarded
+    def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveResponse:
+        outcomes = []
+        for state in request.states:
+            pieces = pieces_in(state.pieces)
+            done = save_one(self._store, ticket_in(state.ticket), pieces, state.data, state.meta)
+            if isinstance(done, StateStoreError):
+                outcomes.append(pb.Outcome(error=detail_out(done)))
+            else:
+                outcomes.append(pb.Outcome(sequence=done.sequence))
+        return pb.SaveResponse(outcomes=outcomes)
+
+    @_guarded_stream
+    def Fetch(self, request: pb.FetchRequest, context: grpc.ServicerContext) -> Iterator[pb.FetchResponse]:
+        batch: list[pb.Fetched] = []
+        size = 0
+        for wanted in request.wanted:
+            found, mine = self._fetch(wanted.key, wanted.epoch)
+            if batch and size + mine > CHUNK:
+                yield pb.FetchResponse(states=batch)
+                batch, size = [], 0
+            batch.append(found)
+            size += mine
+        if batch:
+            yield pb.FetchResponse(states=batch)
+
+    def _fetch(self, key: str, epoch: int) -> tuple[pb.Fetched, int]:
+        head = fetch_head(self._store, key, epoch)
+        if isinstance(head, StateStoreError):
+            return pb.Fetched(error=detail_out(head)), 0
+        if head.size + len(head.meta) > CHUNK:
+            return pb.Fetched(head=head_out(head), large=True), len(head.meta)
+        try:
+            data = list(self._store.get(head))
+        except StateStoreError as error:
+            return pb.Fetched(error=detail_out(error)), 0
+        return pb.Fetched(head=head_out(head), data=data), head.size + len(head.meta)
 
     @_guarded
     def Delete(self, request: pb.DeleteRequest, context: grpc.ServicerContext) -> pb.DeleteResponse:

@@ -22,7 +22,7 @@ from statestore.errors import (
 )
 from statestore.v1 import statestore_pb2 as pb
 
-CHUNK = 1 << 20
+CHUNK = 512 << 10
 """Bytes after which a message is full; one large piece may make it larger."""
 
 MAX_MESSAGE = 16 << 20
@@ -105,17 +105,24 @@ def head_in(message: pb.Version) -> Head:
     )
 
 
-def error_out(error: StateStoreError) -> tuple[grpc.StatusCode, str, bytes]:
-    """Status, short text, and the detail for the trailing metadata."""
-    code = next((_CODES[k] for k in type(error).__mro__ if k in _CODES), grpc.StatusCode.UNKNOWN)
+def detail_out(error: StateStoreError) -> pb.ErrorDetail:
     # Trailers have a bounded size, and a message may hold a traceback.
-    detail = pb.ErrorDetail(
+    return pb.ErrorDetail(
         kind=type(error).__name__,
         message=error.message[:2000],
         remedy=error.remedy[:500],
         details=error.details(),
     )
-    return code, error.message[:200], detail.SerializeToString()
+
+
+def detail_in(detail: pb.ErrorDetail) -> StateStoreError:
+    return rebuild(detail.kind, detail.message, detail.remedy, detail.details)
+
+
+def error_out(error: StateStoreError) -> tuple[grpc.StatusCode, str, bytes]:
+    """Status, short text, and the detail for the trailing metadata."""
+    code = next((_CODES[k] for k in type(error).__mro__ if k in _CODES), grpc.StatusCode.UNKNOWN)
+    return code, error.message[:200], detail_out(error).SerializeToString()
 
 
 def error_in(error: grpc.RpcError, *, doing: str, address: str) -> tuple[StateStoreError, bool]:
@@ -124,7 +131,7 @@ def error_in(error: grpc.RpcError, *, doing: str, address: str) -> tuple[StateSt
     for name, value in error.trailing_metadata() or ():
         if name == DETAIL:
             detail = pb.ErrorDetail.FromString(value if isinstance(value, bytes) else value.encode())
-            found = rebuild(detail.kind, detail.message, detail.remedy, detail.details)
+            found = detail_in(detail)
             return found, isinstance(found, Unavailable)
     code = error.code()
     text = f"cannot {doing}: the state store at {address} answered {code.name}: {error.details()}"

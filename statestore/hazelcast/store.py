@@ -27,6 +27,7 @@ from statestore.base import (
     cost,
     make_head,
 )
+from statestore.bulk import OneByOne
 from statestore.errors import (
     Conflict,
     Damaged,
@@ -95,7 +96,7 @@ class _Session:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class HazelcastStore:
+class HazelcastStore(OneByOne):
     """A state store in a Hazelcast cluster.
 
     Args:

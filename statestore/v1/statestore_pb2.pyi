@@ -446,6 +446,186 @@ class GetResponse(_message.Message):
 Global___GetResponse: _TypeAlias = GetResponse  # noqa: Y015
 
 @_typing.final
+class State(_message.Message):
+    """A whole state: pieces and their bytes, equally many."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    META_FIELD_NUMBER: _builtins.int
+    meta: _builtins.bytes
+    @_builtins.property
+    def ticket(self) -> Global___Ticket: ...
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]: ...
+    @_builtins.property
+    def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        ticket: Global___Ticket | None = ...,
+        pieces: _abc.Iterable[Global___Piece] | None = ...,
+        data: _abc.Iterable[_builtins.bytes] | None = ...,
+        meta: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "meta", b"meta", "pieces", b"pieces", "ticket", b"ticket"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___State: _TypeAlias = State  # noqa: Y015
+
+@_typing.final
+class SaveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___State]: ...
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___State] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveRequest: _TypeAlias = SaveRequest  # noqa: Y015
+
+@_typing.final
+class Outcome(_message.Message):
+    """What became of one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    @_builtins.property
+    def error(self) -> Global___ErrorDetail:
+        """Without it, the state is committed."""
+
+    def __init__(
+        self,
+        *,
+        error: Global___ErrorDetail | None = ...,
+        sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
+    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+
+Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class SaveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Outcome]:
+        """In the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___Outcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveResponse: _TypeAlias = SaveResponse  # noqa: Y015
+
+@_typing.final
+class FetchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WANTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Kept]: ...
+    def __init__(
+        self,
+        *,
+        wanted: _abc.Iterable[Global___Kept] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
+
+@_typing.final
+class Fetched(_message.Message):
+    """A version, or why there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    LARGE_FIELD_NUMBER: _builtins.int
+    large: _builtins.bool
+    """It is too large for a message: its pieces are to be got one by one."""
+    @_builtins.property
+    def error(self) -> Global___ErrorDetail: ...
+    @_builtins.property
+    def head(self) -> Global___Version: ...
+    @_builtins.property
+    def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        error: Global___ErrorDetail | None = ...,
+        head: Global___Version | None = ...,
+        data: _abc.Iterable[_builtins.bytes] | None = ...,
+        large: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "head", b"head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "data", b"data", "error", b"error", "head", b"head", "large", b"large"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
+    _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+
+Global___Fetched: _TypeAlias = Fetched  # noqa: Y015
+
+@_typing.final
+class FetchResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fetched]: ...
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___Fetched] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchResponse: _TypeAlias = FetchResponse  # noqa: Y015
+
+@_typing.final
 class DeleteRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

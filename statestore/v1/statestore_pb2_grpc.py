@@ -67,6 +67,16 @@ class StateStoreServiceStub(object):
                 request_serializer=statestore_dot_v1_dot_statestore__pb2.GetRequest.SerializeToString,
                 response_deserializer=statestore_dot_v1_dot_statestore__pb2.GetResponse.FromString,
                 _registered_method=True)
+        self.Save = channel.unary_unary(
+                '/statestore.v1.StateStoreService/Save',
+                request_serializer=statestore_dot_v1_dot_statestore__pb2.SaveRequest.SerializeToString,
+                response_deserializer=statestore_dot_v1_dot_statestore__pb2.SaveResponse.FromString,
+                _registered_method=True)
+        self.Fetch = channel.unary_stream(
+                '/statestore.v1.StateStoreService/Fetch',
+                request_serializer=statestore_dot_v1_dot_statestore__pb2.FetchRequest.SerializeToString,
+                response_deserializer=statestore_dot_v1_dot_statestore__pb2.FetchResponse.FromString,
+                _registered_method=True)
         self.Delete = channel.unary_unary(
                 '/statestore.v1.StateStoreService/Delete',
                 request_serializer=statestore_dot_v1_dot_statestore__pb2.DeleteRequest.SerializeToString,
@@ -148,6 +158,20 @@ class StateStoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Save(self, request, context):
+        """Begins, puts and commits whole states, many small ones in one call; each succeeds or fails for itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Fetch(self, request, context):
+        """Versions with all their pieces, in the order asked for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Delete(self, request, context):
         """Removes everything of a key up to an epoch.
         """
@@ -222,6 +246,16 @@ def add_StateStoreServiceServicer_to_server(servicer, server):
                     servicer.Get,
                     request_deserializer=statestore_dot_v1_dot_statestore__pb2.GetRequest.FromString,
                     response_serializer=statestore_dot_v1_dot_statestore__pb2.GetResponse.SerializeToString,
+            ),
+            'Save': grpc.unary_unary_rpc_method_handler(
+                    servicer.Save,
+                    request_deserializer=statestore_dot_v1_dot_statestore__pb2.SaveRequest.FromString,
+                    response_serializer=statestore_dot_v1_dot_statestore__pb2.SaveResponse.SerializeToString,
+            ),
+            'Fetch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=statestore_dot_v1_dot_statestore__pb2.FetchRequest.FromString,
+                    response_serializer=statestore_dot_v1_dot_statestore__pb2.FetchResponse.SerializeToString,
             ),
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
@@ -419,6 +453,60 @@ class StateStoreService(object):
             '/statestore.v1.StateStoreService/Get',
             statestore_dot_v1_dot_statestore__pb2.GetRequest.SerializeToString,
             statestore_dot_v1_dot_statestore__pb2.GetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Save(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/statestore.v1.StateStoreService/Save',
+            statestore_dot_v1_dot_statestore__pb2.SaveRequest.SerializeToString,
+            statestore_dot_v1_dot_statestore__pb2.SaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/statestore.v1.StateStoreService/Fetch',
+            statestore_dot_v1_dot_statestore__pb2.FetchRequest.SerializeToString,
+            statestore_dot_v1_dot_statestore__pb2.FetchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,10 @@ class StateStoreServiceStub:
     """The committed version, if there is one."""
     Get: _grpc.UnaryStreamMultiCallable[_statestore_pb2.GetRequest, _statestore_pb2.GetResponse]
     """Pieces of a version in the order asked for. After a break, whatever has not come is asked for again."""
+    Save: _grpc.UnaryUnaryMultiCallable[_statestore_pb2.SaveRequest, _statestore_pb2.SaveResponse]
+    """Begins, puts and commits whole states, many small ones in one call; each succeeds or fails for itself."""
+    Fetch: _grpc.UnaryStreamMultiCallable[_statestore_pb2.FetchRequest, _statestore_pb2.FetchResponse]
+    """Versions with all their pieces, in the order asked for."""
     Delete: _grpc.UnaryUnaryMultiCallable[_statestore_pb2.DeleteRequest, _statestore_pb2.DeleteResponse]
     """Removes everything of a key up to an epoch."""
     List: _grpc.UnaryStreamMultiCallable[_statestore_pb2.ListRequest, _statestore_pb2.ListResponse]
@@ -85,6 +89,10 @@ class StateStoreServiceAsyncStub(StateStoreServiceStub):
     """The committed version, if there is one."""
     Get: _aio.UnaryStreamMultiCallable[_statestore_pb2.GetRequest, _statestore_pb2.GetResponse]  # type: ignore[assignment]
     """Pieces of a version in the order asked for. After a break, whatever has not come is asked for again."""
+    Save: _aio.UnaryUnaryMultiCallable[_statestore_pb2.SaveRequest, _statestore_pb2.SaveResponse]  # type: ignore[assignment]
+    """Begins, puts and commits whole states, many small ones in one call; each succeeds or fails for itself."""
+    Fetch: _aio.UnaryStreamMultiCallable[_statestore_pb2.FetchRequest, _statestore_pb2.FetchResponse]  # type: ignore[assignment]
+    """Versions with all their pieces, in the order asked for."""
     Delete: _aio.UnaryUnaryMultiCallable[_statestore_pb2.DeleteRequest, _statestore_pb2.DeleteResponse]  # type: ignore[assignment]
     """Removes everything of a key up to an epoch."""
     List: _aio.UnaryStreamMultiCallable[_statestore_pb2.ListRequest, _statestore_pb2.ListResponse]  # type: ignore[assignment]
@@ -153,6 +161,22 @@ class StateStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_statestore_pb2.GetResponse], _abc.AsyncIterator[_statestore_pb2.GetResponse]]:
         """Pieces of a version in the order asked for. After a break, whatever has not come is asked for again."""
+
+    @_abc_1.abstractmethod
+    def Save(
+        self,
+        request: _statestore_pb2.SaveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_statestore_pb2.SaveResponse, _abc.Awaitable[_statestore_pb2.SaveResponse]]:
+        """Begins, puts and commits whole states, many small ones in one call; each succeeds or fails for itself."""
+
+    @_abc_1.abstractmethod
+    def Fetch(
+        self,
+        request: _statestore_pb2.FetchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_statestore_pb2.FetchResponse], _abc.AsyncIterator[_statestore_pb2.FetchResponse]]:
+        """Versions with all their pieces, in the order asked for."""
 
     @_abc_1.abstractmethod
     def Delete(

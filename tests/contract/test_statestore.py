@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from statestore_harness import LIMIT, Embedded, Grpc, Memory, Service
 
-from statestore.base import MAX_PIECE, Head, Piece, StateStore
+from statestore.base import MAX_PIECE, Fetched, Head, Piece, State, StateStore, Ticket
 from statestore.errors import (
     Conflict,
     Damaged,
@@ -350,6 +350,31 @@ def test_what_ended_moves_left_is_collected(store: StateStore, key: str) -> None
         half.flush()
     assert read_bytes(store, both) == b"b"
     assert store.collect(key, keep={(kept.key, 3), (both.key, 2)}, before=4).keys == 0
+
+
+def test_many_states_at_once(store: StateStore, key: str) -> None:
+    sizes = [0, 1, 1000, 300_000, 5 * _MIB, 10, *[2000] * 60]
+    states = []
+    for n, size in enumerate(sizes):
+        data = noise(size, n)
+        pieces = tuple(data[at : at + _MIB] for at in range(0, size, _MIB))
+        states.append(State(Ticket(f"{key}/{n}", 3, "w"), pieces, b"meta %d" % n))
+    Write(store, f"{key}/2", 4)  # it was superseded
+    for _ in range(2):  # again, as after an answer that was lost
+        done = list(store.save(states))
+        assert [type(d) for d in done] == [Superseded if n == 2 else Head for n in range(len(sizes))]
+    wanted = [(f"{key}/{n}", 3) for n in range(len(sizes))] + [(f"{key}/3", 2), (f"{key}/none", 3)]
+    got = list(store.fetch(wanted))
+    assert len(got) == len(wanted)
+    for n, (state, head, fetched) in enumerate(zip(states, done, got, strict=False)):
+        if n == 2:
+            assert isinstance(fetched, NotFound)
+            continue
+        assert isinstance(fetched, Fetched)
+        assert fetched.head == head == store.head(f"{key}/{n}")
+        assert (fetched.pieces, fetched.head.meta) == (state.pieces, state.meta)
+    assert isinstance(got[-2], NotFound) and isinstance(got[-1], NotFound)
+    assert store.collect(key, keep=(), before=4).keys == len(sizes)
 
 
 def test_a_list_says_what_is_there(store: StateStore, key: str) -> None:
