@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from elastic import Bolt, CustomGrouping, Fields, StatefulBolt, StatefulSpout, TopologyBuilder
+from elastic import Bolt, CustomGrouping, Fields, Spout, StatefulBolt, StatefulSpout, TopologyBuilder
 
 
 class Numbers(StatefulSpout):
@@ -118,6 +118,28 @@ class Prepares(Sink):
         raise OSError("nothing to open")
 
 
+class Hangs(Sink):
+    def execute(self, tup: Any) -> None:
+        threading.Event().wait()
+
+
+class Large(Spout):
+    """A tuple of 100 MB between two small ones."""
+
+    outputs = Fields(n=int, data=bytes)
+
+    def tuples(self) -> Iterable[Any]:
+        yield 0, b""
+        yield 1, b"x" * 100_000_000
+        yield 2, b"end"
+
+
+class Lengths(Sink):
+    def execute(self, tup: Any) -> None:
+        super().execute(tup)
+        self.found.setdefault("sizes", []).append(len(tup.data))
+
+
 class Unpicklable(Sink):
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -146,6 +168,8 @@ def _import_here(place: str) -> Sink:
 
 
 SINKS: dict[str, type[Sink]] = {
+    "hangs": Hangs,
+    "large": Lengths,
     "raises": Raises,
     "leaves": Leaves,
     "prepare": Prepares,
@@ -157,8 +181,13 @@ SINKS: dict[str, type[Sink]] = {
 def topology(args: list[str]) -> TopologyBuilder:
     kind, values = args[0], json.loads(args[1])
     place = values["place"]
-    b = TopologyBuilder("faults", max_errors=2, kill_delay=0.5, report_interval=0.25)
-    b.spout("numbers", Numbers(place), rate=values.get("rate", 1000))
+    b = TopologyBuilder(
+        "faults", max_errors=2, kill_delay=0.5, report_interval=0.25, watchdog=0.5, stop_grace=0.5
+    )
+    if kind == "large":
+        b.spout("numbers", Large())
+    else:
+        b.spout("numbers", Numbers(place), rate=values.get("rate", 1000))
     if kind == "relay":
         b.bolt("relay", Relay(), tasks=4, executors=2).shuffle("numbers")
         b.bolt("sink", Gather(place)).all_to_one("relay")

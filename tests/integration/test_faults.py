@@ -333,6 +333,25 @@ def test_stateless_tasks_go_to_another_worker_and_back_without_losing_a_tuple(cl
     assert not [e for e in cluster.events("moving") if e.kind in ("tuples-lost", "tuples-doubled")]
 
 
+def test_a_call_that_never_returns_is_reported_and_does_not_stop_the_end(cluster: Faults) -> None:
+    cluster.submit("hangs", "hangs")
+    stuck = cluster.wait_event("hangs", "executor-stuck")
+    assert stuck.component == "sink" and "in execute" in str(stuck.details["traceback"])
+    process = psutil.Process(cluster.worker_of("hangs", "sink"))
+    cluster.client.kill("hangs", wait=0)
+    _, alive = psutil.wait_procs([process], timeout=LIMIT)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    left = [e for e in cluster.events("hangs") if e.kind == "executor-abandoned"]
+    assert left and "in execute" in str(left[0].details["traceback"])
+
+
+def test_a_tuple_of_100_mb_passes_between_two_processes(cluster: Faults) -> None:
+    place = cluster.submit("large", "large", workers=2)
+    assert len(cluster.describe("large").assignment.workers) == 2
+    result = cluster.finish("large", place)
+    assert result["sizes"] == [0, 100_000_000, 3] and result["wrong"] == []
+
+
 def test_kill_lets_what_is_under_way_be_worked_off(cluster: Faults) -> None:
     place = cluster.submit("exact", "drained", workers=2, slow=0.0005, rate=2000)
     cluster.flows("drained")

@@ -470,3 +470,30 @@ print(beats)
 def test_a_heartbeat_runs_beside_busy_bolts() -> None:
     assert executor_module.YIELD_EVERY <= 0.01
     assert heartbeats(executor_module.YIELD_EVERY) >= 10
+
+
+class _Clock:
+    """Counts the rests that an executor takes."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.rests = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.rests += 1
+
+
+@pytest.mark.parametrize("every", [executor_module.YIELD_EVERY, 1e9])
+def test_a_busy_executor_rests_at_the_boundaries_of_its_slices(
+    every: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a planted fault: an executor that never rests."""
+    clock = _Clock()
+    monkeypatch.setattr(executor_module, "time", clock)
+    monkeypatch.setattr(executor_module, "YIELD_EVERY", every)
+    b = TopologyBuilder("t")
+    b.spout("s", Steady(20_000))
+    b.bolt("short", Short()).shuffle("s")
+    run(b.build(), timeout=LIMIT)
+    assert (clock.rests > 0) == (every < 1)
