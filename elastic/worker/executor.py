@@ -230,6 +230,9 @@ class Executor:
             finally:
                 self.current, self.busy_since = None, 0.0
         task.give_to(self)
+        if task.finished:
+            # It was finished in an earlier process. Whoever consumes it may be new as well, and waits for its End.
+            task.say_again(tuple(task.outputs.outs))
 
     def _run(self) -> None:
         try:

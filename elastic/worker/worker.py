@@ -19,18 +19,18 @@ from elastic.errors import ElasticError, ExecutionError
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, Epoch, Incarnation, TaskId, WorkerId, worker_of
-from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
+from elastic.model.records import Allocation, TopologyStatus
 from elastic.model.topology import TopologySpec
-from elastic.transport.base import Address, Link, Transport
+from elastic.transport.base import Transport
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, Streams
 from elastic.worker.components import ComponentSource
-from elastic.worker.destination import Destination
 from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.leaving import Leaving
 from elastic.worker.outputs import Outputs, Subscription
 from elastic.worker.task import Task
+from elastic.worker.ways import Ways
 
 
 class WorkerListener(Protocol):
@@ -74,9 +74,7 @@ class Worker:
         self._streams = Streams(spec)
         self._lock = threading.RLock()
         self._hands = threading.Lock()
-        self._destinations: dict[int, Destination] = {}
-        self._peers: dict[WorkerId, Incarnation] = {}
-        self._links: dict[Incarnation, Link] = {}
+        self.ways = Ways(id, self.tasks, transport)
         self._early: dict[int, list[Batch | Mark]] = {}
         self._leaving = Leaving(self)
         self._births = itertools.count(1)
@@ -124,7 +122,7 @@ class Worker:
                     new_tasks.setdefault(id, []).append(made)
         born = [t for tasks in new_tasks.values() for t in tasks]
         for one in born:
-            self.destination(one.id).to_local(one)
+            self.ways.to(one.id).to_local(one)
         for one in born:
             one.outputs.refresh()  # before its first tuple: who is here is known now
         for id in sorted(new):
@@ -222,13 +220,13 @@ class Worker:
             spec,
             self._streams,
             subscriptions,
-            self.destination,
+            self.ways.to,
             setting("batch_rows", config),
             on_emit,
             self._births,
         )
         sources = frozenset(t for i in spec.inputs for t in self.spec.tasks_of(i.source))
-        destination = self.destination(number)
+        destination = self.ways.to(number)
         task = Task(
             number,
             spec,
@@ -252,49 +250,9 @@ class Worker:
 
     # ------------------------------------------------------------------ ways
 
-    def destination(self, task: int) -> Destination:
-        """The way to a task: one object for the life of the worker."""
-        with self._lock:
-            found = self._destinations.get(task)
-            if found is None:
-                found = self._destinations[task] = Destination(task)
-                local = self.tasks.get(task)
-                if local is not None:
-                    found.to_local(local)
-            return found
-
     def _refresh_connections(self, allocation: Allocation) -> None:
-        peers = {p.worker: p for p in allocation.peers if p.worker != self.id}
-        renewed = {w for w, p in peers.items() if self._peers.get(w) not in (None, p.incarnation)}
-        self._peers.update({w: p.incarnation for w, p in peers.items()})
-        living = {p.incarnation for p in allocation.peers}
-        again: list[int] = []
-        for first, last, worker in allocation.places:
-            for number in range(first, last + 1):
-                destination = self.destination(number)
-                before = destination.incarnation
-                local = self.tasks.get(number)
-                if worker == self.id:
-                    if local is not None and destination.local is not local:
-                        destination.to_local(local)
-                    continue
-                peer = peers.get(worker)
-                if peer is None or self._transport is None:
-                    if before not in living and (
-                        destination.local is not None or destination.link is not None
-                    ):
-                        destination.to_nowhere()
-                    continue
-                if before != peer.incarnation:
-                    link = self._links[peer.incarnation] = self._transport.link(
-                        peer.incarnation, _address(peer)
-                    )
-                    destination.to_link(link)
-                    again.append(number)
-        for incarnation in self._links.keys() - living:
-            # Nobody will ever answer there: stop dialling, and have what it had not received counted.
-            self._links.pop(incarnation).close()
-        for worker in renewed:
+        changed = self.ways.refresh(allocation)
+        for worker in changed.renewed:
             self.event(
                 "peer-renewed",
                 f"Worker {worker} is a new process; what it had not received is counted as lost.",
@@ -302,8 +260,8 @@ class Worker:
             )
         for task in self.tasks.values():
             task.outputs.refresh()
-            if again and (task.finished or task.drained):
-                self._on_task_thread(task, functools.partial(task.say_again, tuple(again)))
+            if changed.targets and (task.finished or task.drained):
+                self._on_task_thread(task, functools.partial(task.say_again, changed.targets))
 
     def _on_task_thread(self, task: Task, what: Callable[[], None]) -> None:
         executor = task.executor
@@ -342,14 +300,12 @@ class Worker:
         task.force(item)
 
     def on_room(self, peer: Incarnation, target: int) -> None:
-        destination = self._destinations.get(target)
-        if destination is not None:
-            destination.signal()
+        self.ways.signal(target)
 
     def on_lost(self, peer: Incarnation, frames: int, size: int) -> None:
         if frames:
             self.event(
-                "frames-lost", f"{frames} frames ({size:,} bytes) for worker {worker_of(peer)} were not received before its process ended.",
+                "frames-lost", f"{frames} frames ({size:,} bytes) for worker {worker_of(peer)}: not confirmed before its process ended.",
                 Severity.WARNING, worker=worker_of(peer), details={"frames": frames, "bytes": size},
             )  # fmt: skip
 
@@ -467,8 +423,7 @@ class Worker:
             for executor in {*self.executors.values(), *self._leaving.executors(), *self._ending}:
                 self._stop_executor(executor, abandon=True)
             self.executors.clear()
-            for destination in self._destinations.values():
-                destination.signal()
+            self.ways.signal_all()
             deadline = time.monotonic() + grace
             while self._ending and (left := deadline - time.monotonic()) > 0:
                 self._ended.wait(left)
@@ -477,7 +432,3 @@ class Worker:
         if self._transport is not None:
             self._transport.close()
         return done
-
-
-def _address(peer: WorkerInfo) -> Address:
-    return Address(peer.address, peer.unix, peer.boot)

@@ -35,6 +35,7 @@ class InProcess:
         self.lives = [0] * workers
         self.executors = {c.id: c.executors for c in self.spec.components}
         self.place: dict[int, int] = {}
+        self.done: set[int] = set()  # what coordination would remember of processes that have died
         place = place or (lambda component, index: index % workers)
         for c in self.spec.components:
             for index, task in enumerate(self.spec.tasks_of(c.id)):
@@ -56,6 +57,7 @@ class InProcess:
         """Tell every worker where everything is, with another number of executors per worker for some components."""
         self.executors.update(executors)  # type: ignore[arg-type]
         self.epoch += 1
+        self.done |= {t for x in self.workers for t in x.finished()}
         placed: list[tuple[ExecutorId, int]] = []
         for c in self.spec.components:
             runs: list[tuple[int, range]] = []
@@ -81,7 +83,7 @@ class InProcess:
                     self.status,
                     self.drain,
                     executors=tuple((e.component, e.first, e.last) for e, m in placed if m == n),
-                    finished=tuple(sorted({t for x in self.workers for t in x.finished()})),
+                    finished=tuple(sorted(self.done)),
                     places=tuple((TaskId(e.first), TaskId(e.last), self.id(m)) for e, m in placed),
                     peers=tuple(peers),
                 )
@@ -90,11 +92,11 @@ class InProcess:
     def crash(self, n: int) -> None:
         """Worker `n` dies without a word; its successor starts at the same place."""
         old = self.workers[n]
+        self.done |= set(old.finished())
         assert old._transport is not None
         for e in old.executors.values():
             e.stop(abandon=True)
-        for d in old._destinations.values():
-            d.signal()
+        old.ways.signal_all()
         old._transport.close()
         self.workers[n] = self._make(n)
         self.apply()

@@ -125,6 +125,19 @@ def test_what_is_finished_is_said_again_to_a_new_process() -> None:
         cluster.wait_finished()
 
 
+def test_what_was_finished_before_a_crash_is_said_to_those_who_crashed_with_it() -> None:
+    name = f"run{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("quick", Numbers(10))
+    b.spout("slow", Numbers(400), rate=400)
+    b.bolt("last", Gather(name)).all_to_one("quick").all_to_one("slow")
+    with InProcess(b.build(), 2, place=lambda c, i: 1 if c == "slow" else 0) as cluster:
+        cluster.wait(lambda: cluster.workers[0].finished() == (1,))
+        cluster.crash(0)
+        cluster.wait_finished()
+        assert len(records[name]) < 410  # what it had counted went with it; the end came all the same
+
+
 class Relay(Bolt):
     """Stateless: may go to another worker while it runs."""
 
