@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,20 +81,21 @@ def submit(
     loaded = Loaded(topology, loaded.entry)
     unsure = f"whether {topology.name} was submitted, {settings.command('list')} tells."
     left = f"{topology.name} keeps running. Stop it: {settings.command('kill', topology.name)}"
-    with settings.connect(timeout=SUBMIT_SECONDS) as client:
+    with ExitStack() as connected:
         with leaving(unsure):
+            client = connected.enter_context(settings.connect(timeout=SUBMIT_SECONDS))
             id = _send(client, loaded)
-        with leaving(left):
+        with leaving(left):  # one block to the end: Ctrl-C has no gap to fall into
             summary = _summary(client, topology.name, id)
             data = present.topology(summary) if summary else {"name": topology.name, "id": id}
             output.show(settings, data, lambda: click.echo(topology.name))
-    if not wait:
-        note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
-        return
-    troubles = Troubles()
-    with leaving(left):
-        end = wait_for_end(settings, topology.name, id, troubles)
-        tell_end(settings, topology.name, end, troubles)
+            connected.close()
+            if not wait:
+                note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
+                return
+            troubles = Troubles()
+            end = wait_for_end(settings, topology.name, id, troubles)
+            tell_end(settings, topology.name, end, troubles)
 
 
 def _send(client: Client, loaded: Loaded) -> str:
