@@ -47,7 +47,14 @@ __all__ = [
 
 _HOMES = {
     "elastic.api.builder": ("Topology", "TopologyBuilder"),
-    "elastic.api.components": ("Bolt", "CustomGrouping", "Spout", "StatefulBolt", "StatefulSpout", "TaskHook"),
+    "elastic.api.components": (
+        "Bolt",
+        "CustomGrouping",
+        "Spout",
+        "StatefulBolt",
+        "StatefulSpout",
+        "TaskHook",
+    ),
     "elastic.api.context": ("TopologyContext",),
     "elastic.api.fields": ("Fields", "Tuple"),
     "elastic.api.files": ("TextSink", "TextSpout"),
