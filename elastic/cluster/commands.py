@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from elastic.cluster import network
 from elastic.cluster.options import UpOptions
+from elastic.cluster.zookeeper_server import tail
 from elastic.errors import ConfigError
 from elastic.hosts.base import Host, NodeCommand
 from elastic.model.ids import NodeId
@@ -31,6 +32,7 @@ def nimbus(options: UpOptions, zookeeper: str, address: str) -> list[str]:
                 "--log-level": options.log_level,
             },
         ),
+        *(() if network.is_loopback(options.bind) else ("--allow-remote",)),
     ]
 
 
@@ -43,10 +45,16 @@ def node(
 ) -> NodeCommand:
     """How to start a node."""
     kind = wanted.host or options.host
-    base = options.directory
-    if kind == "spark" and not (options.master or "local").startswith("local"):
-        # Another machine knows nothing of this directory.
-        base = Path(tempfile.gettempdir()) / f"elastic-{options.cluster}-{os.getpid()}"
+    local = network.is_loopback(options.bind)
+    flags = () if local else ("--allow-remote",)
+    directory = options.directory / "nodes" / name
+    run, log = options.directory / "run", str(node_log(options, name))
+    if away(options, kind):
+        # Another machine knows nothing of the cluster's directory: the node gets one of its own among the temporary
+        # files there, and the executor's log takes its output.
+        directory = Path(f"elastic-{options.cluster}-{os.getpid()}-{name}")
+        run, log = directory / "run", ""
+        flags = (*flags, "--remove-directory")
     arguments = _module(
         "elastic.cluster.supervisor_main",
         {
@@ -54,8 +62,9 @@ def node(
             "--generation": generation,
             "--slots": wanted.slots,
             "--zookeeper": zookeeper,
-            "--directory": base / "nodes" / name,
-            "--run-dir": base / "run",
+            "--directory": directory,
+            "--run-dir": run,
+            "--host": options.bind if local else network.AUTO,
             "--kind": kind,
             "--cycle": options.supervisor_cycle,
             "--worker-cycle": options.worker_cycle,
@@ -63,11 +72,26 @@ def node(
             "--log-level": options.log_level,
         },
     )
-    return NodeCommand(name, tuple(arguments), log=str(base / "nodes" / name / "supervisor.log"))
+    return NodeCommand(name, (*arguments, *flags), log=log)
+
+
+def away(options: UpOptions, kind: str) -> bool:
+    """Whether nodes of that kind may run on other machines."""
+    return kind == "spark" and not (options.master or "local").startswith("local")
 
 
 def node_log(options: UpOptions, name: NodeId) -> Path:
+    """Of a node on this machine."""
     return options.directory / "nodes" / name / "supervisor.log"
+
+
+def node_said(options: UpOptions, name: NodeId, kind: str) -> tuple[str, str]:
+    """What a node that did not come said last, and where there is more."""
+    if away(options, kind or options.host):
+        remedy = "Its log is in that of its executor: see the pages of Spark."
+        return "", " ".join([remedy, *network.warnings(options)])
+    file = node_log(options, name)
+    return tail(file), f"Its log: {file}"
 
 
 def host(options: UpOptions, kind: str) -> Host:
@@ -85,10 +109,14 @@ def host(options: UpOptions, kind: str) -> Host:
         from elastic.cluster.java import java_environment
         from elastic.hosts.spark import SparkHost
 
-        name = f"elastic {options.cluster}"
-        if options.master.startswith("sc://"):
-            return SparkHost(remote=options.master, name=name)
-        return SparkHost(options.master or "local", java_environment=java_environment(), name=name)
+        connect = options.master.startswith("sc://")
+        return SparkHost(
+            options.master or "local",
+            config=options.spark_settings,
+            java_environment=None if connect else java_environment(),
+            name=f"elastic {options.cluster}",
+            scratch=str(options.directory / "spark"),
+        )
     raise ConfigError(f"there is no host {kind!r}", remedy="process and spark are.")
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.cluster import network
 from elastic.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -23,6 +24,10 @@ class UpOptions:
         host: What provides nodes: "process" or "spark".
         master: Spark's master (`local[N]`, `spark://...`, `yarn`, `k8s://...`) or `sc://...` for Spark
             Connect; "" for one on this machine with room for all.
+        spark_conf: Spark's settings, each "key=value".
+        bind: The IPv4 address of this machine that Nimbus and the own ZooKeeper server listen on. Loopback: nothing
+            of the cluster listens beyond it. Another: each node listens on the address by which its machine reaches
+            ZooKeeper. There is no authentication yet.
         zookeeper: An ensemble that is there already: "host:port[,host:port...][/root]"; "" starts a server.
         nimbus: How many Nimbuses; all but one stand by.
         store: The state store.
@@ -40,6 +45,8 @@ class UpOptions:
     slots: int = 2
     host: str = "process"
     master: str = ""
+    spark_conf: tuple[str, ...] = ()
+    bind: str = network.LOOPBACK
     zookeeper: str = ""
     nimbus: int = 1
     store: str = "embedded"
@@ -59,6 +66,11 @@ class UpOptions:
     def patience(self) -> float:
         """Seconds until being not ready is an error."""
         return self.ready_timeout or (180.0 if self.host == "spark" else 60.0)
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Those of `spark_conf`; the last one of a name counts."""
+        return {key: value for key, _, value in (item.partition("=") for item in self.spark_conf)}
 
     def validate(self) -> UpOptions:
         """Itself.
@@ -81,6 +93,17 @@ class UpOptions:
         wanted(self.nimbus >= 1, f"--nimbus must be 1 or more, not {self.nimbus}")
         wanted(self.host in ("process", "spark"), f"--host must be process or spark, not {self.host!r}")
         wanted(not self.master or self.host == "spark", "--master is only for --host spark")
+        wanted(not self.spark_conf or self.host == "spark", "--spark-conf is only for --host spark")
+        for item in self.spark_conf:
+            key, equals, _ = item.partition("=")
+            wanted(
+                bool(equals and key and not any(c.isspace() for c in key)),
+                f"--spark-conf must be KEY=VALUE, not {item!r}",
+            )
+            wanted(
+                key != "spark.master", "--spark-conf spark.master: it is --master that says where Spark is"
+            )
+        network.check_bind(self.bind)
         wanted(self.store == "embedded", f"the state store {self.store!r} is not available")
         wanted(0 <= self.port <= 65536 - self.nimbus, f"{self.port} is no port for {self.nimbus} Nimbuses")
         wanted(

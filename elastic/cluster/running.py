@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elastic import procs
-from elastic.cluster import commands
+from elastic.cluster import commands, network
 from elastic.cluster import directory as dirs
 from elastic.cluster.children import Kept
 from elastic.cluster.directory import ClusterInfo
@@ -107,13 +107,17 @@ class Launcher:
 
     def _begin(self) -> None:
         options = self.options
-        ports = self._ports()
-        self._nimbus = tuple(f"127.0.0.1:{port}" for port in ports)
+        network.check_local(options.bind)
+        for warning in network.warnings(options):
+            self._tell(warning)
+        self._nimbus = tuple(f"{options.bind}:{port}" for port in self._ports())
         if options.zookeeper:
             self._zookeeper = options.zookeeper
             self._tell(f"using ZooKeeper at {self._zookeeper}")
         else:
-            self._server = EmbeddedZooKeeper(self.directory / "zookeeper", free_port())
+            self._server = EmbeddedZooKeeper(
+                self.directory / "zookeeper", free_port(options.bind), host=options.bind
+            )
             self._zookeeper = self._server.address
             self._keep("zookeeper", self._start_server, self.directory / "zookeeper" / "zookeeper.log")
             self._tell(f"starting ZooKeeper at {self._zookeeper}")
@@ -136,10 +140,10 @@ class Launcher:
     def _ports(self) -> list[int]:
         options = self.options
         if not options.port:
-            return [free_port() for _ in range(options.nimbus)]
+            return [free_port(options.bind) for _ in range(options.nimbus)]
         ports = list(range(options.port, options.port + options.nimbus))
         for port in ports:
-            if not port_is_free(port):
+            if not port_is_free(port, options.bind):
                 raise EnvironmentProblem(
                     f"port {port} is taken: Nimbus cannot listen there", remedy="Give another port, or 0."
                 )
@@ -305,8 +309,8 @@ class Launcher:
         if why:
             log.warning("node %s, generation %d: %s", node, generation, why)
             if not self._ready and failures >= _TRIES:
-                file = commands.node_log(self.options, node)
-                self._fail(EnvironmentProblem(f"node {node}: {why}: {tail(file)}", remedy=f"Its log: {file}"))
+                said, remedy = self._node_said(node)
+                self._fail(EnvironmentProblem(f"node {node}: {why}{said}", remedy=remedy))
         coordination = self._coordination
         if coordination is not None:
             from elastic.cluster import root
@@ -359,19 +363,23 @@ class Launcher:
             self._fail(Unavailable(f"no ZooKeeper at {self._zookeeper}", remedy="Is it running there?"))
             return
         missing: list[str] = sorted(self._wanted.keys() - self._registered)
-        logs = [commands.node_log(self.options, NodeId(n)) for n in missing]
+        said, remedy = self._node_said(NodeId(missing[0])) if missing else ("", "")
         if not self._candidates:
             missing.append("a leading Nimbus")
-            logs.append(commands.nimbus_log(self.options, 1))
+            said = said or f": {tail(commands.nimbus_log(self.options, 1))}"
         if self._coordination is None:
             missing.append(f"ZooKeeper at {self._zookeeper}")
         self._fail(
             EnvironmentProblem(
-                f"not ready after {self.options.patience:g} s: {', '.join(missing)} missing: "
-                + (tail(logs[0]) if logs else ""),
-                remedy=f"The logs are in {self.directory}",
+                f"not ready after {self.options.patience:g} s: {', '.join(missing)} missing{said}",
+                remedy=f"The logs are in {self.directory}. {remedy}".rstrip(),
             )
         )
+
+    def _node_said(self, node: NodeId) -> tuple[str, str]:
+        wanted = self._wanted.get(node)
+        said, remedy = commands.node_said(self.options, node, wanted.host if wanted is not None else "")
+        return f": {said}" if said else "", remedy
 
     def _end(self) -> None:
         """Nodes, then Nimbus, then ZooKeeper; what is wrong with one does not keep the next from being ended."""

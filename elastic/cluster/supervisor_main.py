@@ -11,13 +11,16 @@ import argparse
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from elastic import procs
+from elastic.cluster import network
 from elastic.errors import ElasticError
 
 log = logging.getLogger("elastic.supervisor")
@@ -40,10 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        return _run(options)
+        code = _run(options)
     except ElasticError as error:
         log.error("node %s: %s", options.node, error)
         return error.exit_code
+    if code == 0 and options.remove_directory:
+        # Last of all: its store is closed and its workers have ended.
+        directory = _directory(options)
+        shutil.rmtree(directory, ignore_errors=True)
+        if directory.exists():
+            log.warning("node %s: not all of %s could be removed", options.node, directory)
+    return code
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -58,11 +68,12 @@ def _run(options: argparse.Namespace) -> int:
     from elastic.supervisor.supervisor import Supervisor
     from elastic.supervisor.worker_process import WORKER_MAIN, ProcessLauncher
 
-    directory: Path = options.directory.absolute()
+    directory = _directory(options)
+    host = network.own_address(options.zookeeper) if options.host == network.AUTO else options.host
     settings = SupervisorOptions(cycle=options.cycle, worker_cycle=options.worker_cycle)
     node = NodeInfo(
         NodeId(options.node),
-        options.host,
+        host,
         options.slots,
         options.generation,
         options.kind,
@@ -78,7 +89,8 @@ def _run(options: argparse.Namespace) -> int:
         launcher = ProcessLauncher(
             zookeeper=options.zookeeper,
             store=directory / "store",
-            run_dir=(options.run_dir or _run_dir(directory)).absolute(),
+            run_dir=_below_temporary(options.run_dir) if options.run_dir else _run_dir(directory),
+            host=host,
             log_level=options.log_level,
             cycle=options.worker_cycle,
             session_timeout=options.session_timeout,
@@ -86,7 +98,7 @@ def _run(options: argparse.Namespace) -> int:
         )
         supervisor = Supervisor(coordination, store, reporter, launcher, node, directory, settings)
         stack.callback(supervisor.close)
-        server = NodeServer(supervisor, f"{options.listen}:0")
+        server = NodeServer(supervisor, f"{host}:0", allow_remote=options.allow_remote)
         stack.callback(server.close)
 
         def end(_number: int, _frame: FrameType | None) -> None:
@@ -102,6 +114,15 @@ def _run(options: argparse.Namespace) -> int:
         return 1 if code is None else code
 
 
+def _directory(options: argparse.Namespace) -> Path:
+    """The node's own."""
+    return _below_temporary(options.directory)
+
+
+def _below_temporary(path: Path) -> Path:
+    return Path(tempfile.gettempdir()).absolute() / path
+
+
 def _run_dir(directory: Path) -> Path:
     """`run/` of the cluster, when the node lies in a cluster's directory; short, for Unix sockets."""
     return directory.parent.parent / "run" if directory.parent.name == "nodes" else directory / "run"
@@ -113,11 +134,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--generation", type=int, required=True, help="grows with every start of this node")
     parser.add_argument("--slots", type=_positive, required=True, help="how many workers it may run")
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT/ROOT")
-    parser.add_argument("--directory", type=Path, required=True, help="the node's own; made when missing")
-    parser.add_argument("--run-dir", type=Path, help="for Unix sockets; a short path")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        required=True,
+        help="the node's own, made when missing; a relative one is below this machine's for temporary files",
+    )
+    parser.add_argument(
+        "--remove-directory", action="store_true", help="remove it when the node ends as it was asked to"
+    )
+    parser.add_argument("--run-dir", type=Path, help="for Unix sockets; a short path; as --directory")
     parser.add_argument("--kind", default="process", help="what hosts it")
-    parser.add_argument("--host", default="127.0.0.1", help="name or address by which others reach it")
-    parser.add_argument("--listen", default="127.0.0.1", help="address on which the node's service listens")
+    parser.add_argument(
+        "--host",
+        default=network.LOOPBACK,
+        metavar="ADDRESS",
+        help="where the node's service and its workers listen and are reached; "
+        "auto: the address by which this machine reaches ZooKeeper",
+    )
+    parser.add_argument(
+        "--allow-remote",
+        action="store_true",
+        help="let that be more than loopback; there is no authentication: only in a private network",
+    )
     parser.add_argument(
         "--cycle", type=float, default=0.0, metavar="T_S", help="seconds; 0: be told of changes"
     )

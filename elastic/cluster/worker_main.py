@@ -293,7 +293,8 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("%s", e)
         return 1
     incarnation = Incarnation(options.incarnation)
-    transport = SocketTransport(incarnation, run_dir=Path(options.run_dir) if options.run_dir else None)
+    run_dir = Path(options.run_dir) if options.run_dir else None
+    transport = SocketTransport(incarnation, host=options.host, run_dir=run_dir)
     try:
         process = WorkerProcess(
             topology=TopologyName(options.topology),
@@ -331,6 +332,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--bundle", required=True)
     parser.add_argument("--report-fd", type=int, required=True)
     parser.add_argument("--run-dir", default="")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on and to register")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--cycle", type=float, default=0.0)
     parser.add_argument("--session-timeout", type=float, default=6.0)

@@ -1,6 +1,6 @@
 """A ZooKeeper server of our own, from the jars that PySpark brings along.
 
-One process on the loopback interface, for one machine. What it confirmed survives the death of its process,
+One process, on the loopback interface unless told otherwise. What it confirmed survives the death of its process,
 not that of the machine (it does not wait for the disk): nothing else of such a cluster would survive that
 either.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from elastic import procs
 from elastic.cluster.java import find_java
+from elastic.cluster.network import LOOPBACK
 from elastic.errors import EnvironmentProblem
 
 _JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "snappy-java", "metrics-core")
@@ -34,7 +35,7 @@ _OPTIONS = (
 _SETTINGS = """\
 dataDir={data}
 clientPort={port}
-clientPortAddress=127.0.0.1
+clientPortAddress={host}
 admin.enableServer=false
 4lw.commands.whitelist=srvr
 tickTime=500
@@ -56,12 +57,16 @@ class EmbeddedZooKeeper:
     Args:
         directory: For its data, settings and log.
         port: 0 for a free one.
+        host: The IPv4 address to listen on. Beyond loopback, whoever reaches it can do anything with what is stored.
         java: The Java program; found by `find_java` when None.
     """
 
-    def __init__(self, directory: Path, port: int = 0, *, java: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, port: int = 0, *, host: str = LOOPBACK, java: Path | None = None
+    ) -> None:
         self.directory = directory
         self.log = directory / "zookeeper.log"
+        self._host = host
         self._fixed = port != 0
         self._port = port
         self._java = java
@@ -70,7 +75,7 @@ class EmbeddedZooKeeper:
     @property
     def address(self) -> str:
         """host:port; known once it was started."""
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
@@ -86,15 +91,16 @@ class EmbeddedZooKeeper:
         java = self._java or find_java()
         classes = os.pathsep.join(str(p) for p in _jars())
         if self._fixed:
-            if not port_is_free(self._port):
+            if not port_is_free(self._port, self._host):
                 taken = f"port {self._port} is taken: ZooKeeper cannot listen there"
                 raise EnvironmentProblem(taken, remedy="Give another port, or 0.")
         else:
-            self._port = free_port()
+            self._port = free_port(self._host)
             self._fixed = True  # whoever connected once comes back to the same address
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.directory / "zoo.cfg"
-        settings.write_text(_SETTINGS.format(data=self.directory / "data", port=self._port))
+        values = {"data": self.directory / "data", "host": self._host, "port": self._port}
+        settings.write_text(_SETTINGS.format(**values))
         argv: list[str | Path] = [java, *_OPTIONS, "-cp", classes, _MAIN, settings]
         try:
             self._process = procs.spawn(argv, log=self.log, cwd=self.directory)
@@ -110,7 +116,7 @@ class EmbeddedZooKeeper:
         """
         deadline = time.monotonic() + timeout
         pause = 0.01
-        while not _serves(self._port):
+        while not _serves(self._host, self._port):
             process = self._process
             if process is None or process.poll() is not None:
                 raise EnvironmentProblem(
@@ -134,7 +140,7 @@ class EmbeddedZooKeeper:
                 return
             except EnvironmentProblem:
                 # Somebody may have taken the port between our look and its start.
-                if not chosen or attempt + 1 == _ATTEMPTS or port_is_free(self._port):
+                if not chosen or attempt + 1 == _ATTEMPTS or port_is_free(self._port, self._host):
                     raise
                 self._fixed = False
 
@@ -157,25 +163,25 @@ class EmbeddedZooKeeper:
         self.stop()
 
 
-def free_port() -> int:
-    """A port of the loopback interface on which nobody listens now.
+def free_port(host: str = LOOPBACK) -> int:
+    """A port of that address on which nobody listens now.
 
     Raises:
         EnvironmentProblem: None was found.
     """
     for _ in range(1000):
         port = random.randrange(*_PORTS)
-        if port_is_free(port):
+        if port_is_free(port, host):
             return port
     raise EnvironmentProblem(f"no free port between {_PORTS[0]} and {_PORTS[1]}")
 
 
-def port_is_free(port: int) -> bool:
-    """Whether a server could listen on that port of the loopback interface."""
+def port_is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether a server could listen on that port of that address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((host, port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 return False
@@ -194,9 +200,9 @@ def tail(log: Path, lines: int = 5) -> str:
     return "\n".join(text.rstrip().splitlines()[-lines:]) or "its log is empty"
 
 
-def _serves(port: int) -> bool:
+def _serves(host: str, port: int) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+        with socket.create_connection((host, port), timeout=1.0) as connection:
             connection.sendall(b"srvr")
             return connection.recv(64).startswith(b"Zookeeper version")
     except OSError:

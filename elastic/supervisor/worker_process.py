@@ -137,6 +137,7 @@ class ProcessLauncher:
         session_timeout: Of the workers' sessions, seconds.
         program: What Python runs, before the arguments.
         environment: Set over this process's.
+        host: The address on which workers listen, and that they register; "" leaves it to them: loopback.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class ProcessLauncher:
         session_timeout: float = 0.0,
         program: Sequence[str] = WORKER_MAIN,
         environment: Mapping[str, str] | None = None,
+        host: str = "",
     ) -> None:
         if not hasattr(os, "pidfd_open"):
             raise EnvironmentProblem(
@@ -159,6 +161,7 @@ class ProcessLauncher:
         self._common += ["--log-level", log_level]
         self._common += ["--cycle", f"{cycle:g}"] if cycle else []
         self._common += ["--session-timeout", f"{session_timeout:g}"] if session_timeout else []
+        self._common += ["--host", host] if host else []
         self._program = tuple(program)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._environment["PYTHONPATH"] = _python_path(self._environment.get("PYTHONPATH", ""))

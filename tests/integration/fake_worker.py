@@ -33,6 +33,7 @@ def main() -> int:
     for name in ("topology", "worker", "incarnation", "store", "zookeeper", "bundle", "run-dir", "log-level"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--report-fd", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--cycle", type=float, default=0.0)
     parser.add_argument("--session-timeout", type=float, default=6.0)
     args = parser.parse_args()

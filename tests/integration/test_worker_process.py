@@ -312,7 +312,7 @@ def test_logs_are_bounded_and_their_writer_goes_on(tmp_path: Path) -> None:
 # -- with a real ZooKeeper, and the real main
 
 
-def _main(address: str, directory: Path, generation: int = 1) -> subprocess.Popen[bytes]:
+def _main(address: str, directory: Path, generation: int = 1, *more: str) -> subprocess.Popen[bytes]:
     arguments = ["--node", NODE, "--generation", str(generation), "--slots", "2", "--zookeeper", address]
     arguments += [
         "--directory",
@@ -323,6 +323,7 @@ def _main(address: str, directory: Path, generation: int = 1) -> subprocess.Pope
         str(FAKE_WORKER),
         "--log-level",
         "debug",
+        *more,
     ]
     directory.mkdir(parents=True, exist_ok=True)
     log = (directory / f"supervisor-{generation}.log").open("ab")
@@ -408,6 +409,57 @@ def test_a_superseded_node_ends_and_an_older_one_does_not_start(
             if process is not None:
                 process.kill()
                 process.wait()
+        session.close()
+
+
+def test_a_node_removes_its_directory_when_it_was_asked_to_end_and_else_leaves_it(
+    zookeeper_address: str, tmp_path: Path
+) -> None:
+    from elastic.coordination.zookeeper import connect
+
+    directory, beside = tmp_path / NODE, tmp_path / "beside"
+    beside.mkdir()
+    session = connect(zookeeper_address)
+    world = World(session)
+    world.want_node()
+    world.submit(_put_bundle(directory))
+    world.assign((1, 4))
+    own = ("--remove-directory", "--run-dir", str(directory / "run"), "--host", "auto")
+    first = _main(zookeeper_address, directory, 1, *own)
+    second: subprocess.Popen[bytes] | None = None
+    try:
+        until(session, paths.worker(T, W), lambda v: v is not None)
+        newer = _main(zookeeper_address, beside, 2)
+        assert first.wait(30) == 9 and (directory / "store").is_dir(), "nobody had asked it to"
+        newer.kill()
+        newer.wait()
+        second = _main(zookeeper_address, directory, 3, *own)
+        until(session, paths.worker(T, W), lambda v: bool(v) and f"{W}#2001".encode() in (v or b""))
+        session.delete(paths.wanted(NODE))
+        assert second.wait(30) == 0
+        assert [p.name for p in tmp_path.iterdir()] == ["beside"]
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.wait()
+        session.close()
+
+
+def test_a_node_beyond_loopback_has_to_be_allowed(zookeeper_address: str, tmp_path: Path) -> None:
+    from elastic.coordination.zookeeper import connect
+
+    session = connect(zookeeper_address)
+    world = World(session)
+    world.want_node()
+    node = _main(zookeeper_address, tmp_path / NODE, 1, "--host", "0.0.0.0")
+    try:
+        assert node.wait(30) == 2
+        assert "no authentication" in (tmp_path / NODE / "supervisor-1.log").read_text()
+        assert session.get(paths.node(NODE)) is None
+    finally:
+        node.kill()
+        node.wait()
         session.close()
 
 

@@ -71,6 +71,7 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
         "1",
         "--worker-cycle",
         "2",
+        *("--spark-conf", "spark.task.cpus=2", "--spark-conf", "spark.x=a=b", "--bind", "127.0.0.3"),
     ]
     result = invoke(None, "up", "--home", str(tmp_path), "--cluster", "c", *words)
     assert result.exit_code == 0, result.output
@@ -82,6 +83,8 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
             slots=4,
             host="spark",
             master="local[3]",
+            spark_conf=("spark.task.cpus=2", "spark.x=a=b"),
+            bind="127.0.0.3",
             zookeeper="zk:2181/e",
             nimbus=2,
             session_timeout=4.0,
@@ -112,6 +115,11 @@ def test_the_defaults_are_those_of_the_options() -> None:
     [
         (("--store", "hazelcast"), "not available yet"),
         (("--master", "local[2]"), "--host spark"),
+        (("--spark-conf", "spark.x=y"), "--host spark"),
+        (("--host", "spark", "--spark-conf", "spark.x"), "KEY=VALUE"),
+        (("--host", "spark", "--spark-conf", "spark.master=yarn"), "--master"),
+        (("--bind", "0.0.0.0"), "nobody can be told"),
+        (("--bind", "head"), "one IPv4 address of this machine"),
         (("--nodes", "-1"), "--nodes"),
         (("--address", "127.0.0.1:1"), "--address"),
         (("--session-timeout", "10ms"), "session-timeout"),

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     examples=[
         ("elastic up", "two nodes as processes of this machine"),
         ("elastic up --nodes 3 --slots 4 --cluster test", "another cluster beside it"),
-        ("elastic up --host spark --master spark://host:7077 --nodes 4", "nodes that Spark provides"),
+        (
+            "elastic up --host spark --master spark://host:7077 --bind 10.0.0.5 --nodes 4",
+            "nodes on Spark's machines, which reach this one at 10.0.0.5",
+        ),
         (
             "elastic up --zookeeper zk1:2181,zk2:2181/elastic",
             "with a ZooKeeper ensemble that is there already",
@@ -51,6 +54,20 @@ if TYPE_CHECKING:
     default="",
     metavar="URL",
     help="Spark's master: local[N], spark://…, yarn, k8s://…, sc://… (with --host spark).",
+)
+@click.option(
+    "--spark-conf",
+    multiple=True,
+    default=(),
+    metavar="KEY=VALUE",
+    help="A setting of Spark's (repeatable; with --host spark).",
+)
+@click.option(
+    "--bind",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="This machine's address for nodes on other machines; no authentication yet: private networks only.",
 )
 @click.option(
     "--nimbus",
@@ -106,12 +123,15 @@ def up(settings: Settings, foreground: bool, **options: Any) -> None:
     """Start a cluster on this machine, or on Spark.
 
     Starts a ZooKeeper server, Nimbus and the nodes, waits until all are ready, and leaves them running in the
-    background. `elastic down` ends everything. Nothing listens beyond the loopback interface.
+    background. `elastic down` ends everything. Nothing listens beyond the loopback interface unless --bind
+    says so: for nodes on other machines, in a private network, as there is no authentication and no encryption yet.
     """
     if settings.address:
         raise click.UsageError("up starts a cluster on this machine: --address has no meaning here.")
     if options["master"] and options["host"] != "spark":
         raise ConfigError("--master is only for --host spark.", remedy="Add --host spark.")
+    if options["spark_conf"] and options["host"] != "spark":
+        raise ConfigError("--spark-conf is only for --host spark.", remedy="Add --host spark.")
     if options["store"] == "hazelcast":
         raise ConfigError(
             "The state store hazelcast is not available yet.",

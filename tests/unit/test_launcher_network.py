@@ -1,0 +1,167 @@
+"""Who listens where, what is said about it, and the commands that come of it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic.cluster import commands, network, supervisor_main
+from elastic.cluster.options import UpOptions
+from elastic.errors import ConfigError, EnvironmentProblem
+from elastic.model.codec import decode, encode
+from elastic.model.ids import NodeId
+from elastic.model.records import WantedNode
+
+SPARK = {"host": "spark", "master": "spark://head:7077"}
+WANTED = WantedNode(2)
+
+
+def options(**given: Any) -> UpOptions:
+    return UpOptions(**{"cluster": "c", "home": "/h", **given}).validate()
+
+
+def node(made: UpOptions, wanted: WantedNode = WANTED) -> Any:
+    """The arguments as the supervisor takes them; the program's name and module are left out."""
+    command = commands.node(made, "zk:1/e", NodeId("n"), 3, wanted)
+    return supervisor_main._parser().parse_args(command.arguments[2:])
+
+
+@pytest.mark.parametrize(
+    "bind", ["0.0.0.0", "255.255.255.255", "224.0.0.1", "::1", "", "head", "10.0.0", "10.0.0.5:1"]
+)
+def test_addresses_by_which_nobody_can_come(bind: str) -> None:
+    with pytest.raises(ConfigError, match="nobody can be told") as caught:
+        options(bind=bind)
+    assert "address of this machine" in caught.value.remedy
+
+
+def test_an_address_of_another_machine_is_refused_with_the_way_to_find_ones_own() -> None:
+    network.check_local("127.0.0.1")
+    with pytest.raises(
+        EnvironmentProblem, match=r"192\.0\.2\.1: it is not an address of this machine"
+    ) as caught:
+        network.check_local("192.0.2.1")  # TEST-NET-1: nobody's
+    assert "ip -4 addr" in caught.value.remedy
+
+
+class FakeSocket(socket.socket):
+    """One whose machine reaches 192.0.2.1 from 192.0.2.9, and nobody else."""
+
+    to: Any = None
+
+    def connect(self, address: Any) -> None:
+        self.to = address
+        if address[0] != "192.0.2.1":
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    def getsockname(self) -> Any:
+        return ("192.0.2.9" if self.to else "0.0.0.0", 40000)
+
+
+@pytest.mark.parametrize(
+    ("zookeeper", "expected"),
+    [
+        ("127.0.0.1:2181/e", "127.0.0.1"),
+        ("127.0.0.2:2181", "127.0.0.2"),
+        ("localhost:2181/a/b", "127.0.0.1"),
+        ("192.0.2.1:2181/e", "192.0.2.9"),
+        ("198.51.100.1:2181,192.0.2.1:2181/e", "192.0.2.9"),
+    ],
+)
+def test_a_node_is_where_its_machine_reaches_zookeeper_from(
+    zookeeper: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "socket", FakeSocket)
+    assert network.own_address(zookeeper) == expected
+
+
+def test_no_way_to_zookeeper_is_said_for_every_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", FakeSocket)
+    with pytest.raises(EnvironmentProblem, match=r"100\.1:1: .*unreachable; 198\.51\.100\.2:x: ") as caught:
+        network.own_address("198.51.100.1:1,198.51.100.2:x/e")
+    assert "--host" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, []),
+        ({"bind": "127.0.0.2"}, []),
+        ({"host": "spark"}, []),
+        ({"host": "spark", "master": "spark://127.0.0.1:7077"}, []),
+        ({"zookeeper": "zk:2181"}, []),
+        (SPARK, ["--bind ADDRESS"]),
+        ({"host": "spark", "master": "yarn", "zookeeper": "zk:2181/e"}, ["--bind ADDRESS"]),
+        ({"host": "spark", "master": "sc://head", "bind": "127.0.0.2"}, ["--bind ADDRESS"]),
+        ({"bind": "10.0.0.5"}, ["no authentication"]),
+        ({**SPARK, "bind": "10.0.0.5"}, ["no authentication"]),
+        ({**SPARK, "bind": "10.0.0.5", "zookeeper": "zk:2181"}, ["no authentication"]),
+        (
+            {**SPARK, "bind": "10.0.0.5", "zookeeper": "localhost:2181,zk:2181/e"},
+            ["no authentication", "cannot reach ZooKeeper at localhost:2181"],
+        ),
+    ],
+)
+def test_what_is_said_before_the_start(given: dict[str, Any], says: list[str]) -> None:
+    said = network.warnings(options(**given))
+    assert len(said) == len(says)
+    for text, part in zip(said, says, strict=True):
+        assert part in text
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "127.0.0.2"])
+def test_on_loopback_nothing_may_listen_beyond_it(bind: str) -> None:
+    for given in ({}, {"zookeeper": "zk:2181/e"}, SPARK):
+        made = options(bind=bind, **given)
+        there = node(made)
+        assert (there.host, there.allow_remote) == (bind, False)  # also when ZooKeeper is elsewhere
+        assert "--allow-remote" not in commands.nimbus(made, "zk:1", f"{bind}:1")
+
+
+def test_beyond_loopback_only_when_told() -> None:
+    for given in ({}, {"zookeeper": "zk:2181/e"}, SPARK):
+        made = options(bind="10.0.0.5", **given)
+        there = node(made)
+        assert (there.host, there.allow_remote) == ("auto", True)
+        assert "--allow-remote" in commands.nimbus(made, "zk:1", "10.0.0.5:1")
+
+
+def test_a_node_on_this_machine_lives_in_the_clusters_directory_and_leaves_it_to_down() -> None:
+    for made in (options(), options(host="spark"), options(host="spark", master="local-cluster[2,1,512]")):
+        there = node(made)
+        assert (there.directory, there.run_dir) == (Path("/h/c/nodes/n"), Path("/h/c/run"))
+        assert not there.remove_directory
+
+
+def test_a_node_elsewhere_lives_among_the_temporary_files_there_and_removes_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = node(options(**SPARK))
+    assert there.remove_directory and not there.directory.is_absolute()
+    assert len(there.directory.parts) == 1, "nobody else's is in it"
+    assert there.run_dir == there.directory / "run"
+    monkeypatch.setattr("tempfile.tempdir", "/elsewhere")
+    assert supervisor_main._directory(there) == Path("/elsewhere") / there.directory
+    assert commands.node(options(**SPARK), "zk:1", NodeId("n"), 1, WANTED).log == ""
+    said, remedy = commands.node_said(options(**SPARK), NodeId("n"), "")
+    assert said == "" and "Spark" in remedy and "--bind" in remedy
+    process = WantedNode(2, host="process")
+    assert node(options(**SPARK), process).directory == Path("/h/c/nodes/n"), "each by its own kind"
+
+
+@pytest.mark.parametrize("master", ["", "local[3]", "spark://head:7077", "sc://head:15002"])
+def test_spark_gets_its_settings_and_a_place_that_down_removes(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elastic.cluster.java.java_environment", lambda: {"JAVA_HOME": "/java"})
+    made = options(host="spark", master=master, spark_conf=("a=1", "b=x=y", "a=2", "c="))
+    made = decode(encode(made), UpOptions)  # as the launcher gets it
+    host = commands.host(made, "spark")
+    assert made.spark_settings == {"a": "2", "b": "x=y", "c": ""}
+    assert vars(host)["_config"] == made.spark_settings
+    assert vars(host)["_scratch"] == "/h/c/spark"
+    assert vars(host)["_remote"] == (master if master.startswith("sc:") else None)
