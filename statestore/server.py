@@ -59,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: asked.set())
     store = _store(options)
     try:
-        server = StoreServer(store, options.listen, allow_remote=options.allow_remote)
+        server = StoreServer(store, options.listen, allow_remote=options.allow_remote, unix=options.unix)
         server.start()
         try:
             print(json.dumps({"address": server.address, "pid": os.getpid()}), flush=True)  # noqa: T201  the answer
@@ -102,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", choices=("embedded", "hazelcast", "memory"), default="embedded")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     parser.add_argument("--allow-remote", action="store_true", help="listen elsewhere than on loopback")
+    parser.add_argument("--unix", type=Path, metavar="PATH", help="a Unix socket to listen on as well")
     parser.add_argument("--directory", type=Path, help="its own; made when missing")
     parser.add_argument("--limit", type=size, metavar="BYTES", help="what it may hold, e.g. 512M")
     parser.add_argument("--sync", action="store_true", help="embedded: a commit waits for the disk")

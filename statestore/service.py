@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -50,6 +51,7 @@ class StoreServer:
         store: The back end; the caller closes it after this.
         listen: `host:port` on the loopback interface; port 0 takes a free one.
         allow_remote: Whether it may be reached from other machines. There is no authentication.
+        unix: Path of a Unix socket on which it listens as well, as "unix:PATH"; shorter than 100 bytes.
 
     Attributes:
         address: `host:port`.
@@ -59,7 +61,14 @@ class StoreServer:
         Missing: The port is taken.
     """
 
-    def __init__(self, store: StateStore, listen: str = "127.0.0.1:0", *, allow_remote: bool = False) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        listen: str = "127.0.0.1:0",
+        *,
+        allow_remote: bool = False,
+        unix: Path | None = None,
+    ) -> None:
         host = _check(listen, allow_remote)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="statestore")
         self._server = grpc.server(
@@ -74,6 +83,9 @@ class StoreServer:
         add_StateStoreServiceServicer_to_server(_Service(store), self._server)
         try:
             port = self._server.add_insecure_port(listen)
+            if unix is not None:
+                unix.unlink(missing_ok=True)  # left by one that was killed
+                self._server.add_insecure_port(f"unix:{unix}")
         except RuntimeError as error:
             self._pool.shutdown()
             raise Missing(

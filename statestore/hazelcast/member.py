@@ -68,6 +68,11 @@ hazelcast:
     hazelcast.socket.bind.any: "false"
     hazelcast.socket.server.bind.any: "false"
     hazelcast.socket.client.bind.any: "false"
+    # Kilobytes.
+    hazelcast.socket.receive.buffer.size: "1024"
+    hazelcast.socket.send.buffer.size: "1024"
+    hazelcast.socket.client.receive.buffer.size: "1024"
+    hazelcast.socket.client.send.buffer.size: "1024"
     hazelcast.shutdownhook.policy: GRACEFUL
     hazelcast.graceful.shutdown.max.wait: "20"
     hazelcast.heartbeat.interval.seconds: "1"

@@ -51,8 +51,8 @@ LIMIT = 128 << 20
 WINDOW = 4 << 20
 """Bytes of one write that are under way to the cluster at most; and of one read, from it."""
 
-SPREAD = 4
-"""Partitions over which the pieces of a write are spread: each is served by one thread."""
+SPREAD = 1
+"""Partitions over which the pieces of a write are spread. Each is served by one thread; more than one gained nothing."""
 
 _SESSIONS = 4096
 _MANIFESTS = 64
@@ -107,7 +107,7 @@ class HazelcastStore(OneByOne):
         Lost: The cluster is not the one that this store saw before: all members were started anew.
     """
 
-    piece_size = 128 << 10
+    piece_size = 256 << 10
 
     def __init__(self, options: HazelcastOptions) -> None:
         known = options.directory / _KNOWN if options.directory is not None else None

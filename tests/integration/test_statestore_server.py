@@ -49,6 +49,23 @@ def test_it_serves_ends_on_request_and_keeps_its_address(tmp_path: Path) -> None
     process.stop()
 
 
+def test_it_listens_on_a_unix_socket_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    backend = MemoryStore()
+    for _ in range(2):  # also where one that was killed has left its socket
+        path.touch()
+        server = StoreServer(backend, unix=path)
+        server.start()
+        near, far = GrpcStore(f"unix:{path}"), GrpcStore(server.address)
+        write = Write(near, "k", 1, "w")
+        head = write.commit([write.put(b"x")])
+        assert read_bytes(far, head) == b"x"
+        near.close()
+        far.close()
+        server.close()
+    backend.close()
+
+
 def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom pathlib import Path\nfrom statestore.process import StoreProcess\n"

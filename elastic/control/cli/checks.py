@@ -283,9 +283,18 @@ def _cluster(settings: Settings, name: str) -> Check:
 
 
 def maven() -> Check:
-    """Only for the Hazelcast state store, which fetches its jars; nothing else needs it."""
+    """Only for the Hazelcast state store, which fetches its server with it, once."""
+    from statestore.hazelcast import jar
+
+    fetched = jar.find_jar()
+    if fetched is not None:
+        return Check("maven", OK, f"not needed: the Hazelcast server is at {fetched}")
     found = shutil.which("mvn")
-    return Check("maven", OK, f"at {found}" if found else "not found; nothing needs it as yet")
+    if found:
+        return Check(
+            "maven", OK, f"at {found}; the Hazelcast server is fetched with it when it is first wanted"
+        )
+    return Check("maven", OK, "not found; only --store hazelcast needs it, to fetch the server")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
