@@ -142,7 +142,7 @@ def test_workers_register_that_address_and_listen_on_no_other(
         def passed() -> bool:
             now = client.describe("stays")
             assert str(now.summary.status) == "active", now
-            counts = {c.id: c.executed for c in now.components}
+            counts = {str(c.id): c.executed for c in now.components}
             return counts.get("pass") == 6000
 
         while not passed():  # reports come once a second: there is nothing to wait on
