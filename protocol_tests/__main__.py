@@ -9,7 +9,9 @@ from protocol_tests.runner import replay, run_many
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m protocol_tests", description="Random moves and faults over the protocol's roles.")
+    parser = argparse.ArgumentParser(
+        prog="python -m protocol_tests", description="Random moves and faults over the protocol's roles."
+    )
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to run")
     parser.add_argument("--seed", type=int, default=1, help="the first run's seed; the next run has the next")
     parser.add_argument("--runs", type=int, default=0, help="so many runs instead of a time")

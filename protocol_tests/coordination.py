@@ -120,7 +120,9 @@ class Coordination:
             return first
         marks = {m.record.epoch: m.marks for m in then.moves}
         # Record and marks are removed together: a reader that finds the marks gone has read an old record, and lets go of it.
-        moves = tuple(MoveView(m.record, marks[m.record.epoch]) for m in first.moves if m.record.epoch in marks)
+        moves = tuple(
+            MoveView(m.record, marks[m.record.epoch]) for m in first.moves if m.record.epoch in marks
+        )
         return View(old + new, first.latest, moves, then.places, then.living)
 
     def _changed(self) -> None:
@@ -238,5 +240,3 @@ class Coordination:
 
     def next_epoch(self) -> Epoch:
         return Epoch(self.latest + 1)
-
-

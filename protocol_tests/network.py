@@ -58,22 +58,28 @@ class Connection:
             self._delivered.add(number)
 
     def _confirmed(self, life: int, number: int) -> None:
-        if life == self._life and self.network.processes.get(self.target) is not None and number in self.waiting:
+        if (
+            life == self._life
+            and self.network.processes.get(self.target) is not None
+            and number in self.waiting
+        ):
             frame = self.waiting.pop(number)
             self.source.on_confirmed(frame)
 
     def cut(self, longest: float) -> None:
-        """Break it, for a while."""
+        """Break it. Often the next connection is there at once, and what is new overtakes what has to be sent again."""
         self._life += 1
-        self.broken = True
-        self.network.clock.after(longest, self._mend, self._life)
+        self.broken = self.network.clock.rnd.random() < 0.5
+        self.network.clock.after(longest, self._mend, self._life, self._number)
 
-    def _mend(self, life: int) -> None:
+    def _mend(self, life: int, last: int) -> None:
         if life != self._life or not self.source.alive:
             return
-        self.broken = False
         self._last = self.network.clock.now
+        broken, self.broken = self.broken, False
         for number, frame in list(self.waiting.items()):
+            if not broken and number > last:
+                continue
             self._transmit(number, frame)
 
     def lost(self) -> None:

@@ -30,7 +30,7 @@ class Nimbus:
         self.term = term
         self.alive = True
         self.notifiers: dict[int, tuple[Notifier, Driver]] = {}
-        self.timers: list[tuple[int, ev.TimerFired]] = []
+        self.timers: list[tuple[_Ports, ev.TimerFired]] = []
         world.coordination.leader = term
         self.session = world.coordination.open(f"nimbus-{term}", self.on_view)
         self.clock.after(5, self._begin)
@@ -56,7 +56,8 @@ class Nimbus:
         if not self.alive or not self.session.connected:
             return
         hosts = tuple(
-            ev.Host(w, i, self.world.shape.workers[w], sum(p == w for p in view.places.values())) for w, i in sorted(view.living.items())
+            ev.Host(w, i, self.world.shape.workers[w], sum(p == w for p in view.places.values()))
+            for w, i in sorted(view.living.items())
         )
         for epoch in [e for e, (n, _) in self.notifiers.items() if n.state is NotifierState.ENDED]:
             del self.notifiers[epoch]
@@ -72,7 +73,9 @@ class Nimbus:
     def _make(self, record: MoveRecord, version: int) -> tuple[Notifier, Driver]:
         notifier = Notifier.from_record(record, version)
         port = _Ports(self, notifier)
-        driver = notifier_driver(notifier, records=port, cleaning=port, timers=port, voice=port, on_fatal=_fatal)
+        driver = notifier_driver(
+            notifier, records=port, cleaning=port, timers=port, voice=port, on_fatal=_fatal
+        )
         return notifier, driver
 
     def feed(self, epoch: int, event: Any) -> None:
@@ -102,7 +105,15 @@ class Nimbus:
         before = {TaskId(t): w for t, w in view.places.items()}
         after = {TaskId(t): w for t, w in wanted.items()}
         try:
-            move = plan_move(shape.spec, coordination.next_epoch(), why, changes_between(before, after), seats, busy=busy, share=share)
+            move = plan_move(
+                shape.spec,
+                coordination.next_epoch(),
+                why,
+                changes_between(before, after),
+                seats,
+                busy=busy,
+                share=share,
+            )
         except Refused:
             return False
         return coordination.create_move(self.term, move.record)
@@ -115,7 +126,11 @@ class Nimbus:
         workers = sorted(view.living)
         if not workers or not self.alive or not self.session.connected:
             return 0
-        places = {t: workers[t % len(workers)] for t, w in view.places.items() if w not in view.living and t not in busy}
+        places = {
+            t: workers[t % len(workers)]
+            for t, w in view.places.items()
+            if w not in view.living and t not in busy
+        }
         if places:
             coordination.place(self.term, coordination.places_version, places)
         return len(places)
@@ -146,8 +161,11 @@ class _Ports:
             if done:
                 world.committed(action)
             node = world.coordination.moves.get(self.epoch)
-            version = node.version if node is not None else -1
-            self.n.clock.after(2, self._answer, ev.RecordWritten(version) if done else ev.RecordConflict(version))
+            if node is not None:
+                answer = (
+                    ev.RecordWritten(node.version) if done else ev.RecordConflict(node.record, node.version)
+                )
+                self.n.clock.after(2, self._answer, answer)
 
         self.n.clock.after(2, apply)
 
@@ -160,7 +178,7 @@ class _Ports:
             else:
                 node = coordination.moves.get(self.epoch)
                 if node is not None and self.n.term == coordination.leader:
-                    self._answer(ev.RecordConflict(node.version))
+                    self._answer(ev.RecordConflict(node.record, node.version))
 
         self.n.clock.after(2, apply)
 
@@ -169,12 +187,12 @@ class _Ports:
 
     def start(self, action: ac.StartTimer) -> None:
         event = ev.TimerFired(action.kind, action.number)
-        self.n.timers.append((self.epoch, event))
+        self.n.timers.append((self, event))
         self.n.clock.at(self.n.clock.now + LIMITS[action.kind], self.fire, event)
 
     def fire(self, event: ev.TimerFired) -> None:
-        if (self.epoch, event) in self.n.timers:
-            self.n.timers.remove((self.epoch, event))
+        if (self, event) in self.n.timers:
+            self.n.timers.remove((self, event))
             self._answer(event)
 
     def say(self, action: ac.Say) -> None:

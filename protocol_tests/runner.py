@@ -55,7 +55,15 @@ def random_ops(rnd: Random, *, moves: int, costly: bool) -> list[Op]:
     calm = rnd.random() < 0.2
     for _ in range(moves):
         ops.append(("emit", rnd.randrange(8), rnd.randint(1, 4)))
-        ops.append(("move", rnd.randrange(16), rnd.choice((1, 1, 2, 3, 5)), rnd.randrange(8), rnd.choice((1.0, 1.0, 0.5))))
+        ops.append(
+            (
+                "move",
+                rnd.randrange(16),
+                rnd.choice((1, 1, 2, 3, 5)),
+                rnd.randrange(8),
+                rnd.choice((1.0, 1.0, 0.5)),
+            )
+        )
         for _ in range(rnd.choice((1, 1, 2, 3))):
             ops.append(("run", rnd.choice((3, 10, 30, 60, 100))))
             if rnd.random() < 0.4:

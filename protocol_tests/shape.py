@@ -34,7 +34,10 @@ class Shape:
     def __post_init__(self) -> None:
         self.wiring = Wiring.of(self.spec)
         self._consumers = {
-            t: tuple((n, self.spec.tasks_of(consumer.id)) for n, (consumer, _) in enumerate(self.spec.consumers(c.id)))
+            t: tuple(
+                (n, self.spec.tasks_of(consumer.id))
+                for n, (consumer, _) in enumerate(self.spec.consumers(c.id))
+            )
             for c in self.spec.components
             for t in self.spec.tasks_of(c.id)
         }
@@ -70,11 +73,16 @@ def make_shape(rnd: Random, *, workers: int = 0, layers: int = 0) -> Shape:
         inputs = []
         if n:
             sources = {n - 1} | ({rnd.randrange(n)} if rnd.random() < 0.3 else set())
-            inputs = [InputSpec(ComponentId(f"c{s}"), StreamId("default"), Grouping(GroupingKind.SHUFFLE)) for s in sorted(sources)]
+            inputs = [
+                InputSpec(ComponentId(f"c{s}"), StreamId("default"), Grouping(GroupingKind.SHUFFLE))
+                for s in sorted(sources)
+            ]
         tasks = rnd.choice((1, 2, 2, 3))
         outputs = (StreamSpec(StreamId("default"), (FieldSpec("x", "int"),)),) if n < layers - 1 else ()
         kind = "spout" if n == 0 else "bolt"
-        components.append(ComponentSpec(ComponentId(f"c{n}"), kind, tasks, 1, True, False, outputs, tuple(inputs)))
+        components.append(
+            ComponentSpec(ComponentId(f"c{n}"), kind, tasks, 1, True, False, outputs, tuple(inputs))
+        )
     spec = TopologySpec(NAME, tuple(components))
     count = workers or rnd.choice((2, 3, 3, 4))
     nodes = rnd.choice((2, 3)) if count > 2 else 2

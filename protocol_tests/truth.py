@@ -67,7 +67,9 @@ class Truth:
             raise Broken(f"{what}: task {task} applied tuple {item.n} of task {source} after {last}: {item}")
         for n in range(last + 1, item.n):
             if (source, task, n) not in self.tainted:
-                raise Broken(f"no loss: task {task} applied tuple {item.n} of task {source} and not {n}, which was in no process that died")
+                raise Broken(
+                    f"no loss: task {task} applied tuple {item.n} of task {source} and not {n}, which was in no process that died"
+                )
             self.missing.add((source, task, n))
         self.last[key] = item.n
         self.applied += 1
@@ -86,7 +88,9 @@ class Truth:
     def start(self, task: int, serial: int) -> None:
         """It starts without state."""
         if task in self.owner and task not in self.may_restart:
-            raise Broken(f"state: task {task} was started without its state, and nobody who held that has died")
+            raise Broken(
+                f"state: task {task} was started without its state, and nobody who held that has died"
+            )
         self.lost_states += task in self.owner
         self.may_restart.discard(task)
         self.states[task] = {}
@@ -95,7 +99,9 @@ class Truth:
     def restore(self, task: int, serial: int, state: Fold) -> None:
         """It goes on from what was restored."""
         if state != self.states.get(task, {}):
-            raise Broken(f"state travels whole: task {task} has {state}, should have {self.states.get(task, {})}")
+            raise Broken(
+                f"state travels whole: task {task} has {state}, should have {self.states.get(task, {})}"
+            )
         if serial < self.owner.get(task, 0):
             raise Broken(f"one owner: task {task} was begun by a superseded incarnation")
         self.owner[task] = serial
@@ -105,4 +111,6 @@ class Truth:
         for (source, target), count in self.emitted.items():
             for n in range(self.last.get((source, target), 0) + 1, count + 1):
                 if (source, target, n) not in self.tainted:
-                    raise Broken(f"no loss: tuple {n} of {count} from task {source} to task {target} was never applied")
+                    raise Broken(
+                        f"no loss: tuple {n} of {count} from task {source} to task {target} was never applied"
+                    )

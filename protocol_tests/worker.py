@@ -42,7 +42,12 @@ class Worker:
         self._fail_next = 0
         self.participant = Participant(self.me, world.shape.wiring, world.shape.buffer)
         self.driver = participant_driver(
-            self.participant, links=self, tasks=_Tasks(self), store=_Store(self), marks=self, on_fatal=self._fatal
+            self.participant,
+            links=self,
+            tasks=_Tasks(self),
+            store=_Store(self),
+            marks=self,
+            on_fatal=self._fatal,
         )
         world.network.processes[self.me] = self
         self.session = world.coordination.open(self.me, self.on_view)
@@ -59,7 +64,9 @@ class Worker:
         if not self.alive:
             return
         if self.world.trace is not None:
-            self.world.tell(f"{self.me} <- {event if not isinstance(event, ev.ViewRead) else f'ViewRead {event.view.number}'}")
+            self.world.tell(
+                f"{self.me} <- {event if not isinstance(event, ev.ViewRead) else f'ViewRead {event.view.number}'}"
+            )
         self.driver.feed(event)
         self.world.saw(self.participant)
 
@@ -74,7 +81,11 @@ class Worker:
     def on_view(self, view: View) -> None:
         if not self.alive:
             return
+        before = self.participant.view
         self.feed(ev.ViewRead(view))
+        for task in list(self.early):
+            if before.stands(task).owner == self.me and view.places[task] != self.id:
+                del self.early[task]  # it was to come, and goes elsewhere
         for task, worker in view.places.items():
             if worker == self.id and self._to_start(view, task) and task not in self._starting:
                 self._starting.add(task)
@@ -140,7 +151,9 @@ class Worker:
         key = (action.source, action.target)
         self._way += 1
         self.ways[key], self.outstanding[key] = self._way, 0
-        self._transmit(action.source, action.where, ev.Opened(*key, action.life, action.position))
+        self._transmit(
+            action.source, action.where, ev.Opened(*key, action.life, action.position, action.epoch)
+        )
 
     def send(self, action: ac.Send) -> None:
         key = (action.source, action.target)
@@ -154,7 +167,9 @@ class Worker:
     def fence(self, action: ac.SendFence) -> None:
         key = (action.source, action.target)
         where = self.participant.emitters[key].where
-        self._transmit(action.source, where, ev.FenceArrived(*key, action.epoch, action.life, action.position))
+        self._transmit(
+            action.source, where, ev.FenceArrived(*key, action.epoch, action.life, action.position)
+        )
 
     def _transmit(self, source: int, where: Incarnation, frame: Any) -> None:
         self.unconfirmed[source] = self.unconfirmed.get(source, 0) + 1
@@ -206,7 +221,14 @@ class Worker:
             return
         if isinstance(frame, ev.Arrived):
             item, way = frame.item
-            frame = ev.Arrived(frame.source, frame.target, frame.life, frame.first, frame.count, Waiting(frame.source, item, origin, way))
+            frame = ev.Arrived(
+                frame.source,
+                frame.target,
+                frame.life,
+                frame.first,
+                frame.count,
+                Waiting(frame.source, item, origin, way),
+            )
         self.feed(frame)
 
     def accept(self, action: ac.Accept) -> None:
@@ -387,7 +409,11 @@ class _Store:
                 return
             gone = DOWN not in answers
             at = w.world.coordination.now.stands(action.task)
-            if gone and GONE not in answers and (at.epoch, at.phase, at.attempt) == (action.epoch, Phase.SAVED, action.attempt):
+            if (
+                gone
+                and GONE not in answers
+                and (at.epoch, at.phase, at.attempt) == (action.epoch, Phase.SAVED, action.attempt)
+            ):
                 raise AssertionError(f"no store has the state of task {action.task}, and no node was lost")
             w.feed(ev.NewFailed(action.task, action.epoch, action.attempt, "no store has the state", gone))
             return

@@ -23,7 +23,15 @@ from protocol_tests.worker import Worker
 Op = tuple[Any, ...]
 
 FREE = (
-    *("break link", "partition", "suspend worker", "suspend nimbus", "crash nimbus", "store down", "store full"),
+    *(
+        "break link",
+        "partition",
+        "suspend worker",
+        "suspend nimbus",
+        "crash nimbus",
+        "store down",
+        "store full",
+    ),
     *("prepare fails", "install fails", "save fails", "abort", "timer early"),
 )
 COSTLY = ("crash worker", "expire session", "lose node", "reassign")
@@ -53,6 +61,8 @@ class World:
         self._calm = False
         self.network = Network(self.clock)
         self.coordination = Coordination(self.clock, self.shape.places)
+        self.coordination.lag = self.rnd.choice((0.0, 0.3, 0.3, 0.9))
+        self.coordination.delay = self.rnd.choice((1.0, 2.0, 2.0, 8.0))
         nodes = sorted(set(self.shape.workers.values()))
         self.stores = Stores(self.clock, nodes, lambda: set(self.coordination.moves))
         self.workers: dict[WorkerId, Worker | None] = dict.fromkeys(sorted(self.shape.workers))
@@ -251,10 +261,9 @@ class World:
     def do_timer_early(self, which: int, _: float) -> None:
         """A limit runs out at once."""
         if self.nimbus is not None and self.nimbus.alive and self.nimbus.timers:
-            epoch, event = self.nimbus.timers.pop(which % len(self.nimbus.timers))
+            port, event = self.nimbus.timers[which % len(self.nimbus.timers)]
             self.count("timer early")
-            self.nimbus.feed(epoch, event)
-            self.nimbus.look()
+            port.fire(event)
 
     def do_crash_worker(self, which: int, longest: float) -> None:
         workers = self.living()
@@ -343,7 +352,9 @@ class World:
         self.check_rest()
 
     def _mend(self, session: Session) -> None:
-        if any(w.session is session for w in self.living()) or (self.nimbus is not None and self.nimbus.session is session):
+        if any(w.session is session for w in self.living()) or (
+            self.nimbus is not None and self.nimbus.session is session
+        ):
             self.coordination.reconnect(session)
 
     def check_rest(self) -> None:
@@ -351,19 +362,25 @@ class World:
         view = self.coordination.now
         if self.coordination.moves:
             waits = {w.me: dict(w.participant.waits()) for w in self.living()}
-            raise Broken(f"it ends: moves {sorted(self.coordination.moves)} have a record still; waiting for {waits}")
+            raise Broken(
+                f"it ends: moves {sorted(self.coordination.moves)} have a record still; waiting for {waits}"
+            )
         for node, store in self.stores.at.items():
             if store.data:
                 raise Broken(f"it ends: the store of {node} holds {sorted(store.data)}")
         for task, worker in view.places.items():
             running = [w for w in self.living() if task in w.tasks]
             if [w.id for w in running] != [worker]:
-                raise Broken(f"it ends: task {task} belongs to {worker} and runs in {[w.me for w in running]}")
+                raise Broken(
+                    f"it ends: task {task} belongs to {worker} and runs in {[w.me for w in running]}"
+                )
             found = running[0].tasks[task]
             if found.queue or found.pending or found.stopped or found.stopping or found.budget:
                 raise Broken(f"it ends: task {task} has not gone on: {vars(found)}")
             if found.state != self.truth.states.get(task, {}):
-                raise Broken(f"state: task {task} has {found.state}, should have {self.truth.states.get(task)}")
+                raise Broken(
+                    f"state: task {task} has {found.state}, should have {self.truth.states.get(task)}"
+                )
         for w in self.living():
             if not w.participant.quiet or w.blocked or w.prepared or w.confirming:
                 raise Broken(f"it ends: worker {w.me} still holds something of a move")
@@ -372,4 +389,6 @@ class World:
             expected = self.shape.reference(self.truth.roots)
             for task in view.places:
                 if self.truth.items.get(task, set()) != expected.get(task, set()):
-                    raise Broken(f"reference: task {task} has not applied what it does when all runs in one process")
+                    raise Broken(
+                        f"reference: task {task} has not applied what it does when all runs in one process"
+                    )

@@ -14,13 +14,17 @@ from elastic.model.ids import Incarnation, NodeId, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Point the link to that worker life and say, in band, how far it has come."""
+    """Point the link to that worker life and say, in band, how far it has come.
+
+    `epoch`: of the move because of which it opens only to put its fence; 0 otherwise.
+    """
 
     source: int
     target: int
     where: Incarnation
     life: int
     position: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Emitter(Role):
         self.state = EmitterState.HOLDING
         self.epoch, self.fenced = event.epoch, True
         fence = SendFence(self.source, self.target, event.epoch, self.life, self.sent)
-        return (*self._open(event.at), fence)
+        return (*self._open(event.at, event.epoch), fence)
 
     def _detach(self, event: ev.Detach) -> Actions:
         self.state = EmitterState.HOLDING
@@ -126,18 +126,18 @@ class Emitter(Role):
 
     def _resume(self, event: ev.Resume) -> Actions:
         # A task that held may be another incarnation now, although it is in the same process as before: begin anew with it.
-        opened = self._open(event.where, again=self.state is EmitterState.HOLDING)
+        opened = self._open(event.where, 0, again=self.state is EmitterState.HOLDING)
         if self.buffer:
             self.state = EmitterState.FLUSHING
             return (*opened, AskRoom(self.source, self.target))
         self.state = EmitterState.FLOWING
         return opened
 
-    def _open(self, where: Incarnation, *, again: bool = False) -> Actions:
+    def _open(self, where: Incarnation, epoch: int, *, again: bool = False) -> Actions:
         if where == self.where and not again:
             return ()
         self.where = where
-        return (Open(self.source, self.target, where, self.life, self.sent),)
+        return (Open(self.source, self.target, where, self.life, self.sent, epoch),)
 
     doors = {  # noqa: RUF012
         ev.Emitted: "_emitted",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elastic.migration.record import Marked
+from elastic.migration.record import Marked, MoveRecord
 from elastic.migration.snapshot import TaskLinks
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId, WorkerId
@@ -67,12 +67,16 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The source begins to send here: its next tuple has the position after `position`."""
+    """The source begins to send here: its next tuple has the position after `position`.
+
+    `epoch`: of the move because of which it opens only to put its fence; 0 otherwise.
+    """
 
     source: int
     target: int
     life: int
     position: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +350,9 @@ class RecordWritten:
 
 @dataclass(frozen=True, slots=True)
 class RecordConflict:
-    """The commit did not go through: something had changed. `version`: the record's, read anew."""
+    """The commit did not go through: something had changed. The record and its version, read anew."""
 
+    record: MoveRecord
     version: int
 
 

@@ -1,10 +1,12 @@
 """The notifier of one move, on Nimbus (the seed's MigrationNotifier).
 
-    WATCHING -> (something follows) WRITING -> (written) WATCHING ... -> (every task has its outcome) CLEANING -> REMOVING -> ENDED
+    WATCHING -> (something follows) WRITING -> (written) WATCHING ... -> (every task has its outcome) CLEANING -> CLOSING ->
+    REMOVING -> ENDED
 
 Where the move stands is in the record and the marks, not here: `Notifier.from_record(record, version)` goes on wherever another Nimbus
 was. Promises: what is decided is written first, in one transaction with the assignment it changes; a task goes back only while its
-`saved` can be refused in that same transaction; the stores are emptied only after every outcome is written, and the record goes last.
+`saved` can be refused in that same transaction; the stores are emptied only after every outcome is written, and the
+record goes last, when nobody who lives needs it: a worker that was cut off learns its outcome from nothing else.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ class Notifier(Role):
     """See the module."""
 
     table = NOTIFIER
-    __slots__ = ("_abort", "_commit", "_expired", "_says", "_started", "record", "version")
+    __slots__ = ("_abort", "_commit", "_expired", "_open", "_says", "_started", "record", "version")
 
     def __init__(self, record: MoveRecord, version: int) -> None:
         super().__init__()
         self.record, self.version = record, version
         self._abort = ""
+        self._open = True
         self._commit: Commit | None = None
         self._says: tuple[Say, ...] = ()
         self._expired: set[Timer] = set()
@@ -45,6 +48,10 @@ class Notifier(Role):
         return f"notifier of move {self.record.epoch} of topology {self.record.topology}"
 
     def _observed(self, event: ev.Observed) -> Actions:
+        lives = {h.incarnation for h in event.hosts}
+        self._open = any(i in lives and not m.marks.closed for i, m in event.marks.items())
+        if self.state is NotifierState.CLOSING:
+            return self._remove_if_closed()
         if self.state is not NotifierState.WATCHING:
             return ()
         if self.record.settled:
@@ -74,10 +81,11 @@ class Notifier(Role):
         return says
 
     def _conflict(self, event: ev.RecordConflict) -> Actions:
+        # Whatever had been decided was decided on an older record: maybe our own, whose fate was not known.
+        self.record, self.version = event.record, event.version
         if self.state is NotifierState.REMOVING:
-            self.version = event.version
             return (RemoveRecord(self.record.epoch, self.version),)
-        self._commit, self._says, self.version = None, (), event.version
+        self._commit, self._says = None, ()
         self.state = NotifierState.WATCHING
         return ()
 
@@ -86,8 +94,11 @@ class Notifier(Role):
         return (CleanStores(self.record.epoch, self.record.nodes()),)
 
     def _cleaned(self, event: ev.StoresCleaned) -> Actions:
-        self.state = NotifierState.REMOVING
-        return (RemoveRecord(self.record.epoch, self.version),)
+        return self._remove_if_closed()
+
+    def _remove_if_closed(self) -> Actions:
+        self.state = NotifierState.CLOSING if self._open else NotifierState.REMOVING
+        return () if self._open else (RemoveRecord(self.record.epoch, self.version),)
 
     def _removed(self, event: ev.RecordRemoved) -> Actions:
         self.state = NotifierState.ENDED

@@ -23,7 +23,7 @@ from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import SETTLED, Phase
+from elastic.migration.record import SETTLED, Outcome, Phase
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribe import Scribe
 from elastic.migration.snapshot import OutLink, TaskLinks
@@ -62,13 +62,14 @@ class Participant:
         self._gate = Gate()
         self._scribes: dict[int, Scribe] = {}
         self._arriving: dict[int, TaskLinks] = {}
+        self._refused: set[tuple[int, int]] = set()
+        self._closing: set[int] = set()
         self._frozen: set[int] = set()
         self._sealed: set[int] = set()
         self._behind: set[int] = set()  # targets of which a link was told more than this process has read
         self._doors: dict[type, Callable[[Any, Out], None]] = {
             **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
-            **dict.fromkeys((ev.Opened, ev.Arrived), self._on_receiver),
-            ev.FenceArrived: self._on_fence,
+            **dict.fromkeys((ev.Opened, ev.Arrived, ev.FenceArrived), self._on_receiver),
             **dict.fromkeys(
                 (ev.StoreAsked, ev.Stopped, ev.Delivered, ev.SaveDone, ev.OldFailed), self._on_old
             ),
@@ -119,8 +120,27 @@ class Participant:
             for source in self.wiring.emitters_of(target):
                 self._follow_link(source, target, out)
         self._follow_absent(out)
+        self._close_moves(out)
         for epoch in [e for e in self._scribes if view.latest >= e and view.move(e) is None]:
             del self._scribes[epoch]
+            self._refused = {r for r in self._refused if r[0] != epoch}
+            self._closing.discard(epoch)
+
+    def _close_moves(self, out: Out) -> None:
+        """Say of moves that have ended that nothing of them is left here: only then may their records go."""
+        busy = {r.epoch for r in self.old.values()} | {r.epoch for r in self.new.values()}
+        for move in self.view.moves:
+            epoch, mine = move.record.epoch, move.marks.get(self.me)
+            if (
+                mine is None
+                or mine.marks.closed
+                or epoch in self._closing
+                or epoch in busy
+                or not move.record.settled
+            ):
+                continue
+            self._closing.add(epoch)
+            out += self._scribe(epoch).add(ac.Mark(epoch, 0, "closed"))
 
     def _follow_mover(self, task: int, at: Standing, out: Out) -> None:
         move, old, new = at.move, self.old.get(task), self.new.get(task)
@@ -138,11 +158,15 @@ class Participant:
             and new.state is NewState.MARKING
         ):
             self._run(new, ev.RestoreAccepted(task, at.epoch, at.attempt), out)
-        if old is not None and self.view.ended(task, old.epoch):
-            rolled_back = at.phase is Phase.ROLLED_BACK if at.epoch == old.epoch else at.owner == self.me
-            self._settle_old(old, rolled_back, out)
-        if new is not None and (not self._is_mine(new, at) or at.phase in SETTLED):
-            self._settle_new(new, at.owner == self.me and at.phase is not Phase.LOST, out)
+        # Only the outcome in the record of that very move ends a role: who has the task now does not say how this one came to be.
+        part = self.view.part(task, old.epoch) if old is not None else None
+        if old is not None and part is not None and part.outcome:
+            self._settle_old(old, part.outcome is Outcome.ROLLED_BACK, out)
+        part = self.view.part(task, new.epoch) if new is not None else None
+        if new is not None and part is not None:
+            mine = part.target == self.me and part.attempt == new.attempt
+            if part.outcome or not mine:
+                self._settle_new(new, mine and part.outcome is Outcome.COMMITTED, out)
         if move is None or at.phase in SETTLED or at.phase is Phase.WAITING:
             return
         if move.source == self.me and at.phase in (Phase.PREPARING, Phase.PAUSED):
@@ -166,6 +190,10 @@ class Participant:
         old = self.old.get(task)
         if old is None:
             if task not in self.tasks:
+                if (at.epoch, task) not in self._refused:
+                    self._refused.add((at.epoch, task))
+                    reason = "it has not been started in the process that it was to leave"
+                    out += self._scribe(at.epoch).add(ac.Mark(at.epoch, task, "failed", reason=reason))
                 return
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
@@ -219,19 +247,18 @@ class Participant:
         if link is not None and (event.source not in self._frozen or event.__class__ is ev.Emitted):
             out += link.handle(event)
 
-    def _on_receiver(self, event: ev.Opened | ev.Arrived, out: Out) -> None:
+    def _on_receiver(self, event: ev.Opened | ev.Arrived | ev.FenceArrived, out: Out) -> None:
+        if event.__class__ is not ev.Arrived and not self._is_of_now(event):
+            return
         receiver = self.receivers.get((event.source, event.target))
         if receiver is None:
             out.append(ac.NotHere(event.target, event))
         else:
             self._run(receiver, event, out)
 
-    def _on_fence(self, event: ev.FenceArrived, out: Out) -> None:
-        receiver = self.receivers.get((event.source, event.target))
-        if receiver is None:
-            out.append(ac.NotHere(event.target, event))
-        elif self._gate.admits(("fence", event.target), (event.epoch,)):
-            self._run(receiver, event, out)
+    def _is_of_now(self, event: Any) -> bool:
+        """What a fence, or the opening for one, has to do with: a move that is not over for the task here."""
+        return not event.epoch or self._gate.admits(("fence", event.target), (event.epoch,))
 
     def _on_old(self, event: Any, out: Out) -> None:
         role = self.old.get(event.task)

@@ -68,9 +68,8 @@ class Receiver(Role):
         return fence.life < self.life or (fence.life == self.life and fence.position <= self.seen)
 
     def _opened(self, event: ev.Opened) -> Actions:
-        # A source opens again only when everything that it sent before was received: what is in front of the position was for another
-        # incarnation of this task.
-        if event.life < self.life or (event.life == self.life and event.position <= self.seen):
+        # In a life that is known the position says nothing new: what is in front of it may still be on its way.
+        if event.life <= self.life:
             return ()
         self.life, self.seen = event.life, event.position
         dropped = [e for e in self._early if e.life < event.life]

@@ -19,7 +19,6 @@ from typing import TypeVar
 from elastic.model import codec
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 
-
 T = TypeVar("T")
 
 
@@ -160,6 +159,7 @@ class Marks:
         failed: By task, the last one.
         barred: Written by Nimbus: tasks that were rolled back; their `saved` is refused.
         revoked: Written by Nimbus: attempts up to this one are refused, by task.
+        closed: Every outcome has been read, and this worker life has no role in the move any more.
     """
 
     incarnation: Incarnation
@@ -170,6 +170,7 @@ class Marks:
     failed: Mapping[int, FailedMark] = field(default_factory=dict)
     barred: tuple[int, ...] = ()
     revoked: Mapping[int, int] = field(default_factory=dict)
+    closed: bool = False
 
     def has_restored(self, task: int, attempt: int) -> bool:
         """Whether barrier two was reached by that attempt."""
@@ -204,6 +205,7 @@ class _Written:
     failed: Mapping[str, FailedMark] = field(default_factory=dict)
     barred: tuple[int, ...] = ()
     revoked: Mapping[str, int] = field(default_factory=dict)
+    closed: bool = False
 
 
 def encode_marks(marks: Marks) -> bytes:
@@ -215,7 +217,15 @@ def encode_marks(marks: Marks) -> bytes:
     m = marks
     return codec.encode(
         _Written(
-            m.incarnation, m.asked, text(m.saved), text(m.prepared), text(m.restored), text(m.failed), m.barred, text(m.revoked)
+            m.incarnation,
+            m.asked,
+            text(m.saved),
+            text(m.prepared),
+            text(m.restored),
+            text(m.failed),
+            m.barred,
+            text(m.revoked),
+            m.closed,
         )
     )
 
@@ -228,7 +238,15 @@ def decode_marks(data: bytes) -> Marks:
 
     w = codec.decode(data, _Written)
     return Marks(
-        w.incarnation, w.asked, numbers(w.saved), numbers(w.prepared), numbers(w.restored), numbers(w.failed), w.barred, numbers(w.revoked)
+        w.incarnation,
+        w.asked,
+        numbers(w.saved),
+        numbers(w.prepared),
+        numbers(w.restored),
+        numbers(w.failed),
+        w.barred,
+        numbers(w.revoked),
+        w.closed,
     )
 
 

@@ -79,6 +79,8 @@ def _with(marks: Marks, mark: Mark) -> Marks:
             return replace(marks, prepared={**marks.prepared, task: mark.attempt})
         case "restored":
             return replace(marks, restored={**marks.restored, task: mark.attempt})
+        case "closed":
+            return replace(marks, closed=True)
         case _:
             return replace(
                 marks, failed={**marks.failed, task: FailedMark(mark.attempt, mark.reason, mark.gone)}
@@ -96,6 +98,8 @@ def _has(marks: Marks, mark: Mark) -> bool:
             return marks.prepared.get(task) == mark.attempt
         case "restored":
             return marks.has_restored(task, mark.attempt)
+        case "closed":
+            return marks.closed
         case _:
             return task in marks.failed and marks.failed[task].attempt == mark.attempt
 

@@ -70,6 +70,8 @@ class NotifierState(StrEnum):
     """A decision is on its way to coordination."""
     CLEANING = "cleaning"
     """Every task has its outcome; the stores are emptied."""
+    CLOSING = "closing"
+    """Waits until every worker life that took part, and lives, has read the outcomes."""
     REMOVING = "removing"
     ENDED = "ended"
 
@@ -207,11 +209,12 @@ NOTIFIER = Table(
     _rows(
         (_M.WATCHING, ev.Observed, (_M.WATCHING, _M.WRITING, _M.CLEANING)),
         ((_M.WRITING, _M.CLEANING, _M.REMOVING, _M.ENDED), ev.Observed, None),
+        (_M.CLOSING, ev.Observed, (_M.CLOSING, _M.REMOVING)),
         (tuple(_M), ev.AbortAsked, None),
         (tuple(_M), ev.TimerFired, None),
         (_M.WRITING, ev.RecordWritten, (_M.WATCHING, _M.CLEANING)),
         (_M.WRITING, ev.RecordConflict, _M.WATCHING),
-        (_M.CLEANING, ev.StoresCleaned, _M.REMOVING),
+        (_M.CLEANING, ev.StoresCleaned, (_M.CLOSING, _M.REMOVING)),
         (_M.REMOVING, ev.RecordRemoved, _M.ENDED),
         (_M.REMOVING, ev.RecordConflict, None),
     ),

@@ -80,6 +80,14 @@ class View:
                 result[task.task] = Standing(record.epoch, phase, task.attempt, owner, task, saved)
         return result
 
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int], TaskMove]:
+        return {(m.record.epoch, t.task): t for m in self.moves for t in m.record.tasks}
+
+    def part(self, task: int, epoch: int) -> TaskMove | None:
+        """The task's part of that move, if the move has a record."""
+        return self._parts.get((epoch, task))
+
     def stands(self, task: int) -> Standing:
         """Where that task stands; in no move and with nobody when it is unknown."""
         return self.standing.get(task) or Standing(0, Phase.NONE, 0, NOBODY, None, None)

@@ -1,0 +1,268 @@
+"""Faults planted into the roles and ports, one at a time: the suite has to find each of them.
+
+The first ten are those that the protocol's contract names. The others are faults that building it has brought up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from elastic.migration import actions as ac
+from elastic.migration import decide
+from elastic.migration import events as ev
+from elastic.migration.decide import Outcome, replace
+from elastic.migration.emitter import Emitter
+from elastic.migration.gate import Gate
+from elastic.migration.mover_new import MoverNew
+from elastic.migration.mover_old import MoverOld
+from elastic.migration.notifier import Notifier
+from elastic.migration.participant import Participant
+from elastic.migration.receiver import Receiver
+from elastic.migration.record import Phase
+from elastic.migration.table import EmitterState, NewState, NotifierState
+from elastic.migration.view import View
+from protocol_tests.coordination import Coordination
+from protocol_tests.store import Stores
+
+Patch = tuple[Any, str, Any]
+
+
+def _no_fence() -> list[Patch]:
+    real_pause, real_old = Emitter._pause, MoverOld._pause
+
+    def pause(self: Emitter, event: ev.Pause) -> tuple[Any, ...]:
+        return real_pause(self, event)[:-1]
+
+    def old(self: MoverOld, event: ev.PauseTask) -> tuple[Any, ...]:
+        return real_old(self, ev.PauseTask(event.task, event.epoch, frozenset()))
+
+    return [(Emitter, "_pause", pause), (MoverOld, "_pause", old)]
+
+
+def _fence_without_position() -> list[Patch]:
+    return [(Receiver, "_is_reached", lambda self, fence: fence.life <= self.life)]
+
+
+def _fence_without_epoch() -> list[Patch]:
+    def reached(self: Receiver, epoch: int) -> bool:
+        return self._fence is not None and self._is_reached(self._fence)
+
+    return [(Receiver, "reached", reached), (Receiver, "forget_fence", lambda self, epoch: None)]
+
+
+def _resume_before_restore() -> list[Patch]:
+    real = Participant._follow_link
+
+    def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
+        link, at = self.emitters.get((source, target)), self.view.stands(target)
+        ready = link is not None and source not in self._frozen and link.state is EmitterState.HOLDING
+        if (
+            ready
+            and at.phase is Phase.SAVED
+            and at.move is not None
+            and link is not None
+            and link.epoch == at.epoch
+        ):
+            self._run(link, ev.Resume(source, target, at.move.target), out)
+        elif not (link is not None and at.phase is Phase.SAVED and link.epoch == at.epoch):
+            real(self, source, target, out, again=again)
+
+    return [(Participant, "_follow_link", follow)]
+
+
+def _release_before_drained() -> list[Patch]:
+    real = MoverOld._stopped
+
+    def stopped(self: MoverOld, event: ev.Stopped) -> tuple[Any, ...]:
+        self._delivered = True
+        return real(self, event)
+
+    return [(MoverOld, "_stopped", stopped)]
+
+
+def _rollback_after_saved() -> list[Patch]:
+    def back(task: Any, draft: Any, expired: Any) -> Any:
+        if task.target in draft.hosts and decide.restore_timer(task) not in expired:
+            return task
+        draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
+        return replace(task, outcome=Outcome.ROLLED_BACK, reason="planted")
+
+    return [(decide, "_forward", back)]
+
+
+def _no_epoch_check() -> list[Patch]:
+    return [(Gate, "admits", lambda self, key, stamp: True)]
+
+
+def _delete_before_commit() -> list[Patch]:
+    real = Stores.get
+
+    def get(self: Stores, node: Any, epoch: int, task: int, done: Callable[[str, Any], None]) -> None:
+        def read(error: str, value: Any) -> None:
+            for store in self.at.values():
+                store.data.pop((epoch, task), None)
+            done(error, value)
+
+        real(self, node, epoch, task, read)
+
+    return [(Stores, "get", get)]
+
+
+def _empty_list_on_connection_loss() -> list[Patch]:
+    real = Coordination.suspend
+
+    def suspend(self: Coordination, session: Any) -> None:
+        real(self, session)
+        now = self.now
+        session.on_view(View(session.old + session.new, now.latest, (), now.places, now.living))
+
+    return [(Coordination, "suspend", suspend)]
+
+
+def _unbounded_buffer() -> list[Patch]:
+    real = Emitter.__init__
+
+    def made(self: Emitter, source: int, target: int, life: int, limit: int, link: Any = None) -> None:
+        real(self, source, target, life, 1_000_000, link)
+
+    return [(Emitter, "__init__", made)]
+
+
+def _conflict_keeps_the_old_record() -> list[Patch]:
+    def conflict(self: Notifier, event: ev.RecordConflict) -> tuple[Any, ...]:
+        self.version = event.version
+        if self.state is NotifierState.REMOVING:
+            return (ac.RemoveRecord(self.record.epoch, self.version),)
+        self._commit, self._says = None, ()
+        self.state = NotifierState.WATCHING
+        return ()
+
+    return [(Notifier, "_conflict", conflict)]
+
+
+def _no_opening_after_a_pause() -> list[Patch]:
+    real = Emitter._open
+
+    def opened(self: Emitter, where: Any, epoch: int, *, again: bool = False) -> tuple[Any, ...]:
+        return real(self, where, epoch)
+
+    return [(Emitter, "_open", opened)]
+
+
+def _begins_before_restored_is_accepted() -> list[Patch]:
+    real_installed, real_accepted = MoverNew._installed, MoverNew._accepted
+
+    def installed(self: MoverNew, event: ev.Installed) -> tuple[Any, ...]:
+        before = self.state
+        actions = real_installed(self, event)
+        return (
+            (*actions, ac.BeginTask(self.task, self.epoch, self.attempt))
+            if before is not NewState.FAILED
+            else actions
+        )
+
+    def accepted(self: MoverNew, event: ev.RestoreAccepted) -> tuple[Any, ...]:
+        return real_accepted(self, event)[:0]
+
+    return [(MoverNew, "_installed", installed), (MoverNew, "_accepted", accepted)]
+
+
+def _new_place_forgets_the_fence() -> list[Patch]:
+    real = Emitter.__init__
+
+    def made(self: Emitter, source: int, target: int, life: int, limit: int, link: Any = None) -> None:
+        real(self, source, target, life, limit, link)
+        self.epoch = 0
+
+    return [(Emitter, "__init__", made)]
+
+
+def _links_go_on_after_they_were_exported() -> list[Patch]:
+    real = Participant._run
+
+    def run(self: Participant, role: Any, event: Any, out: list[Any]) -> None:
+        real(self, role, event, out)
+        self._sealed.clear()
+
+    return [(Participant, "_run", run)]
+
+
+def _stops_within_a_tuple() -> list[Patch]:
+    from protocol_tests.tasks import Task
+
+    real = Task._step
+
+    def step(self: Task) -> None:
+        if self.stopping and not self.stopped and self.running and not self.closed and self.worker.alive:
+            self._scheduled, self.stopped = False, True
+            self.worker.stopped(self)
+        else:
+            real(self)
+
+    return [(Task, "_step", step)]
+
+
+def _saves_to_one_node() -> list[Patch]:
+    real = MoverOld._prepare
+
+    def prepare(self: MoverOld, event: ev.PrepareOld) -> tuple[Any, ...]:
+        return real(self, ev.PrepareOld(event.task, event.epoch, event.nodes[:1]))
+
+    return [(MoverOld, "_prepare", prepare)]
+
+
+def _marks_without_condition() -> list[Patch]:
+    real = Coordination.write_marks
+
+    def write(
+        self: Coordination,
+        session: Any,
+        epoch: int,
+        me: Any,
+        marks: Any,
+        version: int,
+        done: Any,
+        accepted: Any,
+    ) -> None:
+        node = self.moves.get(epoch)
+        now = node.marks[me].version if node is not None and me in node.marks else version
+        real(self, session, epoch, me, marks, now, done, accepted)
+
+    return [(Coordination, "write_marks", write)]
+
+
+NAMED: dict[str, Callable[[], list[Patch]]] = {
+    "no fence": _no_fence,
+    "fence without position": _fence_without_position,
+    "fence without epoch": _fence_without_epoch,
+    "resume before restore": _resume_before_restore,
+    "release before the receivers have drained": _release_before_drained,
+    "rollback after saved": _rollback_after_saved,
+    "no epoch check": _no_epoch_check,
+    "delete from the store before commit": _delete_before_commit,
+    "an empty list on connection loss": _empty_list_on_connection_loss,
+    "unbounded buffer": _unbounded_buffer,
+}
+MORE: dict[str, Callable[[], list[Patch]]] = {
+    "a conflict keeps the old record": _conflict_keeps_the_old_record,
+    "no opening after a pause": _no_opening_after_a_pause,
+    "begins before restored is accepted": _begins_before_restored_is_accepted,
+    "the new place forgets the fence": _new_place_forgets_the_fence,
+    "links go on after they were exported": _links_go_on_after_they_were_exported,
+    "stops within a tuple": _stops_within_a_tuple,
+    "saves to one node": _saves_to_one_node,
+    "marks without condition": _marks_without_condition,
+}
+ALL = {**NAMED, **MORE}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The product with that fault in it."""
+    with ExitStack() as stack:
+        for where, attribute, value in ALL[name]():
+            stack.enter_context(patch.object(where, attribute, value))
+        yield
