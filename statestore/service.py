@@ -186,9 +186,10 @@ class _Service(StateStoreServiceServicer):
                 raise Invalid(f"{ticket.key}: {len(request.pieces)} pieces with {len(request.data)} contents")
             for piece, data in zip(request.pieces, request.data, strict=True):
                 self._store.put(ticket, piece_in(piece), data)
-            self._store.flush(ticket)
             stored += len(request.pieces)
-            yield pb.PutResponse(stored=stored)
+            if request.confirm:
+                self._store.flush(ticket)
+                yield pb.PutResponse(stored=stored)
 
     @_guarded
     def Commit(self, request: pb.CommitRequest, context: grpc.ServicerContext) -> pb.CommitResponse:

@@ -51,6 +51,7 @@ class Upload:
         self._requests: queue.SimpleQueue[pb.PutRequest | None] | None = None
         self._answers: Any = None
         self._confirmed = 0  # of this stream
+        self._unanswered = 0  # bytes that were sent after the last request for an answer
         self._patience: Patience | None = None
         self._refused: StateStoreError | None = None
         self._broken = False
@@ -64,7 +65,7 @@ class Upload:
         self._unsent.append((piece, data))
         self._unsent_size += cost(len(data))
         if self._unsent_size >= wire.CHUNK:
-            self._send()
+            self._send(confirm=False)
         while self._kept_size > WINDOW:
             self._confirm()
 
@@ -84,15 +85,15 @@ class Upload:
         self._kept.clear()
         self._unsent.clear()
 
-    def _send(self) -> None:
+    def _send(self, *, confirm: bool = True) -> None:
+        """Send what was not sent. An answer is asked for when somebody waits for it, and after every half window."""
         if self._requests is None and self._kept:
             if self._broken:
                 self._begin(self._ticket)  # the store may have been started again meanwhile
             self._unsent = list(self._kept)
             self._open()
-        if not self._unsent:
+        if self._requests is None or not (self._unsent or (confirm and self._unanswered)):
             return
-        assert self._requests is not None
         pieces = self._unsent
         self._unsent, self._unsent_size = [], 0
         begin = held = 0
@@ -100,19 +101,26 @@ class Upload:
             held += cost(len(data))
             if held >= wire.CHUNK or at == len(pieces) - 1:
                 part = pieces[begin : at + 1]
+                self._unanswered += held
+                ask = self._unanswered >= WINDOW // 2 or (confirm and at == len(pieces) - 1)
+                self._unanswered = 0 if ask else self._unanswered
                 self._requests.put(
                     pb.PutRequest(
                         ticket=wire.ticket_out(self._ticket),
                         pieces=[wire.piece_out(p) for p, _ in part],
                         data=[d for _, d in part],
+                        confirm=ask,
                     )
                 )
                 begin, held = at + 1, 0
+        if confirm and self._unanswered:
+            self._requests.put(pb.PutRequest(confirm=True))
+            self._unanswered = 0
 
     def _open(self) -> None:
         requests: queue.SimpleQueue[pb.PutRequest | None] = queue.SimpleQueue()
         self._requests = requests
-        self._confirmed = 0
+        self._confirmed = self._unanswered = 0
 
         def feed() -> Iterator[pb.PutRequest]:
             while (request := requests.get()) is not None:

@@ -226,6 +226,9 @@ class PutRequest(_message.Message):
     TICKET_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    CONFIRM_FIELD_NUMBER: _builtins.int
+    confirm: _builtins.bool
+    """Answer when everything up to here is stored. May come without pieces."""
     @_builtins.property
     def ticket(self) -> Global___Ticket:
         """In the first request of a stream."""
@@ -240,10 +243,11 @@ class PutRequest(_message.Message):
         ticket: Global___Ticket | None = ...,
         pieces: _abc.Iterable[Global___Piece] | None = ...,
         data: _abc.Iterable[_builtins.bytes] | None = ...,
+        confirm: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ticket", b"ticket"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "pieces", b"pieces", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirm", b"confirm", "data", b"data", "pieces", b"pieces", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

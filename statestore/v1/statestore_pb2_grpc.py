@@ -123,8 +123,8 @@ class StateStoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Put(self, request_iterator, context):
-        """Stores pieces; each request is answered when its pieces are stored. After a break, whatever was not answered is
-        put again on a new stream.
+        """Stores pieces; a request that asks for it is answered when all pieces up to it are stored. After a break, whatever
+        was not confirmed is put again on a new stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

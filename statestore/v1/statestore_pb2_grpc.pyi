@@ -39,8 +39,8 @@ class StateStoreServiceStub:
     Begin: _grpc.UnaryUnaryMultiCallable[_statestore_pb2.BeginRequest, _statestore_pb2.BeginResponse]
     """Takes a key over, or goes on where the same writer was."""
     Put: _grpc.StreamStreamMultiCallable[_statestore_pb2.PutRequest, _statestore_pb2.PutResponse]
-    """Stores pieces; each request is answered when its pieces are stored. After a break, whatever was not answered is
-    put again on a new stream.
+    """Stores pieces; a request that asks for it is answered when all pieces up to it are stored. After a break, whatever
+    was not confirmed is put again on a new stream.
     """
     Commit: _grpc.UnaryUnaryMultiCallable[_statestore_pb2.CommitRequest, _statestore_pb2.CommitResponse]
     """Makes pieces the state, all at once."""
@@ -78,8 +78,8 @@ class StateStoreServiceAsyncStub(StateStoreServiceStub):
     Begin: _aio.UnaryUnaryMultiCallable[_statestore_pb2.BeginRequest, _statestore_pb2.BeginResponse]  # type: ignore[assignment]
     """Takes a key over, or goes on where the same writer was."""
     Put: _aio.StreamStreamMultiCallable[_statestore_pb2.PutRequest, _statestore_pb2.PutResponse]  # type: ignore[assignment]
-    """Stores pieces; each request is answered when its pieces are stored. After a break, whatever was not answered is
-    put again on a new stream.
+    """Stores pieces; a request that asks for it is answered when all pieces up to it are stored. After a break, whatever
+    was not confirmed is put again on a new stream.
     """
     Commit: _aio.UnaryUnaryMultiCallable[_statestore_pb2.CommitRequest, _statestore_pb2.CommitResponse]  # type: ignore[assignment]
     """Makes pieces the state, all at once."""
@@ -126,8 +126,8 @@ class StateStoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_statestore_pb2.PutRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_statestore_pb2.PutResponse], _abc.AsyncIterator[_statestore_pb2.PutResponse]]:
-        """Stores pieces; each request is answered when its pieces are stored. After a break, whatever was not answered is
-        put again on a new stream.
+        """Stores pieces; a request that asks for it is answered when all pieces up to it are stored. After a break, whatever
+        was not confirmed is put again on a new stream.
         """
 
     @_abc_1.abstractmethod
