@@ -221,14 +221,15 @@ class HazelcastStore(OneByOne):
         decisions.commit(old.record if old is not None else None, ticket, head)
         assert old is not None
         session = self._session(ticket, old)
-        with session.lock:
-            while session.under_way:
-                self._wait_first(session)
         before = self._whole(old)
         places = self._places(ticket, session, pieces, before, old)
         name = f"m{sequence}.{secrets.token_hex(4)}"
         at = manifest_key(session.place, name)
-        self._grid.wait(self._grid.set_piece(at, encode_head(head)))
+        manifest = self._grid.set_piece(at, encode_head(head))
+        with session.lock:
+            while session.under_way:
+                self._wait_first(session)
+        self._grid.wait(manifest)
 
         def decide(now: Stored | None) -> Stored:
             if now is not None and _is(now.record.head, head):
@@ -236,7 +237,7 @@ class HazelcastStore(OneByOne):
             record = decisions.commit(now.record if now is not None else None, ticket, head)
             return Stored(record, session.place, name, places)
 
-        _, now = self._update(ticket.key, decide)
+        _, now = self._update(ticket.key, decide, read=old)
         self._remember(at, head)
         # What no manifest names any more.
         named = heads.keys_of(now, head.pieces)
@@ -368,10 +369,13 @@ class HazelcastStore(OneByOne):
         raw = self._grid.read(key)
         return None if raw is None else heads.decode(key, raw)
 
-    def _update(self, key: str, decide: Callable[[Stored | None], Any]) -> tuple[Stored | None, Any]:
+    def _update(
+        self, key: str, decide: Callable[[Stored | None], Any], read: Stored | None = None
+    ) -> tuple[Stored | None, Any]:
         """Change the entry of a key by a decision about what was read; both are returned, the same when nothing changed."""
         for _ in range(_ATTEMPTS):
-            old = self._read(key)
+            old = read if read is not None else self._read(key)
+            read = None  # only just now
             new = decide(old)
             if new is old:
                 return old, new

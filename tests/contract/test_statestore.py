@@ -353,7 +353,7 @@ def test_what_ended_moves_left_is_collected(store: StateStore, key: str) -> None
 
 
 def test_many_states_at_once(store: StateStore, key: str) -> None:
-    sizes = [0, 1, 1000, 300_000, 5 * _MIB, 10, *[2000] * 60]
+    sizes = [0, 1, 1000, 300_000, 5 * _MIB, 10, *[2000] * 30]
     states = []
     for n, size in enumerate(sizes):
         data = noise(size, n)
