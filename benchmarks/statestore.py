@@ -25,7 +25,8 @@ from statestore.client import GrpcStore
 from statestore.embedded import EmbeddedStore
 from statestore.errors import Missing
 from statestore.hazelcast.member import HazelcastMember, MemberOptions, make_class_archive
-from statestore.hazelcast.store import HazelcastOptions, HazelcastStore
+from statestore.hazelcast.options import HazelcastOptions
+from statestore.hazelcast.store import HazelcastStore
 from statestore.process import StoreProcess
 from statestore.writing import Write, read_bytes
 

@@ -81,8 +81,9 @@ def _store(options: argparse.Namespace) -> StateStore:
         from statestore.embedded import EmbeddedStore
 
         return EmbeddedStore(options.directory, options.limit or LIMIT, sync=options.sync)
-    from statestore.hazelcast.store import LIMIT as GRID_LIMIT
-    from statestore.hazelcast.store import HazelcastOptions, HazelcastStore
+    from statestore.hazelcast.options import LIMIT as GRID_LIMIT
+    from statestore.hazelcast.options import HazelcastOptions
+    from statestore.hazelcast.store import HazelcastStore
 
     return HazelcastStore(
         HazelcastOptions(

@@ -56,6 +56,10 @@ class Room:
             self.refresh()
             self._budget.take(key, epoch, size)
 
+    def give(self, size: int) -> None:
+        """Bytes that were taken, and not used."""
+        self._budget.give(size)
+
     def settle(self, key: str, epoch: int, held: int, committed: int) -> None:
         """A write has ended.
 

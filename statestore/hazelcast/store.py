@@ -6,10 +6,9 @@ import itertools
 import secrets
 import threading
 import zlib
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from statestore import decisions
@@ -42,14 +41,11 @@ from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
 from statestore.hazelcast.grid import Grid, Placed
 from statestore.hazelcast.heads import Stored, manifest_key, piece_key
+from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.room import Room
-from statestore.memory import FENCES, checked
+from statestore.hazelcast.transfer import WINDOW, Session, fetch, same
+from statestore.memory import FENCES
 from statestore.records import decode_head, encode_head
-
-LIMIT = 128 << 20
-
-WINDOW = 4 << 20
-"""Bytes of one write that are under way to the cluster at most; and of one read, from it."""
 
 SPREAD = 1
 """Partitions over which the pieces of a write are spread. Each is served by one thread; more than one gained nothing."""
@@ -58,42 +54,6 @@ _SESSIONS = 4096
 _MANIFESTS = 64
 _ATTEMPTS = 200
 _KNOWN = "incarnation"
-
-
-@dataclass(frozen=True, slots=True)
-class HazelcastOptions:
-    """How a store uses a cluster.
-
-    Attributes:
-        members: `host:port` of some members.
-        cluster: Its name.
-        local: `host:port` of the member of this node, on whose partitions pieces are put; "" for any.
-        backups: Synchronous backups that the members are set to keep of pieces.
-        limit: Bytes that all stores together may hold in the cluster. Hazelcast itself dies of too much: stay below half of
-            all members' heaps, divided by one more than the backups.
-        incarnation: What the cluster is called when it has no name yet, and must be called; "" to make one up.
-        directory: Where the store remembers which cluster it saw; None to remember nothing.
-    """
-
-    members: tuple[str, ...]
-    cluster: str = "statestore"
-    local: str = ""
-    backups: int = 1
-    limit: int = LIMIT
-    incarnation: str = ""
-    directory: Path | None = None
-
-
-@dataclass(slots=True)
-class _Session:
-    """A write that goes through this process."""
-
-    place: str
-    pieces: dict[int, Piece] = field(default_factory=dict)
-    under_way: deque[tuple[int, Any]] = field(default_factory=deque)
-    under_way_size: int = 0
-    held: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class HazelcastStore(OneByOne):
@@ -138,7 +98,7 @@ class HazelcastStore(OneByOne):
             self.close()
             raise
         self._lock = threading.Lock()
-        self._sessions: OrderedDict[Ticket, _Session] = OrderedDict()
+        self._sessions: OrderedDict[Ticket, Session] = OrderedDict()
         self._manifests: OrderedDict[Placed, Head] = OrderedDict()
         self._seed = itertools.count(secrets.randbelow(1 << 16), SPREAD)
 
@@ -185,15 +145,14 @@ class HazelcastStore(OneByOne):
                 if there != piece:
                     raise Conflict(f"{ticket.key}: piece {piece.number} was put with another content")
                 return
-            while session.under_way and session.under_way_size + len(data) > WINDOW:
-                self._wait_first(session)
+            session.wait(self._grid, WINDOW - len(data))
             self._room.take(ticket.key, ticket.epoch, cost(piece.size))
-            session.held += cost(piece.size)
             key = piece_key(session.place, piece.number)
-            future = self._grid.set_piece(key, data)
-            session.under_way.append((len(data), future))
-            session.under_way_size += len(data)
-            session.pieces[piece.number] = piece
+            try:
+                session.add(piece, self._grid.set_piece(key, data))
+            except Unavailable:
+                self._room.give(cost(piece.size))
+                raise
 
     def flush(self, ticket: Ticket) -> None:
         with self._lock:
@@ -202,8 +161,7 @@ class HazelcastStore(OneByOne):
             return
         owner = self._grid.look(ticket.key)
         with session.lock:
-            while session.under_way:
-                self._wait_first(session)
+            session.wait(self._grid)
         raw = self._grid.wait(owner)
         if raw is None:
             self._grid.verify(ticket.key)
@@ -216,7 +174,7 @@ class HazelcastStore(OneByOne):
     def commit(self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes = b"") -> Head:
         head = make_head(ticket, sequence, pieces, meta)
         old = self._read(ticket.key)
-        if old is not None and _is(old.record.head, head):
+        if old is not None and same(old.record.head, head):
             return head  # the answer to the first attempt was lost
         decisions.commit(old.record if old is not None else None, ticket, head)
         assert old is not None
@@ -227,12 +185,11 @@ class HazelcastStore(OneByOne):
         at = manifest_key(session.place, name)
         manifest = self._grid.set_piece(at, encode_head(head))
         with session.lock:
-            while session.under_way:
-                self._wait_first(session)
+            session.wait(self._grid)
         self._grid.wait(manifest)
 
         def decide(now: Stored | None) -> Stored:
-            if now is not None and _is(now.record.head, head):
+            if now is not None and same(now.record.head, head):
                 return now
             record = decisions.commit(now.record if now is not None else None, ticket, head)
             return Stored(record, session.place, name, places)
@@ -272,10 +229,10 @@ class HazelcastStore(OneByOne):
 
     def get(self, head: Head, indexes: Sequence[int] | None = None) -> Iterator[bytes]:
         stored = self._read(head.key)
-        if stored is None or not _is(stored.record.head, head):
+        if stored is None or not same(stored.record.head, head):
             raise NotFound(f"{head.key}: version {head.epoch}.{head.sequence} is not there any more")
-        return self._fetch(
-            head, stored, head.pieces if indexes is None else [head.pieces[i] for i in indexes]
+        return fetch(
+            self._grid, head, stored, head.pieces if indexes is None else [head.pieces[i] for i in indexes]
         )
 
     def delete(self, key: str, epoch: int) -> bool:
@@ -415,7 +372,7 @@ class HazelcastStore(OneByOne):
     # -- pieces
 
     def _places(
-        self, ticket: Ticket, session: _Session, pieces: Sequence[Piece], before: Head | None, old: Stored
+        self, ticket: Ticket, session: Session, pieces: Sequence[Piece], before: Head | None, old: Stored
     ) -> dict[int, str]:
         """Where each epoch's pieces lie. Raises: Incomplete."""
         inherited = set(before.pieces) if before is not None else set()
@@ -439,40 +396,9 @@ class HazelcastStore(OneByOne):
                 )
         return places
 
-    def _fetch(self, head: Head, stored: Stored, wanted: Sequence[Piece]) -> Iterator[bytes]:
-        under_way: deque[tuple[Piece, Any]] = deque()
-        size = 0
-        rest = iter(wanted)
-        for piece in rest:
-            key = piece_key(stored.places[piece.epoch], piece.number)
-            under_way.append((piece, self._grid.get_piece(key)))
-            size += cost(piece.size)
-            while size > WINDOW:
-                piece, future = under_way.popleft()
-                size -= cost(piece.size)
-                yield self._arrived(head, piece, future)
-        for piece, future in under_way:
-            yield self._arrived(head, piece, future)
-
-    def _arrived(self, head: Head, piece: Piece, future: Any) -> bytes:
-        data = self._grid.wait(future)
-        if data is None:
-            now = self._read(head.key)
-            if now is None or not _is(now.record.head, head):
-                raise NotFound(f"{head.key}: version {head.epoch}.{head.sequence} is not there any more")
-            raise Damaged(
-                f"{head.key}: piece {piece.number} of epoch {piece.epoch} is lost: members died, and too few had backups"
-            )
-        return checked(head.key, piece, bytes(data))
-
-    def _wait_first(self, session: _Session) -> None:
-        size, future = session.under_way.popleft()
-        session.under_way_size -= size
-        self._grid.wait(future)
-
     # -- sessions
 
-    def _session(self, ticket: Ticket, stored: Stored | None = None) -> _Session:
+    def _session(self, ticket: Ticket, stored: Stored | None = None) -> Session:
         """The write of a ticket; found again in the cluster after this process was started anew. Raises: Superseded."""
         with self._lock:
             session = self._sessions.get(ticket)
@@ -484,7 +410,7 @@ class HazelcastStore(OneByOne):
             stored = self._read(ticket.key)
             decisions.owned(stored.record if stored is not None else None, ticket)
             assert stored is not None
-        session = _Session(stored.place)
+        session = Session(stored.place)
         with self._lock:
             self._sessions[ticket] = session
             while len(self._sessions) > _SESSIONS:
@@ -530,10 +456,3 @@ class HazelcastStore(OneByOne):
     def _open_size(self) -> int:
         with self._lock:
             return sum(session.held for session in self._sessions.values())
-
-
-def _is(there: Head | None, head: Head) -> bool:
-    return there is not None and (there.epoch, there.sequence, there.writer, there.digest) == (
-        *(head.epoch, head.sequence, head.writer),
-        head.digest,
-    )

@@ -16,7 +16,8 @@ from statestore.embedded import EmbeddedStore
 from statestore.errors import Missing
 from statestore.hazelcast.jar import obtain_jar, problem
 from statestore.hazelcast.member import HazelcastMember, MemberOptions, make_class_archive
-from statestore.hazelcast.store import HazelcastOptions, HazelcastStore
+from statestore.hazelcast.options import HazelcastOptions
+from statestore.hazelcast.store import HazelcastStore
 from statestore.memory import MemoryStore
 from statestore.process import StoreProcess
 

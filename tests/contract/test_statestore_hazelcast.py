@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from hazelcast.future import ImmediateExceptionFuture
 from statestore_harness import Hazelcast
 from test_statestore import noise, put
 
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
 from statestore.client import GrpcStore
-from statestore.errors import Damaged, Lost, Missing, Superseded, Unavailable
+from statestore.errors import Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
 from statestore.hazelcast import heads, jar
 from statestore.hazelcast.member import MemberOptions
 from statestore.hazelcast.store import HazelcastStore
@@ -86,6 +88,38 @@ def test_an_exchange_whose_answer_is_wrong_or_lost_is_found_out(cluster: Hazelca
     assert faulty.faults < 3
     store.grid._heads = real
     assert store.delete(head.key, 1)
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["refused at once", "answered with an error"])
+def test_a_piece_that_failed_counts_as_never_put(cluster: Hazelcast, how: str) -> None:
+    """The planted fault: the cluster drops one piece. A commit must not name it, and putting it again must store it."""
+    store = cluster.open()
+    real = store.grid._pieces
+    write = Write(store, f"dropped/{how}", 1)
+    data = noise(1000)
+    piece = Piece(1, 1, len(data), zlib.crc32(data))
+
+    class Faulty:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def set(self, key: str, value: bytearray) -> Any:
+            if how == "refused at once":
+                raise OSError("planted")
+            return ImmediateExceptionFuture(OSError("planted"))
+
+    store.grid._pieces = Faulty()
+    with pytest.raises(Unavailable):
+        store.put(write.ticket, piece, data)
+        store.flush(write.ticket)
+    store.grid._pieces = real
+    store.flush(write.ticket)
+    with pytest.raises(Incomplete):
+        store.commit(write.ticket, 1, [piece])
+    store.put(write.ticket, piece, data)
+    assert read_bytes(store, store.commit(write.ticket, 1, [piece])) == data
+    assert store.delete(write.ticket.key, 1)
     store.close()
 
 

@@ -1,0 +1,33 @@
+"""How a store uses a Hazelcast cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT = 128 << 20
+"""Bytes that all stores together may hold, when nothing else is said: for two members with 512 MB and a backup."""
+
+
+@dataclass(frozen=True, slots=True)
+class HazelcastOptions:
+    """How a store uses a cluster.
+
+    Attributes:
+        members: `host:port` of some members.
+        cluster: Its name.
+        local: `host:port` of the member of this node, on whose partitions pieces are put; "" for any.
+        backups: Synchronous backups that the members are set to keep of pieces.
+        limit: Bytes that all stores together may hold in the cluster. Hazelcast itself dies of too much: stay below half of
+            all members' heaps, divided by one more than the backups.
+        incarnation: What the cluster is called when it has no name yet, and must be called; "" to make one up.
+        directory: Where the store remembers which cluster it saw; None to remember nothing.
+    """
+
+    members: tuple[str, ...]
+    cluster: str = "statestore"
+    local: str = ""
+    backups: int = 1
+    limit: int = LIMIT
+    incarnation: str = ""
+    directory: Path | None = None
