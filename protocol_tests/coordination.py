@@ -129,7 +129,11 @@ class Coordination:
         self.writes += 1
         number = self._first + len(self._views)
         moves = tuple(n.view for _, n in sorted(self.moves.items()))
-        self._views.append(View(2 * number, self.latest, moves, dict(self.places), dict(self.living)))
+        last = self._views[-1] if self._views else None
+        # What has not changed is the same object: readers compare by that.
+        places = last.places if last is not None and last.places == self.places else dict(self.places)
+        living = last.living if last is not None and last.living == self.living else dict(self.living)
+        self._views.append(View(2 * number, self.latest, moves, places, living))
         if len(self._views) > 60:
             low = min((s.old for s in self.sessions), default=number)
             keep = max(0, min(low - self._first, 30))

@@ -30,6 +30,7 @@ class Nimbus:
         self.term = term
         self.alive = True
         self.notifiers: dict[int, tuple[Notifier, Driver]] = {}
+        self._seen: dict[int, tuple[Any, ...]] = {}
         self.timers: list[tuple[_Ports, ev.TimerFired]] = []
         world.coordination.leader = term
         self.session = world.coordination.open(f"nimbus-{term}", self.on_view)
@@ -52,7 +53,7 @@ class Nimbus:
         self.alive = False
         self.world.coordination.close(self.session)
 
-    def on_view(self, view: View) -> None:
+    def on_view(self, view: View, *, again: bool = False) -> None:
         if not self.alive or not self.session.connected:
             return
         hosts = tuple(
@@ -63,6 +64,14 @@ class Nimbus:
             del self.notifiers[epoch]
         for move in view.moves:
             epoch = move.record.epoch
+            seen = (move.record, move.marks, view.living)
+            if (
+                not again
+                and epoch in self.notifiers
+                and all(a is b for a, b in zip(seen, self._seen.get(epoch, (None,) * 3), strict=True))
+            ):
+                continue
+            self._seen[epoch] = seen
             if epoch not in self.notifiers:
                 node = self.world.coordination.moves.get(epoch)
                 if node is None:
@@ -90,7 +99,7 @@ class Nimbus:
     def look(self) -> None:
         """Decide again, on what is so now."""
         if self.alive and self.session.connected:
-            self.on_view(self.world.coordination.sync(self.session))
+            self.on_view(self.world.coordination.sync(self.session), again=True)
 
     # ------------------------------------------------------------------ what it is asked
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from elastic.migration import actions as ac
 from elastic.migration import decide
 from elastic.migration import events as ev
-from elastic.migration.decide import Outcome, replace
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
 from elastic.migration.mover_new import MoverNew
@@ -21,11 +21,12 @@ from elastic.migration.mover_old import MoverOld
 from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import Phase
+from elastic.migration.record import Outcome, Phase
 from elastic.migration.table import EmitterState, NewState, NotifierState
 from elastic.migration.view import View
 from protocol_tests.coordination import Coordination
 from protocol_tests.store import Stores
+from protocol_tests.worker import Worker
 
 Patch = tuple[Any, str, Any]
 
@@ -74,13 +75,10 @@ def _resume_before_restore() -> list[Patch]:
 
 
 def _release_before_drained() -> list[Patch]:
-    real = MoverOld._stopped
+    def confirm(self: Worker, action: ac.ConfirmOutput) -> None:
+        self.later(0.1, ev.Delivered(action.task, action.epoch))
 
-    def stopped(self: MoverOld, event: ev.Stopped) -> tuple[Any, ...]:
-        self._delivered = True
-        return real(self, event)
-
-    return [(MoverOld, "_stopped", stopped)]
+    return [(Worker, "confirm_output", confirm)]
 
 
 def _rollback_after_saved() -> list[Patch]:

@@ -21,6 +21,7 @@ class Report:
     steps: int = 0
     tuples: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     states: set[tuple[str, str]] = field(default_factory=set)
     failures: list[tuple[int, str]] = field(default_factory=list)
@@ -36,7 +37,8 @@ class Report:
     def __str__(self) -> str:
         rate = self.moves / self.seconds if self.seconds else 0.0
         lines = [
-            f"{self.runs:,} runs, {self.moves:,} moves, {self.tuples:,} tuples, {self.steps:,} steps in {self.seconds:.1f} s: {rate:.0f} moves/s",
+            f"{self.runs:,} runs, {self.moves:,} moves, {self.tuples:,} tuples, {self.steps:,} steps "
+            f"in {self.seconds:.1f} s: {rate:.0f} moves/s, {self.moves / self.cpu if self.cpu else 0:.0f} per second of processor time",
             f"faults: {sum(self.faults.values()):,}",
             *(f"  {kind:<22} {count:>8,}" for kind, count in sorted(self.faults.items())),
             "states reached:",
@@ -91,7 +93,7 @@ def run_ops(seed: int, ops: list[Op], *, trace: list[str] | None = None) -> Worl
 def run_many(seconds: float, first: int, *, runs: int = 0, stop_at_failure: bool = False) -> Report:
     """Run seeds from `first` on for so many seconds (or so many runs)."""
     report = Report()
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     seed = first
     while (report.runs < runs) if runs else (time.perf_counter() - began < seconds):
         try:
@@ -102,7 +104,7 @@ def run_many(seconds: float, first: int, *, runs: int = 0, stop_at_failure: bool
             if stop_at_failure:
                 break
         seed += 1
-    report.seconds = time.perf_counter() - began
+    report.seconds, report.cpu = time.perf_counter() - began, time.process_time() - cpu
     return report
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Item(NamedTuple):
-    """A tuple: the `number`th of spout task `root`, having come by `path`; the `n`th ever emitted from the last of the path to its target."""
+    """A tuple: the `number`th of spout task `root`, having come by `path`; the `n`th that the path's last emitted to its target."""
 
     root: int
     number: int
@@ -105,6 +105,15 @@ class Truth:
         if serial < self.owner.get(task, 0):
             raise Broken(f"one owner: task {task} was begun by a superseded incarnation")
         self.owner[task] = serial
+
+    def lost(self) -> set[tuple[int, int, int]]:
+        """What was emitted and not applied: (source, target, n)."""
+        ends = {
+            (s, t, n)
+            for (s, t), count in self.emitted.items()
+            for n in range(self.last.get((s, t), 0) + 1, count + 1)
+        }
+        return self.missing | ends
 
     def at_the_end(self) -> None:
         """Everything that was emitted has been applied, but for what died."""

@@ -289,6 +289,7 @@ class Worker:
         for t, attempt in marks.restored.items():
             new = self.participant.new.get(t)
             if new is not None and new.attempt == attempt and new.state is NewState.MARKING:
+                self.world.count("restored after death")
                 self._taint(t)
 
     def _taint(self, t: int) -> None:

@@ -1,0 +1,211 @@
+"""Situations that are set up on purpose, for faults that random runs meet too seldom. Each raises when the product is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.emitter import Emitter
+from elastic.migration.notifier import Notifier
+from elastic.migration.participant import Participant
+from elastic.migration.plan import Wiring
+from elastic.migration.record import Marked, Marks, MoveRecord, Phase, SavedMark, TaskMove
+from elastic.migration.snapshot import OutLink, TaskLinks, Unsent
+from elastic.migration.view import MoveView, View
+from elastic.model.grouping import Grouping, GroupingKind
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, WorkerId, worker_of
+from elastic.model.topology import ComponentSpec, FieldSpec, InputSpec, StreamSpec, TopologySpec
+from protocol_tests.shape import NAME, Shape
+from protocol_tests.worker import Worker
+from protocol_tests.world import World
+
+A, B, C, D = (WorkerId(f"sim@n{n}/0") for n in range(4))
+
+
+def line(
+    tasks: tuple[int, ...] = (1, 1, 1), places: Mapping[int, WorkerId] | None = None, **bounds: int
+) -> Shape:
+    """Components one behind the other on four workers, each on its node. With one task each: 1 in C, 2 in A, 3 in C."""
+    components = []
+    for n, count in enumerate(tasks):
+        inputs = (
+            (InputSpec(ComponentId(f"c{n - 1}"), StreamId("default"), Grouping(GroupingKind.SHUFFLE)),)
+            if n
+            else ()
+        )
+        outputs = (StreamSpec(StreamId("default"), (FieldSpec("x", "int"),)),) if n < len(tasks) - 1 else ()
+        components.append(
+            ComponentSpec(
+                ComponentId(f"c{n}"), "bolt" if n else "spout", count, 1, True, False, outputs, inputs
+            )
+        )
+    spec = TopologySpec(NAME, tuple(components))
+    where = places or {1: C, 2: A, 3: C}
+    return Shape(
+        spec,
+        {w: NodeId(w[4:6]) for w in (A, B, C, D)},
+        dict(where),
+        bounds.get("window", 8),
+        bounds.get("buffer", 8),
+    )
+
+
+def calm(seed: int = 1, shape: Shape | None = None) -> World:
+    """A cluster in which nothing goes wrong by itself."""
+    world = World(seed, shape=shape or line(), trace=[])
+    world.coordination.lag, world.coordination.delay = 0.0, 1.0
+    while world.clock.step():
+        pass
+    return world
+
+
+def until(world: World, reached: Callable[[], bool], most: int = 20_000) -> None:
+    """Let things happen until it is so."""
+    for _ in range(most):
+        if reached():
+            return
+        if not world.clock.step():
+            break
+    assert reached(), "\n".join((world.trace or [])[-40:])
+
+
+def phase(world: World, task: int) -> Phase:
+    return world.coordination.now.stands(task).phase
+
+
+def worker(world: World, id: WorkerId) -> Worker:
+    found = world.workers[id]
+    assert found is not None
+    return found
+
+
+def move(world: World, wanted: dict[int, WorkerId], share: float = 1.0) -> None:
+    assert world.nimbus is not None
+    assert world.nimbus.move(wanted, share, "a scenario")
+
+
+def flow(world: World, count: int = 20) -> None:
+    for which in range(len(world.shape.spouts)):
+        world.do_emit(which, count)
+
+
+# ------------------------------------------------------------------ for planted faults
+
+
+def _record(
+    source: Incarnation, target: Incarnation, task: int = 2, epoch: int = 1, paused: int = 1
+) -> MoveRecord:
+    part = TaskMove(TaskId(task), "c1", source, target, NodeId("n0"), NodeId("n1"))
+    return MoveRecord(NAME, Epoch(epoch), "a scenario", (part,), paused)
+
+
+def _marked(**marks: Marks) -> dict[Incarnation, Marked]:
+    return {m.incarnation: Marked(m, 1) for m in marks.values()}
+
+
+def commit_of_unknown_fate() -> None:
+    """A new side was chosen, and the answer got lost: the notifier must not choose once more under the same number."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    saved = Marks(a, saved={2: SavedMark((NodeId("n0"),))})
+    hosts = tuple(ev.Host(worker_of(i), i, NodeId(f"n{n}"), n) for n, i in ((0, a), (2, c), (3, d)))
+    notifier = Notifier.from_record(_record(a, b), 0)
+    (*_, commit) = notifier.handle(ev.Observed(_marked(a=saved, b=Marks(b)), hosts))
+    assert isinstance(commit, ac.Commit) and commit.record.tasks[0].attempt == 2
+    notifier.handle(ev.RecordConflict(commit.record, 1))
+    chosen = commit.record.tasks[0].target
+    seen = {**_marked(a=saved, b=Marks(b)), chosen: Marked(Marks(chosen, restored={2: 2}), 1)}
+    actions = notifier.handle(ev.Observed(seen, hosts))
+    commits = [x for x in actions if isinstance(x, ac.Commit)]
+    assert all(x.record.tasks[0].target == chosen and x.record.tasks[0].outcome for x in commits) and commits
+
+
+def _view(number: int, latest: int, records: tuple[MoveView, ...], places: dict[int, WorkerId]) -> View:
+    return View(number, latest, records, places, {w: Incarnation(f"{w}#1") for w in (A, B, C, D)})
+
+
+def _kinds(actions: tuple[Any, ...]) -> list[type]:
+    return [type(a) for a in actions]
+
+
+def emitter_restored_where_less_is_known() -> None:
+    """Task 1 has held back tuples for task 2, because of move 2. Its next place has not read of move 2 yet: it must hold too."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    me = Participant(d, Wiring({1: (2,)}), 8)
+    first = _record(c, d, task=1, epoch=1)
+    marks = {c: Marked(Marks(c, saved={1: SavedMark((NodeId("n2"),))}), 1), d: Marked(Marks(d), 0)}
+    places = {1: C, 2: A}
+    me.handle(ev.ViewRead(_view(1, 1, (MoveView(first, marks),), places)))
+    me.handle(ev.Prepared(1, 1, 1))
+    links = TaskLinks(5, (), (OutLink(2, 4, 2, (Unsent("held", 1),)),))
+    me.handle(ev.Fetched(1, 1, 1, links, None))
+    me.handle(ev.Installed(1, 1, 1))
+    restored = Marked(Marks(d, restored={1: 1}), 1)
+    actions = me.handle(ev.MarksRead(1, restored))
+    assert ac.BeginTask in _kinds(actions) and not {ac.Open, ac.AskRoom, ac.Send} & set(_kinds(actions)), (
+        actions
+    )
+    second = _record(a, b, task=2, epoch=2)
+    done = {a: Marked(Marks(a, saved={2: SavedMark(())}), 2), b: Marked(Marks(b, restored={2: 1}), 1)}
+    later = _view(2, 2, (MoveView(first, {c: marks[c], d: restored}), MoveView(second, done)), places)
+    actions = me.handle(ev.ViewRead(later))
+    assert [x.where for x in actions if isinstance(x, ac.Open)] == [b], actions
+
+
+def pause_comes_while_saving() -> None:
+    """Task 1's links have been exported; a pause of its target must wait for its next place, which does not know of a fence sent now."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    me = Participant(c, Wiring({1: (2,)}), 8)
+    places = {1: C, 2: A}
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.TaskStarted(1, 3))
+    first = _record(c, d, task=1, epoch=1)
+    marks = {c: Marked(Marks(c), 0), d: Marked(Marks(d, prepared={1: 1}), 1)}
+    preparing = MoveRecord(first.topology, first.epoch, first.why, first.tasks, 0)
+    me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), places)))
+    me.handle(ev.StoreAsked(1, 1))
+    me.handle(ev.MarksRead(1, Marked(Marks(c, asked=(1,)), 1)))
+    me.handle(ev.ViewRead(_view(3, 1, (MoveView(first, marks),), places)))
+    me.handle(ev.Stopped(1, 1))
+    assert ac.Save in _kinds(me.handle(ev.Delivered(1, 1)))
+    second = MoveView(_record(a, b, task=2, epoch=2), {a: Marked(Marks(a), 0), b: Marked(Marks(b), 0)})
+    actions = me.handle(ev.ViewRead(_view(4, 2, (MoveView(first, marks), second), places)))
+    assert ac.SendFence not in _kinds(actions), actions
+
+
+def restored_where_it_came_from() -> None:
+    """The target is restored in the process that it left: another incarnation, to which the link has to be opened."""
+    link = Emitter(1, 2, 7, 8)
+    here = Incarnation(f"{A}#1")
+    link.handle(ev.Pause(1, 2, 1, here))
+    assert ac.Open in _kinds(link.handle(ev.Resume(1, 2, here)))
+
+
+def receivers_have_not_got_it() -> None:
+    """What the task has sent is stuck on a broken connection; its process dies as soon as its state is saved: nothing is lost."""
+    world = calm()
+    flow(world, 2)
+    while world.clock.step():
+        pass
+    connection = world.network.connections[worker(world, A).me, worker(world, C).me]
+    while not connection.broken:
+        connection.cut(60.0)
+    flow(world, 5)
+    until(world, lambda: any(isinstance(f, ev.Arrived) for f in connection.waiting.values()))
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) >= Phase.SAVED)
+    world._kill_worker(worker(world, A), notice=2, restart=20)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def node_dies_after_saved() -> None:
+    """From `saved` on the old host's whole node may go: nothing is lost."""
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    world.do_lose_node(0, 400.0)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states

@@ -1,0 +1,34 @@
+"""The suite can fail: each planted fault is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol_tests import scenarios
+from protocol_tests.planted import MORE, NAMED, planted
+from protocol_tests.runner import run_many
+
+ENOUGH = 400
+"""Runs in which each of them is found with a wide margin, except those that a scenario of their own is there for."""
+SCENARIOS = {
+    "a conflict keeps the old record": scenarios.commit_of_unknown_fate,
+    "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
+    "saves to one node": scenarios.node_dies_after_saved,
+    "links go on after they were exported": scenarios.pause_comes_while_saving,
+    "release before the receivers have drained": scenarios.receivers_have_not_got_it,
+    "no opening after a pause": scenarios.restored_where_it_came_from,
+}
+
+
+@pytest.mark.parametrize("name", [n for n in (*NAMED, *MORE) if n not in SCENARIOS])
+def test_random_runs_find(name: str) -> None:
+    with planted(name):
+        report = run_many(0, 1, runs=ENOUGH, stop_at_failure=True)
+    assert report.failures, f"{name}: not found in {report.runs} runs with {report.moves} moves"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_finds(name: str) -> None:
+    SCENARIOS[name]()
+    with planted(name), pytest.raises(Exception):  # noqa: B017
+        SCENARIOS[name]()

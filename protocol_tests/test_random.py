@@ -1,0 +1,138 @@
+"""Every promise under random operations: seeded runs, and a state machine that Hypothesis drives and shrinks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from protocol_tests.profiles import PROFILE
+from protocol_tests.runner import Report, plan, replay, run_many, run_ops
+from protocol_tests.world import COSTLY, FREE, Op, World
+
+WHICH = st.integers(0, 63)
+WHILE = st.sampled_from((2.0, 10.0, 40.0, 150.0))
+
+
+class Moves(RuleBasedStateMachine):
+    """Random topologies, moves and faults."""
+
+    world: World
+    seed: int
+    ops: list[Op]
+    ended: bool
+
+    @initialize(seed=st.integers(0, 1 << 16))
+    def begin(self, seed: int) -> None:
+        self.seed, self.ops, self.ended = seed, [], False
+        self.world = World(seed, trace=[])
+
+    def _do(self, *op: object) -> None:
+        self.ops.append(op)
+        self._tell(lambda: self.world.apply(op))
+
+    def _tell(self, what: object) -> None:
+        assert callable(what)
+        try:
+            what()
+        except Exception as error:
+            self.ended = True
+            tail = "\n".join((self.world.trace or [])[-60:])
+            error.add_note(
+                f"{tail}\nTo see all of it: python -m protocol_tests --replay FILE, with this in the file:\n{self.example()}"
+            )
+            raise
+
+    def example(self) -> str:
+        return json.dumps({"seed": self.seed, "ops": self.ops})
+
+    @rule(steps=st.sampled_from((1, 3, 10, 30, 100)))
+    def run(self, steps: int) -> None:
+        self._do("run", steps)
+
+    @rule(which=WHICH, count=st.integers(1, 6))
+    def emit(self, which: int, count: int) -> None:
+        self._do("emit", which, count)
+
+    @rule(first=WHICH, count=st.integers(1, 6), to=WHICH, share=st.sampled_from((1.0, 0.5, 0.3)))
+    def move(self, first: int, count: int, to: int, share: float) -> None:
+        self._do("move", first, count, to, share)
+
+    @rule(kind=st.sampled_from(FREE), which=WHICH, longest=WHILE)
+    def fault(self, kind: str, which: int, longest: float) -> None:
+        self._do(kind, which, longest)
+
+    @rule(kind=st.sampled_from(COSTLY), which=WHICH, longest=WHILE)
+    def costly_fault(self, kind: str, which: int, longest: float) -> None:
+        self._do(kind, which, longest)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world") and not self.ended:
+            self._tell(self.world.finish)
+
+
+Moves.TestCase.settings = settings(
+    max_examples=PROFILE.examples,
+    stateful_step_count=PROFILE.steps,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+    derandomize=True,
+    print_blob=False,
+)
+TestMoves = Moves.TestCase
+
+
+def test_seeded_runs_keep_every_promise_and_reach_every_state() -> None:
+    report = run_many(0, 1, runs=PROFILE.runs)
+    assert not report.failures, str(report)
+    assert report.moves > PROFILE.runs
+    assert {kind for kind in (*FREE, *COSTLY) if kind != "reassign"} <= report.faults.keys()
+    reached = {
+        role: {s for r, s in report.states if r == role} for role in ("old side", "new side", "notifier")
+    }
+    assert reached["old side"] >= {
+        "preparing",
+        "ready",
+        "stopping",
+        "draining",
+        "saving",
+        "marking",
+        "saved",
+        "failed",
+    }
+    assert reached["new side"] >= {
+        "preparing",
+        "ready",
+        "fetching",
+        "installing",
+        "marking",
+        "running",
+        "failed",
+    }
+    assert reached["notifier"] >= {"watching", "writing", "cleaning", "removing", "ended"}
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    run_ops(5, plan(5), trace=first)
+    run_ops(5, plan(5), trace=second)
+    assert first == second and len(first) > 100
+
+
+def test_a_run_is_told_again_from_a_file(tmp_path: Path) -> None:
+    ops = plan(7)
+    file = tmp_path / "example.json"
+    file.write_text(json.dumps({"seed": 7, "ops": ops}))
+    assert replay(str(file)) == replay("7")
+
+
+def test_a_report_says_what_was_done() -> None:
+    report = Report(seconds=1.0)
+    report.add(run_ops(4, plan(4)))
+    text = str(report)
+    assert "moves/s" in text and "states reached" in text and "old side" in text

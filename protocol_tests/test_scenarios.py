@@ -1,0 +1,363 @@
+"""What a crash costs, step by step; what is on a task's path from pause to resume; and what the published implementation does wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from elastic.errors import CyclicTopology, ProtocolViolation
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.decide import decide
+from elastic.migration.emitter import Emitter
+from elastic.migration.mover_new import MoverNew
+from elastic.migration.notifier import Notifier
+from elastic.migration.receiver import Receiver
+from elastic.migration.record import Outcome, Phase
+from elastic.migration.table import EmitterState, OldState
+from elastic.model.ids import Incarnation
+from protocol_tests.profiles import PROFILE
+from protocol_tests.scenarios import (
+    A,
+    B,
+    C,
+    D,
+    calm,
+    flow,
+    line,
+    move,
+    node_dies_after_saved,
+    phase,
+    until,
+    worker,
+)
+from protocol_tests.world import World
+
+AT = Incarnation(f"{A}#1")
+TO = Incarnation(f"{B}#1")
+
+# ------------------------------------------------------------------ what a crash costs
+
+
+def _kill(world: World, who: str) -> None:
+    ids = {"old host": A, "new host": B, "neighbours": C}
+    if who in ids:
+        world._kill_worker(worker(world, ids[who]), notice=2, restart=20)
+    elif who == "old node":
+        world.do_lose_node(0, 100.0)
+    elif who == "nimbus":
+        world.do_crash_nimbus(0, 20.0)
+    elif who == "stores":
+        for node in range(4):
+            world.do_store_down(node, 15.0)
+    else:
+        for session in list(world.coordination.sessions):
+            world._suspend("suspend all", session, 30.0)
+        if world.nimbus is not None:
+            world.nimbus.forget()
+
+
+def _may_cost(who: str, at: Phase) -> bool:
+    """The account of protocol.md, "Promises"."""
+    if who in ("nimbus", "stores", "zookeeper"):
+        return False
+    if who in ("old host", "old node"):
+        return at < Phase.SAVED or at is Phase.ROLLED_BACK
+    return at >= Phase.RESTORED or at is Phase.NONE if who == "new host" else True
+
+
+OWN = {"old host": {2}, "old node": {2}, "new host": {2}, "neighbours": {1, 3}}
+
+
+@pytest.mark.parametrize(
+    "who", ["old host", "old node", "new host", "neighbours", "nimbus", "stores", "zookeeper"]
+)
+def test_what_a_crash_at_every_step_costs(who: str) -> None:
+    steps, met = 0, set()
+    while True:
+        world = calm()
+        flow(world)
+        move(world, {2: B})
+        world.run(steps)
+        over = phase(world, 2) is Phase.NONE
+        at, home = phase(world, 2), world.coordination.places[2]
+        met.add(at)
+        _kill(world, who)
+        world.finish()
+        free = (
+            not _may_cost(who, at)
+            or (over and home == B and who != "new host")
+            or (over and who == "new host" and home != B)
+        )
+        # What was on its way to coordination when the process died may have arrived: then it had restored.
+        free = free and not world.counts["restored after death"]
+        if who == "neighbours" or not free:
+            assert all({s, t} & OWN[who] for s, t, _ in world.truth.lost())
+        else:
+            assert not world.truth.lost() and not world.truth.lost_states, f"{who} at step {steps}, {at.name}"
+        if over and steps > 3:
+            break
+        steps += PROFILE.stride
+    assert met >= {Phase.PREPARING, Phase.PAUSED, Phase.SAVED, Phase.RESTORED}
+
+
+def test_the_old_node_may_go_once_the_state_is_saved() -> None:
+    node_dies_after_saved()
+
+
+# ------------------------------------------------------------------ between pause and resume
+
+
+def test_two_writes_lie_between_pause_and_resume() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    before = world.coordination.writes
+    until(world, lambda: phase(world, 2) is Phase.RESTORED)
+    assert world.coordination.writes - before == 2
+    world.finish()
+
+
+def test_nimbus_is_not_on_that_path() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    assert world.nimbus is not None
+    world.nimbus.die()
+    link = worker(world, C).participant.emitters[1, 2]
+    until(world, lambda: link.where == worker(world, B).me and link.state is EmitterState.FLOWING)
+    assert phase(world, 2) is Phase.RESTORED
+    world.finish()
+    assert not world.truth.lost()
+
+
+def test_marks_of_many_tasks_are_few_writes() -> None:
+    tasks = 200
+    world = calm(shape=line((1, tasks), {1: C, **dict.fromkeys(range(2, tasks + 2), A)}))
+    before = world.coordination.writes
+    move(world, dict.fromkeys(range(2, tasks + 2), B))
+    world.finish()
+    assert {world.coordination.places[t] for t in range(2, tasks + 2)} == {B}
+    assert world.coordination.writes - before < tasks / 2
+
+
+def test_no_more_than_the_share_is_paused_at_once() -> None:
+    world = calm(shape=line((1, 8), {1: C, **dict.fromkeys(range(2, 10), A)}))
+    flow(world, 60)
+    move(world, dict.fromkeys(range(2, 10), B), share=0.25)
+    most = 0
+    while world.coordination.moves and world.clock.step():
+        most = max(most, sum(phase(world, t) in (Phase.PAUSED, Phase.SAVED) for t in range(2, 10)))
+    assert most == 2
+    world.finish()
+
+
+# ------------------------------------------------------------------ what the published implementation does wrong
+
+
+def test_a_record_of_a_dead_nimbus_stops_nobody_and_nothing_polls() -> None:
+    world = calm()
+    move(world, {2: B})
+    world.run(5)
+    assert world.nimbus is not None
+    world.nimbus.die()
+    for id in (A, B):
+        world._kill_worker(worker(world, id), notice=2, restart=5)
+    world.run(300)
+    world._start_nimbus()
+    until(world, lambda: not world.coordination.moves)
+    move(world, {3: D})
+    world.finish()
+    assert world.coordination.places[3] == D
+    assert len(world.clock) == 0, "something goes on although nothing happens"
+
+
+def test_a_late_fence_of_an_earlier_move_satisfies_no_other() -> None:
+    receiver = Receiver(1, 2)
+    receiver.handle(ev.Opened(1, 2, 1, 0))
+    receiver.handle(ev.FenceArrived(1, 2, 4, 1, 0))
+    assert receiver.reached(4) and not receiver.reached(5)
+    receiver.handle(ev.FenceArrived(1, 2, 5, 1, 1))
+    receiver.handle(ev.FenceArrived(1, 2, 4, 1, 0))
+    assert not receiver.reached(5)
+    receiver.handle(ev.Arrived(1, 2, 1, 1, 1, "x"))
+    assert receiver.reached(5)
+
+
+def test_a_lost_connection_is_no_answer() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    emitter = worker(world, C)
+    until(world, lambda: emitter.participant.emitters[1, 2].state is EmitterState.HOLDING)
+    world.coordination.suspend(emitter.session)
+    until(world, lambda: phase(world, 2) is Phase.NONE)
+    assert emitter.participant.emitters[1, 2].state is EmitterState.HOLDING
+    world.finish()
+    assert not world.truth.lost() and world.coordination.places[2] == B
+
+
+def test_an_output_buffer_is_bounded_and_blocks() -> None:
+    link = Emitter(1, 2, 1, 2)
+    assert link.handle(ev.Emitted(1, 2, "a", 1)) == ()
+    assert link.handle(ev.Emitted(1, 2, "b", 1)) == (ac.Block(1, 2),)
+    with pytest.raises(ProtocolViolation):
+        link.handle(ev.Emitted(1, 2, "c", 1))
+
+
+def test_a_crash_after_the_state_was_read_loses_nothing() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED and 2 in worker(world, B).participant._arriving)
+    world._kill_worker(worker(world, B), notice=2, restart=200)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def test_when_the_time_is_over_it_goes_back_not_ahead() -> None:
+    world = calm()
+    flow(world)
+    emitter = worker(world, C)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PREPARING)
+    world.coordination.suspend(emitter.session)  # it will not send its fence
+    until(world, lambda: not world.coordination.moves)
+    assert world.outcomes is not None and world.coordination.places[2] == A
+    world.finish()
+    assert not world.truth.lost()
+
+
+def test_the_assignment_is_stored_before_anything_is_removed() -> None:
+    world = calm()
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.RESTORED)
+    seen: list[str] = []
+    while world.coordination.moves and world.clock.step():
+        if world.coordination.places[2] == B and "placed" not in seen:
+            seen.append("placed")
+            assert any(s.data for s in world.stores.at.values())
+    assert seen == ["placed"] and not any(s.data for s in world.stores.at.values())
+    world.finish()
+
+
+def test_only_the_links_to_the_moving_task_hold() -> None:
+    world = calm(shape=line((1, 3), {1: C, 2: A, 3: A, 4: A}))
+    flow(world, 200)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    links = worker(world, C).participant.emitters
+    assert links[1, 2].state is EmitterState.HOLDING
+    assert links[1, 3].state is links[1, 4].state is EmitterState.FLOWING
+    assert set(worker(world, A).participant.old) == {2}
+    world.finish()
+
+
+def test_the_state_goes_in_after_prepare() -> None:
+    new = MoverNew(2, 1, 1)
+    assert new.handle(ev.PrepareNew(2, 1, 1)) == (ac.PrepareTask(2, 1, 1),)
+    assert new.handle(ev.SavedSeen(2, 1, 1, ())) == ()
+    with pytest.raises(ProtocolViolation):
+        new.handle(ev.Fetched(2, 1, 1, None, None))  # type: ignore[arg-type]
+
+
+def test_a_spout_moves_with_what_it_has_not_sent() -> None:
+    world = calm(shape=line((1, 1), {1: A, 2: C}))
+    flow(world, 60)
+    move(world, {2: D})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    until(world, lambda: bool(worker(world, A).participant.emitters[1, 2].buffer))
+    move(world, {1: B})
+    world.finish()
+    assert world.coordination.places == {1: B, 2: D} and not world.truth.lost()
+
+
+def test_all_neighbours_move_at_once() -> None:
+    """No task waits for one behind it; a topology that is a circle is refused when it is built."""
+    assert issubclass(CyclicTopology, Exception)
+    world = calm(shape=line((2, 2, 2), {1: A, 2: B, 3: A, 4: B, 5: A, 6: B}, window=2, buffer=2))
+    flow(world, 40)
+    move(world, {1: C, 2: D, 3: C, 4: D, 5: C, 6: D})
+    world.finish()
+    assert set(world.coordination.places.values()) == {C, D} and not world.truth.lost()
+
+
+def test_nimbus_is_not_locked_by_a_move() -> None:
+    world = calm(shape=line((1, 2), {1: C, 2: A, 3: A}))
+    world.stores.down(world.shape.workers[D], 1e6)
+    move(world, {2: D})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    move(world, {3: B})
+    until(world, lambda: world.coordination.places[3] == B)
+    world.finish()
+
+
+def test_again_before_the_last_has_settled() -> None:
+    world = calm()
+    flow(world, 60)
+    for target in (B, D, A, B):
+        move(world, {2: target})
+        until(world, lambda target=target: world.coordination.places[2] == target)  # type: ignore[misc]
+    world.finish()
+    assert not world.truth.lost()
+
+
+def test_an_abort_takes_back_what_is_not_saved() -> None:
+    world = calm(shape=line((1, 4), {1: C, 2: A, 3: A, 4: A, 5: A}))
+    flow(world)
+    move(world, {2: B, 3: B, 4: B, 5: B}, share=0.25)
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    assert world.nimbus is not None
+    world.nimbus.abort(world.coordination.latest)
+    world.finish()
+    assert [world.coordination.places[t] for t in (2, 3, 4, 5)] == [B, A, A, A] and not world.truth.lost()
+
+
+# ------------------------------------------------------------------ recovery
+
+
+def test_a_notifier_is_its_record() -> None:
+    """One that was made from the record decides the same as the one that has been there from the start, at every step."""
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    phases = set()
+    while world.coordination.moves and world.clock.step():
+        (node,) = world.coordination.moves.values() or (None,)
+        if node is None or world.nimbus is None:
+            break
+        hosts = tuple(
+            ev.Host(w, i, world.shape.workers[w]) for w, i in sorted(world.coordination.living.items())
+        )
+        fresh = Notifier.from_record(node.record, node.version)
+        first = fresh.handle(ev.Observed(node.marks, hosts))
+        decision = decide(node.record, node.version, node.marks, hosts, ())
+        commits = [a for a in first if isinstance(a, ac.Commit)]
+        if node.record.settled:
+            assert [type(a) for a in first] == [ac.CleanStores]
+        else:
+            assert commits == ([decision.commit] if decision.commit else [])
+        phases.add(phase(world, 2))
+    assert phases >= {Phase.PREPARING, Phase.PAUSED, Phase.SAVED, Phase.RESTORED, Phase.COMMITTED}
+
+
+def test_outcomes_are_final() -> None:
+    assert [o for o in Outcome if not o] == [Outcome.OPEN]
+
+
+def _stop_states() -> Callable[[World], set[OldState]]:
+    return lambda world: {r.state for r in worker(world, A).participant.old.values()}  # type: ignore[misc]
+
+
+def test_a_rolled_back_task_goes_on_with_everything() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: OldState.DRAINING in _stop_states()(world))
+    world._kill_worker(worker(world, B), notice=1, restart=300)
+    world.finish()
+    assert world.coordination.places[2] == A and not world.truth.lost() and not world.truth.lost_states
