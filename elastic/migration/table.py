@@ -138,7 +138,8 @@ EMITTER = Table(
         (_E.FLUSHING, ev.Room, (_E.FLUSHING, _E.FLOWING)),
         (tuple(_E), ev.Pause, _E.HOLDING),
         (tuple(_E), ev.Detach, _E.HOLDING),
-        (tuple(_E), ev.Resume, (_E.FLUSHING, _E.FLOWING)),
+        (_E.HOLDING, ev.Resume, (_E.FLUSHING, _E.FLOWING)),
+        ((_E.FLUSHING, _E.FLOWING), ev.Resume, None),
     ),
 )
 
@@ -146,7 +147,8 @@ RECEIVER = Table(
     "receiver",
     _R.UNKNOWN,
     _rows(
-        (tuple(_R), ev.Opened, (_R.OPEN, _R.EARLY)),
+        ((_R.UNKNOWN, _R.EARLY), ev.Opened, (_R.OPEN, _R.EARLY)),
+        (_R.OPEN, ev.Opened, None),
         (_R.UNKNOWN, ev.Arrived, None),
         ((_R.OPEN, _R.EARLY), ev.Arrived, (_R.OPEN, _R.EARLY)),
         (tuple(_R), ev.FenceArrived, None),

@@ -1,0 +1,187 @@
+"""The small parts by themselves: records as JSON, plans, the gate, the scribe, the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.errors import ElasticError, ProtocolViolation, Refused, Unavailable
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.driver import Driver, failure
+from elastic.migration.gate import Gate
+from elastic.migration.plan import Change, Seat, Wiring, batches, changes_between, plan_move
+from elastic.migration.record import (
+    FailedMark,
+    Marked,
+    Marks,
+    MoveRecord,
+    Outcome,
+    SavedMark,
+    TaskMove,
+    decode_marks,
+    encode_marks,
+)
+from elastic.migration.scribe import Scribe
+from elastic.migration.snapshot import TaskLinks
+from elastic.model.codec import decode, encode
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+from protocol_tests.scenarios import A, B, C, line
+
+ME = Incarnation(f"{A}#1")
+numbers = st.integers(1, 1 << 40)
+names = st.text(max_size=8)
+nodes = st.lists(names.map(NodeId), max_size=3).map(tuple)
+marks = st.builds(
+    Marks,
+    names.map(Incarnation),
+    st.lists(numbers).map(tuple),
+    st.dictionaries(numbers, st.builds(SavedMark, nodes, numbers)),
+    st.dictionaries(numbers, numbers),
+    st.dictionaries(numbers, numbers),
+    st.dictionaries(numbers, st.builds(FailedMark, numbers, names, st.booleans())),
+    st.lists(numbers).map(tuple),
+    st.dictionaries(numbers, numbers),
+    st.booleans(),
+)
+task_moves = st.builds(
+    TaskMove, numbers.map(TaskId), names, names.map(Incarnation), names.map(Incarnation), names.map(NodeId), names.map(NodeId),
+    numbers, numbers, st.sampled_from(Outcome), names,
+)  # fmt: skip
+records = st.builds(
+    MoveRecord,
+    names.map(TopologyName),
+    numbers.map(Epoch),
+    names,
+    st.lists(task_moves, max_size=3).map(tuple),
+    numbers,
+    names,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(marks)
+def test_marks_survive_as_json(value: Marks) -> None:
+    assert decode_marks(encode_marks(value)) == value
+
+
+@settings(max_examples=50, deadline=None)
+@given(records)
+def test_records_survive_as_json(value: MoveRecord) -> None:
+    assert decode(encode(value), MoveRecord) == value
+
+
+def test_a_plan_leaves_out_what_cannot_be_moved_now() -> None:
+    shape = line((1, 4), {1: C, 2: A, 3: A, 4: A, 5: A})
+    before = {TaskId(t): w for t, w in shape.places.items()}
+    changes = changes_between(before, {TaskId(t): B for t in (2, 3, 4, 5)})
+    assert changes == tuple(Change(TaskId(t), A, B) for t in (2, 3, 4, 5))
+    seats = {w: Seat(Incarnation(f"{w}#1"), n) for w, n in shape.workers.items()}
+    move = plan_move(shape.spec, Epoch(3), "why", changes, seats, busy={4}, share=0.5)
+    assert [(t.task, t.batch) for t in move.record.tasks] == [(2, 0), (3, 0), (5, 1)]
+    assert move.emitters == {1} and move.receivers == frozenset() and [c.task for c in move.later] == [4]
+    with pytest.raises(Refused):
+        plan_move(shape.spec, Epoch(3), "why", changes, {}, share=0.5)
+
+
+def test_batches_keep_to_the_share_of_each_component() -> None:
+    spec = line((2, 8, 3)).spec
+    result = batches(spec, [TaskId(t) for t in range(1, 14)], 0.4)
+    for batch in set(result):
+        paused = [t for t, b in zip(range(1, 14), result, strict=True) if b == batch]
+        for component, most in (("c0", 1), ("c1", 3), ("c2", 1)):
+            assert (
+                len(
+                    set(paused) & set(spec.tasks_of(next(c.id for c in spec.components if c.id == component)))
+                )
+                <= most
+            )
+    with pytest.raises(Refused):
+        batches(spec, [TaskId(1)], 0.0)
+
+
+def test_wiring_is_that_of_the_topology() -> None:
+    wiring = Wiring.of(line((2, 2, 1)).spec)
+    assert wiring.targets_of(1) == (3, 4) and wiring.emitters_of(5) == (3, 4) and wiring.emitters_of(1) == ()
+
+
+def test_the_gate_admits_nothing_older() -> None:
+    gate = Gate()
+    assert gate.admits("x", (3, 1)) and gate.admits("x", (3, 1)) and not gate.admits("x", (2, 9))
+    gate.close("x", (3, 1))
+    assert not gate.admits("x", (3, 1)) and gate.admits("x", (3, 2)) and gate.admits("y", (1,))
+
+
+def test_marks_gather_while_a_write_is_under_way() -> None:
+    scribe = Scribe(1)
+    assert scribe.add(ac.Mark(1, 1, "asked")) == ()
+    (write,) = scribe.seen(Marked(Marks(ME), 0))
+    assert write.marks.asked == (1,) and write.version == 0
+    assert scribe.add(ac.Mark(1, 2, "asked")) == () == scribe.add(ac.Mark(1, 3, "saved"))
+    accepted, (write,) = scribe.read(Marked(write.marks, 1))
+    assert [m.task for m in accepted] == [1]
+    assert write.marks.asked == (1, 2) and set(write.marks.saved) == {3} and write.version == 1
+
+
+def test_a_mark_that_nimbus_refused_is_not_written_again() -> None:
+    scribe = Scribe(1)
+    scribe.seen(Marked(Marks(ME), 0))
+    scribe.add(ac.Mark(1, 1, "saved"))
+    scribe.add(ac.Mark(1, 2, "restored", 1))
+    scribe.add(ac.Mark(1, 3, "asked"))
+    accepted, (write,) = scribe.read(Marked(Marks(ME).bar(1).revoke(2, 1), 4))
+    assert accepted == [] and not write.marks.saved and not write.marks.restored and write.marks.asked == (3,)
+    assert scribe.read(None) == ([], ()) and scribe.idle
+
+
+def test_what_stands_behind_a_failed_action_does_not_happen() -> None:
+    done: list[Any] = []
+
+    def save(action: ac.Save) -> None:
+        raise Unavailable("the store does not answer")
+
+    def handle(event: Any) -> tuple[Any, ...]:
+        if isinstance(event, ev.OldFailed):
+            return (ac.Say("failed", 2, event.reason),)
+        return (ac.Say("first", 2, ""), ac.Save(2, 1, (), TaskLinks(0)), ac.Say("never", 2, ""))
+
+    driver = Driver(handle, {ac.Say: lambda a: done.append(a.kind), ac.Save: save}, failure)
+    driver.feed(ev.Stopped(2, 1))
+    assert done == ["first", "failed"]
+
+
+def test_an_answer_at_once_waits_until_the_actions_are_done() -> None:
+    told: list[str] = []
+    driver: Driver
+
+    def handle(event: Any) -> tuple[Any, ...]:
+        told.append(f"event {event}")
+        return (ac.Say("a", 0, ""), ac.Say("b", 0, "")) if event == 1 else ()
+
+    def say(action: ac.Say) -> None:
+        told.append(action.kind)
+        if action.kind == "a":
+            driver.feed(2)
+
+    driver = Driver(handle, {ac.Say: say}, failure)
+    driver.feed(1)
+    assert told == ["event 1", "a", "b", "event 2"]
+
+
+def test_a_violation_is_not_taken_for_a_failure() -> None:
+    def broken(action: Any) -> None:
+        raise ProtocolViolation("broken")
+
+    driver = Driver(lambda event: (ac.Say("a", 0, ""),), {ac.Say: broken}, failure)
+    with pytest.raises(ProtocolViolation):
+        driver.feed(1)
+
+
+def test_what_follows_from_a_failed_action() -> None:
+    error = ElasticError("why")
+    assert failure(ac.AskStore(2, 1, ()), error) == ev.OldFailed(2, 1, "why")
+    assert failure(ac.Fetch(2, 1, 3, ()), error) == ev.NewFailed(2, 1, 3, "why")
+    assert failure(ac.Block(1, 2), error) is None
