@@ -9,7 +9,7 @@ import pytest
 from elastic.errors import CyclicTopology, ProtocolViolation
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.decide import decide
+from elastic.migration.decide import AT_ONCE, decide, waiting_for
 from elastic.migration.emitter import Emitter
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.notifier import Notifier
@@ -361,3 +361,34 @@ def test_a_rolled_back_task_goes_on_with_everything() -> None:
     world._kill_worker(worker(world, B), notice=1, restart=300)
     world.finish()
     assert world.coordination.places[2] == A and not world.truth.lost() and not world.truth.lost_states
+
+
+def test_a_move_says_what_it_waits_for() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    said = {}
+    while world.coordination.moves and world.clock.step():
+        for node in world.coordination.moves.values():
+            hosts = tuple(
+                ev.Host(w, i, world.shape.workers[w]) for w, i in sorted(world.coordination.living.items())
+            )
+            waits = waiting_for(node.record, node.marks, hosts)
+            said.update({phase(world, t): text for t, text in waits.items()})
+    assert set(said) == {Phase.PREPARING, Phase.PAUSED, Phase.SAVED, Phase.RESTORED}
+    assert A in said[Phase.PAUSED] and B in said[Phase.SAVED]
+
+
+def test_a_state_that_nobody_can_read_is_kept_and_keeps_nobody_busy() -> None:
+    world = calm()
+    flow(world)
+    world._faults["install fails"] = AT_ONCE + 2
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    began = world.clock.now
+    until(world, lambda: world._faults["install fails"] == 0)
+    assert world.clock.now - began > 300, "attempts that fail follow each other too fast"
+    until(world, lambda: not world.coordination.moves)
+    assert not world.truth.lost_states
+    world.finish()
+    assert not world.truth.lost()

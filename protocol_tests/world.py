@@ -286,19 +286,20 @@ class World:
         self.count("lose node")
         node = nodes[which % len(nodes)]
         self._down.add(node)
-        held = {t for s in self.stores.at.values() for _, t in s.data}
+        held = {key for s in self.stores.at.values() for key in s.data}
         self.stores.lose(node)
-        kept = {t for s in self.stores.at.values() for _, t in s.data}
+        kept = {key for s in self.stores.at.values() for key in s.data}
         self._lost_saved(held - kept)
         for worker in self.living():
             if worker.node == node:
                 self._kill_worker(worker, notice=5, restart=1)
         self.clock.after(longest, self._node_back, node)
 
-    def _lost_saved(self, tasks: set[int]) -> None:
+    def _lost_saved(self, gone: set[tuple[int, int]]) -> None:
         """The last copies of states went: nothing of what was in them is owed any more."""
-        for task in sorted(tasks):
-            if self.coordination.now.stands(task).phase is Phase.SAVED:
+        for epoch, task in sorted(gone):
+            at = self.coordination.now.stands(task)
+            if (at.epoch, at.phase) == (epoch, Phase.SAVED):
                 self.count("saved state lost")
                 for source in self.shape.wiring.emitters_of(task):
                     self._taint_up_to(source, task)

@@ -21,6 +21,9 @@ from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, 
 from elastic.model.ids import Incarnation, WorkerId, worker_of
 
 PREPARE, PAUSE, RESTORE = "prepare", "pause", "restore"
+AT_ONCE = 4
+"""Attempts to restore that follow each other at once. Further ones keep to the time of an attempt: a state that no process can read
+must not keep the cluster busy, and must not be given up either."""
 Timer = tuple[str, int]
 """Kind and number: a batch for the first two; for `restore`, a task and its attempt."""
 
@@ -150,7 +153,7 @@ def _forward(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskM
         return replace(task, outcome=Outcome.LOST, reason=failed.reason)
     if task.target not in draft.hosts:
         reason = f"worker {worker_of(task.target)} has ended"
-    elif failed is not None:
+    elif failed is not None and (task.attempt < AT_ONCE or restore_timer(task) in expired):
         reason = failed.reason
     elif restore_timer(task) in expired:
         reason = "it was not restored in time"
@@ -230,3 +233,35 @@ def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Ti
         elif phase is Phase.SAVED:
             result.add(restore_timer(task))
     return tuple(sorted(result))
+
+
+def waiting_for(
+    record: MoveRecord, marks: Mapping[Incarnation, Marked], hosts: tuple[Host, ...]
+) -> dict[int, str]:
+    """What each task of a move waits for, for people: in events, in `describe`, in the error of a command that waits."""
+    living = {h.incarnation for h in hosts}
+    return {t.task: _wait_of(t, record, marks, living) for t in record.tasks if not t.outcome}
+
+
+def _wait_of(
+    task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked], living: Collection[Incarnation]
+) -> str:
+    source, target = worker_of(task.source), worker_of(task.target)
+    phase = stage_of(task, record, marks)[0]
+    if phase is Phase.WAITING:
+        return f"batch {record.paused} of {record.batches - 1}, which comes before it"
+    if phase is Phase.PREPARING:
+        if task.source not in marks or task.task not in marks[task.source].marks.asked:
+            return f"worker {source}, to ask the stores for room"
+        if task.target not in marks or marks[task.target].marks.prepared.get(task.task) != task.attempt:
+            return f"worker {target}, to prepare it"
+        return "the other tasks of its batch, to be ready"
+    if phase is Phase.PAUSED:
+        return f"worker {source}, to have all fences and to save it"
+    if phase is Phase.SAVED:
+        if task.target not in living:
+            return "a living worker, to restore it"
+        failed = marks[task.target].marks.failed.get(task.task) if task.target in marks else None
+        again = f"; attempt {task.attempt} failed: {failed.reason}" if failed is not None else ""
+        return f"worker {target}, to restore it{again}"
+    return "Nimbus, to write that it has moved"

@@ -33,10 +33,13 @@ class Emitter(Role):
         epoch: Of the newest fence, whichever process sent it.
         fenced: Whether this process has sent it.
         where: The worker life that the link leads to.
+        base: What had left before that: where it begins there. Repeated when the link is opened to it anew, because the
+            first word may come later than the second.
     """
 
     table = EMITTER
     __slots__ = (
+        "base",
         "buffer",
         "epoch",
         "fenced",
@@ -61,6 +64,7 @@ class Emitter(Role):
         self.full = self.rows >= limit
         self.fenced = False
         self.where = NOBODY
+        self.base = self.sent
 
     def __str__(self) -> str:
         return f"emitter {self.source}->{self.target}"
@@ -136,8 +140,9 @@ class Emitter(Role):
     def _open(self, where: Incarnation, epoch: int, *, again: bool = False) -> Actions:
         if where == self.where and not again:
             return ()
-        self.where = where
-        return (Open(self.source, self.target, where, self.life, self.sent, epoch),)
+        if where != self.where:
+            self.where, self.base = where, self.sent
+        return (Open(self.source, self.target, where, self.life, self.base, epoch),)
 
     doors = {  # noqa: RUF012
         ev.Emitted: "_emitted",
