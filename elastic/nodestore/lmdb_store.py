@@ -248,6 +248,9 @@ def open_writer(
     try:
         shared = _acquire(path, map_size, write=True)
         shared.env.reader_check()
+        # A writer that was killed in its commit may have written a version that readers are not pointed at yet; beginning to write
+        # looks for it, so that nobody reads an older one after this.
+        shared.write(lambda txn: None, map_limit)
     except BaseException:
         os.close(lock)
         raise

@@ -85,7 +85,7 @@ def test_the_sink_sorts_escapes_and_writes_all_or_nothing(tmp_path: Path) -> Non
         tester.execute(*row)
     assert not out.exists()
     tester.finish()
-    assert out.read_text() == "a\\n\t4\na\\tb\\\\\t1\nb\t2\nä\t3\n"
+    assert out.read_text() == "a\\n\t4\na\\tb\\\t1\nb\t2\nä\t3\n"
     assert [p.name for p in tmp_path.iterdir()] == ["out.tsv"]
 
 

@@ -395,7 +395,7 @@ def test_an_idle_spout_is_not_asked_again_and_again() -> None:
         assert r.deactivate(LIMIT)  # everything has been looked at once
         r.activate()
         assert r.deactivate(LIMIT)
-        assert r.metrics()["s"]["asked"] <= 8 * 3
+        assert r.metrics()["s"].get("asked", 0) <= 8 * 3  # paused before it was asked at all, or after
 
 
 def test_regrouping_while_it_runs_says_its_pause_and_loses_nothing() -> None:
