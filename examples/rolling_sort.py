@@ -5,7 +5,7 @@ r"""Rolling sort: a bolt keeps the newest messages, and sorts them again and aga
 
 Messages are strings of a hundred random digits from 0 to 8, or the lines of --input. Each task of the bolt `sort` keeps the newest
 --window of those that it gets, and emits them, sorted, at each --tick. When the input ends, the windows of all tasks are merged: the
-output has the newest --window messages of all, sorted by code points, one a line (tabs and backslashes in them as `\t`, `\\`). The
+output has the newest --window messages of all, sorted by code points, one a line (a tab in one as `\t`). The
 same by standard tools:
 
     tail -n 100 a.txt | tr -d '\r' | LC_ALL=C sort
