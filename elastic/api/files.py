@@ -124,8 +124,9 @@ def _files(path: Path) -> list[Path]:
 class TextSink(StatefulBolt):
     """Collects what it gets and writes it to a file when all input is worked off: a line a tuple, values separated by tabs, sorted.
 
-    Lines are sorted by their text (in code point order); tabs and line ends within values are written as `\\t`, `\\n` and
-    `\\r`; everything else, also a backslash, stands as it is, so that the file can be compared with what other tools make. The file appears complete or not at all. Use one task.
+    Lines are sorted by their text (in code point order). Tabs and line ends within values are written as `\\t`, `\\n` and `\\r`;
+    everything else, also a backslash, stands as it is, so that the file can be compared with what other tools make. The file
+    appears complete or not at all. Use one task.
 
     Args:
         path: The file. Relative to where the topology is built.
