@@ -137,36 +137,37 @@ def test_a_mark_that_nimbus_refused_is_not_written_again() -> None:
     assert scribe.read(None) == ([], ()) and scribe.idle
 
 
-def test_what_stands_behind_a_failed_action_does_not_happen() -> None:
+def test_what_stands_behind_a_failed_action_of_an_answer_does_not_happen() -> None:
     done: list[Any] = []
 
     def save(action: ac.Save) -> None:
         raise Unavailable("the store does not answer")
 
-    def handle(event: Any) -> tuple[Any, ...]:
+    def answers(event: Any) -> tuple[tuple[Any, ...], ...]:
         if isinstance(event, ev.OldFailed):
-            return (ac.Say("failed", 2, event.reason),)
-        return (ac.Say("first", 2, ""), ac.Save(2, 1, (), TaskLinks(0)), ac.Say("never", 2, ""))
+            return ((ac.Say("failed", 2, event.reason),),)
+        first = (ac.Say("first", 2, ""), ac.Save(2, 1, (), TaskLinks(0)), ac.Say("never", 2, ""))
+        return (first, (ac.Say("another role", 3, ""),))
 
-    driver = Driver(handle, {ac.Say: lambda a: done.append(a.kind), ac.Save: save}, failure)
+    driver = Driver(answers, {ac.Say: lambda a: done.append(a.kind), ac.Save: save}, failure)
     driver.feed(ev.Stopped(2, 1))
-    assert done == ["first", "failed"]
+    assert done == ["first", "another role", "failed"]
 
 
 def test_an_answer_at_once_waits_until_the_actions_are_done() -> None:
     told: list[str] = []
     driver: Driver
 
-    def handle(event: Any) -> tuple[Any, ...]:
+    def answers(event: Any) -> tuple[tuple[Any, ...], ...]:
         told.append(f"event {event}")
-        return (ac.Say("a", 0, ""), ac.Say("b", 0, "")) if event == 1 else ()
+        return ((ac.Say("a", 0, ""), ac.Say("b", 0, "")),) if event == 1 else ()
 
     def say(action: ac.Say) -> None:
         told.append(action.kind)
         if action.kind == "a":
             driver.feed(2)
 
-    driver = Driver(handle, {ac.Say: say}, failure)
+    driver = Driver(answers, {ac.Say: say}, failure)
     driver.feed(1)
     assert told == ["event 1", "a", "b", "event 2"]
 
@@ -175,7 +176,7 @@ def test_a_violation_is_not_taken_for_a_failure() -> None:
     def broken(action: Any) -> None:
         raise ProtocolViolation("broken")
 
-    driver = Driver(lambda event: (ac.Say("a", 0, ""),), {ac.Say: broken}, failure)
+    driver = Driver(lambda event: ((ac.Say("a", 0, ""),),), {ac.Say: broken}, failure)
     with pytest.raises(ProtocolViolation):
         driver.feed(1)
 

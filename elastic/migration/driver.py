@@ -1,4 +1,4 @@
-"""Runs what roles want done, in their order. If one action fails, those behind it do not happen.
+"""Runs what roles want done, in their order. If one action of a role's answer fails, those behind it do not happen.
 
 An event that comes while actions are being run (a port that answers at once) waits until they are done: a role never sees the middle of
 its own answer.
@@ -25,28 +25,28 @@ class Driver:
     """See the module. Not thread-safe: one thread feeds it, or its owner holds a lock.
 
     Args:
-        handle: The role's door.
+        answers: What the roles answer to an event: each answer is a sequence of its own.
         run: What to do for each kind of action.
         on_failed: Told the action that failed and its error; returns the event that follows, if one does.
     """
 
     def __init__(
         self,
-        handle: Callable[[Any], Actions],
+        answers: Callable[[Any], tuple[Actions, ...]],
         run: Mapping[type, Run],
         on_failed: Callable[[Any, ElasticError], Any],
     ) -> None:
-        self._handle = handle
+        self._answers = answers
         self._run = run
         self._on_failed = on_failed
         self._waiting: deque[Any] = deque()
         self._running = False
 
     def feed(self, event: Any) -> None:
-        """Have the role answer to an event, and do what it wants.
+        """Have the roles answer to an event, and do what they want.
 
         Raises:
-            ProtocolViolation: The role's state forbids the event.
+            ProtocolViolation: A role's state forbids the event.
         """
         self._waiting.append(event)
         if self._running:
@@ -54,18 +54,22 @@ class Driver:
         self._running = True
         try:
             while self._waiting:
-                for action in self._handle(self._waiting.popleft()):
-                    try:
-                        self._run[action.__class__](action)
-                    except ProtocolViolation:
-                        raise
-                    except ElasticError as error:
-                        follows = self._on_failed(action, error)
-                        if follows is not None:
-                            self._waiting.appendleft(follows)
-                        break
+                for answer in self._answers(self._waiting.popleft()):
+                    self._carry_out(answer)
         finally:
             self._running = False
+
+    def _carry_out(self, answer: Actions) -> None:
+        for action in answer:
+            try:
+                self._run[action.__class__](action)
+            except ProtocolViolation:
+                raise
+            except ElasticError as error:
+                follows = self._on_failed(action, error)
+                if follows is not None:
+                    self._waiting.appendleft(follows)
+                return
 
 
 def failure(action: Any, error: ElasticError) -> Any:
@@ -100,7 +104,7 @@ def participant_driver(
         return follows
 
     return Driver(
-        participant.handle,
+        participant.answers,
         {
             ac.Open: links.open,
             ac.Send: links.send,
@@ -148,7 +152,7 @@ def notifier_driver(
         return None
 
     return Driver(
-        notifier.handle,
+        lambda event: (notifier.handle(event),),
         {
             ac.Commit: records.commit,
             ac.RemoveRecord: records.remove,

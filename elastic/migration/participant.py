@@ -11,7 +11,7 @@ being confirmed); from the moment its links were exported they do nothing at all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from elastic.model.ids import Incarnation, worker_of
 
 _PAUSED = (Phase.PAUSED, Phase.SAVED)
 _DRAINING = (OldState.STOPPING, OldState.DRAINING)
-Out = list[Any]
+Out = list[Sequence[Any]]
 
 
 class Participant:
@@ -85,9 +85,16 @@ class Participant:
         Raises:
             ProtocolViolation: A role's state forbids it: a fault in elastic.
         """
+        return tuple(action for answer in self.answers(event) for action in answer)
+
+    def answers(self, event: Any) -> tuple[Actions, ...]:
+        """The same, each role's answer by itself: if an action fails, what follows it in that answer does not happen.
+
+        The answers of other roles do: the task that cannot be saved must not cost another one its mark.
+        """
         out: Out = []
         self._doors[event.__class__](event, out)
-        return tuple(out)
+        return tuple(tuple(answer) for answer in out if answer)
 
     @property
     def quiet(self) -> bool:
@@ -106,7 +113,7 @@ class Participant:
         before, self.view = self.view.standing, view
         for epoch, scribe in self._scribes.items():
             move = view.move(epoch)
-            out += scribe.seen(move.marks.get(self.me) if move is not None else None)
+            out.append(scribe.seen(move.marks.get(self.me) if move is not None else None))
         now = view.standing
         for task in sorted(
             self.old.keys()
@@ -140,7 +147,7 @@ class Participant:
             ):
                 continue
             self._closing.add(epoch)
-            out += self._scribe(epoch).add(ac.Mark(epoch, 0, "closed"))
+            out.append(self._scribe(epoch).add(ac.Mark(epoch, 0, "closed")))
 
     def _follow_mover(self, task: int, at: Standing, out: Out) -> None:
         move, old, new = at.move, self.old.get(task), self.new.get(task)
@@ -193,7 +200,7 @@ class Participant:
                 if (at.epoch, task) not in self._refused:
                     self._refused.add((at.epoch, task))
                     reason = "it has not been started in the process that it was to leave"
-                    out += self._scribe(at.epoch).add(ac.Mark(at.epoch, task, "failed", reason=reason))
+                    out.append(self._scribe(at.epoch).add(ac.Mark(at.epoch, task, "failed", reason=reason)))
                 return
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
@@ -245,14 +252,14 @@ class Participant:
     def _on_emitter(self, event: ev.Emitted | ev.Room, out: Out) -> None:
         link = self.emitters.get((event.source, event.target))
         if link is not None and (event.source not in self._frozen or event.__class__ is ev.Emitted):
-            out += link.handle(event)
+            out.append(link.handle(event))
 
     def _on_receiver(self, event: ev.Opened | ev.Arrived | ev.FenceArrived, out: Out) -> None:
         if event.__class__ is not ev.Arrived and not self._is_of_now(event):
             return
         receiver = self.receivers.get((event.source, event.target))
         if receiver is None:
-            out.append(ac.NotHere(event.target, event))
+            out.append((ac.NotHere(event.target, event),))
         else:
             self._run(receiver, event, out)
 
@@ -285,7 +292,7 @@ class Participant:
         if scribe is None:
             return
         accepted, writes = scribe.read(event.marked)
-        out += writes
+        out.append(writes)
         for mark in accepted:
             old, new = self.old.get(mark.task), self.new.get(mark.task)
             if mark.what == "saved" and old is not None and old.state is OldState.MARKING:
@@ -302,32 +309,33 @@ class Participant:
 
     def _run(self, role: Role, event: Any, out: Out) -> None:
         """Have a role answer, and do what its answer means to the others."""
+        answer: list[Any] = []
+        out.append(answer)
         for action in role.handle(event):
             match action:
                 case ac.Mark():
-                    out += self._scribe(action.epoch).add(action)
+                    out.append(self._scribe(action.epoch).add(action))
                 case ac.FenceReached(source, target, epoch):
-                    old = self.old.get(target)
-                    if (
-                        old is not None
-                        and old.epoch == epoch
-                        and old.state in _DRAINING
-                        and source in old.missing
-                    ):
-                        self._run(old, ev.Fenced(target, epoch, source), out)
+                    self._on_reached(source, target, epoch, out)
+                    out.append(answer := [])
                 case ac.Save():
                     self._sealed.add(action.task)
-                    out.append(replace(action, links=self._export(action.task)))
+                    answer.append(replace(action, links=self._export(action.task)))
                 case ac.BeginTask():
-                    out.append(action)
+                    answer.append(action)
                     self._attach(action.task, self._arriving.pop(action.task), out)
                 case ac.DiscardTask():
-                    out.append(action)
+                    answer.append(action)
                     self._arriving.pop(action.task, None)
                     if action.task not in self.tasks:
                         self._forget_links(action.task)
                 case _:
-                    out.append(action)
+                    answer.append(action)
+
+    def _on_reached(self, source: int, target: int, epoch: int, out: Out) -> None:
+        old = self.old.get(target)
+        if old is not None and old.epoch == epoch and old.state in _DRAINING and source in old.missing:
+            self._run(old, ev.Fenced(target, epoch, source), out)
 
     def _scribe(self, epoch: int) -> Scribe:
         scribe = self._scribes.get(epoch)
