@@ -198,7 +198,7 @@ class Demo:
                 expected.update(line.decode("utf-8", "replace").split())
         with self.counts.open(encoding="utf-8", newline="\n") as result:
             rows = [line.rstrip("\n").rpartition("\t") for line in result]
-        got = {word.replace("\\\\", "\\"): int(count) for word, _, count in rows}
+        got = {word: int(count) for word, _, count in rows}
         words = f"{len(expected):,} different words, {expected.total():,} in all"
         if got == expected:
             self.say(f"Equal: {words}.")
