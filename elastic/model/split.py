@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from elastic.errors import InvalidParallelism
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 
 
 def split_tasks(component: ComponentId, tasks: range, executors: int) -> list[ExecutorId]:
-    """Contiguous ranges of even length (they differ by one at most), ascending.
+    """Divide consecutive tasks into `executors` consecutive ranges whose sizes differ by at most one, larger
+    ones first.
 
-    Args:
-        tasks: The task numbers to divide.
-        executors: How many ranges; 1 to len(tasks).
+    Raises:
+        InvalidParallelism: Fewer than one executor, or more than there are tasks.
     """
-    base, more = divmod(len(tasks), executors)
-    made, first = [], tasks.start
-    for n in range(executors):
-        last = first + base + (n < more) - 1
-        made.append(ExecutorId(component, TaskId(first), TaskId(last)))
+    if not 1 <= executors <= len(tasks):
+        raise InvalidParallelism(
+            f"component {component!r} has {len(tasks)} tasks and cannot have {executors} executors",
+            remedy=f"ask for 1 to {len(tasks)}; the number of tasks is fixed when a topology is submitted",
+        )
+    size, larger = divmod(len(tasks), executors)
+    result, first = [], tasks.start
+    for i in range(executors):
+        last = first + size - (0 if i < larger else 1)
+        result.append(ExecutorId(component, TaskId(first), TaskId(last)))
         first = last + 1
-    return made
+    return result

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from elastic.errors import Refused
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, TopologyName, WorkerId, worker_id
+from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
-from elastic.scheduler.tasks import NO_MIGRATION, regroup, runs, split_tasks
+from elastic.scheduler.tasks import NO_MIGRATION, regroup, runs
 
 _Slot = tuple[NodeId, int]
 

@@ -5,33 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 
-from elastic.errors import InvalidParallelism, Refused
+from elastic.errors import Refused
 from elastic.model.assignment import ExecutorId
-from elastic.model.ids import ComponentId, TaskId, WorkerId
+from elastic.model.ids import TaskId, WorkerId
+from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec
 
 NO_MIGRATION = "moving state between workers needs live migration, which is not available yet"
-
-
-def split_tasks(component: ComponentId, tasks: range, executors: int) -> list[ExecutorId]:
-    """Divide consecutive tasks into `executors` consecutive ranges whose sizes differ by at most one, larger
-    ones first.
-
-    Raises:
-        InvalidParallelism: Fewer than one executor, or more than there are tasks.
-    """
-    if not 1 <= executors <= len(tasks):
-        raise InvalidParallelism(
-            f"component {component!r} has {len(tasks)} tasks and cannot have {executors} executors",
-            remedy=f"ask for 1 to {len(tasks)}; the number of tasks is fixed when a topology is submitted",
-        )
-    size, larger = divmod(len(tasks), executors)
-    result, first = [], tasks.start
-    for i in range(executors):
-        last = first + size - (0 if i < larger else 1)
-        result.append(ExecutorId(component, TaskId(first), TaskId(last)))
-        first = last + 1
-    return result
 
 
 def runs(tasks: range, places: Mapping[TaskId, WorkerId]) -> list[tuple[range, WorkerId | None]]:

@@ -7,10 +7,11 @@ import pytest
 from elastic.errors import InvalidParallelism, Refused
 from elastic.model.assignment import Assignment
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName
+from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.round_robin import RoundRobinScheduler, natural
-from elastic.scheduler.tasks import regroup, runs, split_tasks
+from elastic.scheduler.tasks import regroup, runs
 
 
 def spec(name: str = "t", workers: int = 2, **components: tuple[int, int, bool]) -> TopologySpec:
