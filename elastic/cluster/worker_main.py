@@ -67,7 +67,7 @@ class WorkerProcess:
         self._cycle = cycle
         self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._version = 0
-        self._failed = ""
+        self._failed = self._trace = ""
         self._written: Progress | None = None
         self._transport = transport
         stored = coordination.get(paths.spec(topology))
@@ -95,7 +95,7 @@ class WorkerProcess:
         self._notices.put("progress")
 
     def on_failure(self, reason: str, trace: str) -> None:
-        self._failed = reason
+        self._failed, self._trace = reason, trace
         self._notices.put("progress")
 
     def _on_session(self, state: SessionState) -> None:
@@ -190,7 +190,7 @@ class WorkerProcess:
                 Severity.ERROR,
                 details={"traceback": e.message.partition("\n")[2]},
             )
-            self.on_failure(e.message.partition("\n")[0], "")
+            self.on_failure(e.message.partition("\n")[0], e.message.partition("\n")[2])
         self._version = entry.version
 
     def _stateful(self, allocation: Allocation) -> set[int]:
@@ -230,6 +230,7 @@ class WorkerProcess:
             worker.finished(),
             worker.drained(),
             self._failed,
+            self._trace,
         )
 
     def _write_progress(self) -> None:

@@ -93,8 +93,13 @@ class Coordination(Protocol):
     def set(self, path: str, data: bytes, *, version: int = -1) -> int:
         """Returns the new version. Raises `Conflict` when the version is another, `NotFound` when there is no such node."""
 
-    def put(self, path: str, data: bytes) -> None:
-        """Create or set, whatever is there; makes parents. Persistent."""
+    def put(self, path: str, data: bytes) -> int:
+        """Create or set, whatever is there; makes parents. Persistent.
+
+        Returns:
+            The write's place in the order of all writes to the service: greater than that of every write before it. What this
+            session reads from now on is not older than that.
+        """
 
     def delete(
         self, path: str, *, version: int = -1, recursive: bool = False, missing_ok: bool = True

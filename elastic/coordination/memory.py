@@ -188,13 +188,14 @@ class MemoryCoordination:
         with self._connected(check(path, data)):
             return self._server._set(path, data, version)
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes) -> int:
         with self._connected(check(path, data)):
             if path in self._server._nodes:
                 self._server._set(path, data, -1)
             else:
                 self._make(parent(path))
                 self._server._create(path, data, 0)
+            return self._server._nodes[path].changed
 
     def delete(
         self, path: str, *, version: int = -1, recursive: bool = False, missing_ok: bool = True

@@ -10,11 +10,14 @@
 /topologies/<name>/assignment        Assignment
 /topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
 /topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
+/topologies/<name>/moves             persistent: the number of the newest move, as decimal digits; made with the first move
+/topologies/<name>/moves/<epoch>     MoveRecord (elastic/migration/record.py); the epoch in ten digits
+/topologies/<name>/moves/<epoch>/<incarnation>  Marks of one worker life, by `encode_marks`
 """
 
 from __future__ import annotations
 
-from elastic.model.ids import NodeId, TopologyName, WorkerId
+from elastic.model.ids import Epoch, Incarnation, NodeId, TopologyName, WorkerId
 
 NIMBUS = "/nimbus"
 CANDIDATES = "/nimbus/candidates"
@@ -78,3 +81,20 @@ def leaf(id: WorkerId) -> str:
 def unleaf(name: str) -> WorkerId:
     """The WorkerId behind a path element."""
     return WorkerId(name.replace(":", "/"))
+
+
+def moves(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/moves"
+
+
+def move(name: TopologyName, epoch: Epoch) -> str:
+    return f"{moves(name)}/{epoch:010d}"
+
+
+def move_marks(name: TopologyName, epoch: Epoch, life: Incarnation) -> str:
+    return f"{move(name, epoch)}/{life.replace('/', ':')}"
+
+
+def life(name: str) -> Incarnation:
+    """The worker life behind the last element of a `move_marks` path."""
+    return Incarnation(name.replace(":", "/"))

@@ -280,15 +280,16 @@ class ZooKeeperCoordination:
                 return now.version
             raise
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes) -> int:
         for _ in range(_RACES):
             try:
                 self.set(path, data)
-                return
             except NotFound:
-                with contextlib.suppress(Conflict):
+                try:
                     self.create(path, data)
-                    return
+                except Conflict:
+                    continue
+            return int(self._client.last_zxid)  # of our write, or of something later that this session has seen
         raise Conflict(f"{path}: somebody keeps creating and deleting it")
 
     def delete(

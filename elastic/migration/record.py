@@ -60,6 +60,11 @@ _OF_OUTCOME = {
 }
 
 
+def state_key(topology: TopologyName, task: int) -> str:
+    """The key of a task's state in the state stores; the epoch of a write is that of the move."""
+    return f"{topology}/{task}"
+
+
 @dataclass(frozen=True, slots=True)
 class TaskMove:
     """One task's part of a move.

@@ -71,6 +71,7 @@ class NodeInfo:
         kind: What hosts it ("process" or "spark").
         draining: It keeps running until its workers have gone elsewhere, and gets no new ones.
         address: `host:port` of its node service (logs, code checks).
+        store: Where its state store answers, as `statestore.client.GrpcStore` takes it; "" when it has none.
     """
 
     id: NodeId
@@ -81,3 +82,4 @@ class NodeInfo:
     draining: bool = False
     address: str = ""
     pid: int = 0
+    store: str = ""

@@ -90,6 +90,7 @@ class Progress:
         finished: Tasks that have worked off all they will ever get: they are not started again.
         drained: The newest drain generation that has passed all of its tasks.
         failed: Why an executor gave up, or "".
+        trace: The traceback of that, or "".
     """
 
     incarnation: Incarnation
@@ -98,6 +99,7 @@ class Progress:
     finished: tuple[int, ...] = ()
     drained: int = 0
     failed: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,3 +185,51 @@ class NodeSummary:
     generation: int = 0
     address: str = ""
     pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMoveView:
+    """One task's part of a move.
+
+    Attributes:
+        source, target: The workers that it goes from and to.
+        phase: "waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost".
+        reason: Why it was rolled back, or why another attempt was made; "" otherwise.
+        size: Bytes that were saved; 0 before that.
+        times: When it was prepared, paused, stopped, saved, restored and resumed, seconds since 1970, as far as it came. The clocks
+            are those of the processes in which it happened.
+        pause: Seconds that the emitters held tuples for it: the longest; 0.0 when none had to, or it is not over.
+    """
+
+    task: int
+    component: ComponentId
+    source: WorkerId
+    target: WorkerId
+    phase: str
+    attempt: int = 1
+    reason: str = ""
+    size: int = 0
+    times: Mapping[str, float] = field(default_factory=dict)
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """A move of some tasks of one topology, under way or ended. What `elastic moves` lists.
+
+    Attributes:
+        epoch: Its number within the topology.
+        why: What caused it, for people.
+        state: "running", "aborting", "closing" (all tasks have their outcome; what is left is removed) or "ended".
+        began, ended: Seconds since 1970; `ended` is 0.0 while it is under way.
+        waits: Sentences that say what it waits for.
+    """
+
+    topology: TopologyName
+    epoch: int
+    why: str
+    state: str
+    began: float
+    ended: float
+    tasks: tuple[TaskMoveView, ...]
+    waits: tuple[str, ...] = ()

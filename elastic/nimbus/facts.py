@@ -69,6 +69,11 @@ class TopologyFacts:
         """Why an executor gave up, or ""."""
         return next((p.failed for _, p in sorted(self.progress.items()) if p.failed), "")
 
+    @property
+    def trace(self) -> str:
+        """The traceback of `failed`, or "": known as soon as the failure is, whatever way the events take."""
+        return next((p.trace for _, p in sorted(self.progress.items()) if p.failed), "")
+
     def undrained(self) -> tuple[WorkerId, ...]:
         """Assigned workers that the newest drain marks have not passed yet."""
         if self.assignment is None:

@@ -24,14 +24,16 @@ def ended(t: TopologyFacts, state: TopologyState) -> Event:
     """A topology's status is one of those that it does not come back from."""
     kind, words, severity = _ENDS[state.status]
     reason = f": {state.reason}" if state.status is TopologyStatus.FAILED else ""
-    seconds = round(state.ended - state.submitted, 3)
+    details: dict[str, str | int | float] = {"id": state.id, "seconds": round(state.ended - state.submitted, 3)}
+    if state.status is TopologyStatus.FAILED and t.trace:
+        details["traceback"] = t.trace
     return Event(
         state.ended,
         kind,
         f"topology {t.name} {words}{reason}",
         severity,
         topology=t.name,
-        details={"id": state.id, "seconds": seconds},
+        details=details,
     )
 
 

@@ -180,7 +180,13 @@ class HazelcastStore(OneByOne):
         assert old is not None
         session = self._session(ticket, old)
         before = self._whole(old)
-        places = self._places(ticket, session, pieces, before, old)
+        try:
+            places = self._places(ticket, session, pieces, before, old)
+        except Incomplete:
+            # Taken over since the look at its head: the new writer has removed the pieces, and that is what to say.
+            now = self._read(ticket.key)
+            decisions.commit(now.record if now is not None else None, ticket, head)
+            raise
         name = f"m{sequence}.{secrets.token_hex(4)}"
         at = manifest_key(session.place, name)
         manifest = self._grid.set_piece(at, encode_head(head))
@@ -194,10 +200,10 @@ class HazelcastStore(OneByOne):
             record = decisions.commit(now.record if now is not None else None, ticket, head)
             return Stored(record, session.place, name, places)
 
-        _, now = self._update(ticket.key, decide, read=old)
+        _, done = self._update(ticket.key, decide, read=old)
         self._remember(at, head)
         # What no manifest names any more.
-        named = heads.keys_of(now, head.pieces)
+        named = heads.keys_of(done, head.pieces)
         gone = {piece_key(session.place, number) for number in session.pieces}
         if before is not None:
             gone |= heads.keys_of(old, before.pieces)
