@@ -58,6 +58,8 @@ class Demand:
         rebalance: Make the numbers of executors and workers true now, or refuse. Without it the executors
             that exist are kept as they are, and only those that have no valid place get one.
         spread: With `rebalance`: also move workers without state to nodes that have fewer of this topology.
+        marked: A scaling decision changed `executors` (the label of seed 004, section IV.C): algorithms
+            (`elastic.scheduler.decision`) make them true, relocating as few tasks as possible.
     """
 
     spec: TopologySpec
@@ -66,6 +68,7 @@ class Demand:
     finished: frozenset[TaskId] = frozenset()
     rebalance: bool = False
     spread: bool = False
+    marked: bool = False
 
     def pinned(self, executor: ExecutorId) -> bool:
         """Whether it owns state that would be lost if it went to another worker."""
