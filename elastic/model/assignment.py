@@ -71,7 +71,7 @@ class NodeInfo:
         kind: What hosts it ("process" or "spark").
         draining: It keeps running until its workers have gone elsewhere, and gets no new ones.
         address: `host:port` of its node service (logs, code checks).
-        store: Where its state store answers, as `statestore.client.GrpcStore` takes it; "" when it has none.
+        store: Where its state store answers, as `statestore.address.StoreAddress` reads it; "" while it has none.
     """
 
     id: NodeId
