@@ -10,7 +10,9 @@ Promises, for two living processes:
    them. A larger frame passes alone.
 4. A frame larger than a window passes when nothing else is in that window; one larger than `max_frame` raises
    `TupleTooLarge`.
-5. When the peer's process is gone (another incarnation answers at its address, or the link is closed), what was not yet
+5. Urgent frames are taken whatever is full. They are small and few, count in the bounds (which they may exceed), and
+   overtake nothing that was taken before them.
+6. When the peer's process is gone (another incarnation answers at its address, or the link is closed), what was not yet
    received is counted and reported by `on_lost`; it is never sent to anybody else.
 
 No method blocks on the peer (but `Transport.close`, for a moment). Whoever gets False from `offer` waits for `on_room`.
@@ -21,13 +23,16 @@ A link ends once: it is closed, or its peer's process turns out to be gone. From
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from elastic.model.ids import Incarnation
 
 Buffer = bytes | bytearray | memoryview
+
+LARGEST_URGENT = 1024
+"""Payload bytes of the largest urgent frame: what no bound stops has to be small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +90,37 @@ class Link(Protocol):
     @property
     def connected(self) -> bool: ...
 
-    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], *, urgent: bool = False) -> bool:
         """Take a frame for `target`, to be sent at the next `flush`. The buffers must not change afterwards.
+
+        Args:
+            target: The task.
+            payload: Its content, in parts.
+            urgent: Take it whatever is full: for fences and openings of links, of at most `LARGEST_URGENT` bytes. In
+                all else it is a frame like any other; `Transport.consumed` gives its room back.
 
         Returns:
             False when the target's window or the peer's in-flight bound is full: nothing was taken, what was offered
-            before is flushed, and `on_room` will be called.
+            before is flushed, and `on_room` will be called. An urgent frame: only when the link has ended.
 
         Raises:
             TupleTooLarge: Larger than `max_frame`.
+            ValueError: Urgent, and larger than `LARGEST_URGENT`.
         """
 
     def flush(self) -> None:
         """Write what was offered, as far as the socket takes it at once; the transport's thread writes the rest."""
+
+    def when_received(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when the peer's process has received every frame that was offered so far, or the link has ended.
+
+        It flushes, and asks the peer to confirm without delay; over a connection that breaks it asks again.
+
+        Args:
+            callback: Called on the transport's thread, or at once on this one if nothing is outstanding or the link is
+                closed already; never under a lock of the link. Must not block. When the link ended with a loss,
+                `Receiver.on_lost` was called before.
+        """
 
     def close(self) -> None:
         """Give up the link; what was not received is reported by `on_lost`. Safe to call twice."""

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
 from functools import partial
 
 from elastic.model.ids import Incarnation, worker_of
-from elastic.transport.base import Address, Buffer, Receiver, TransportOptions
+from elastic.transport.base import Address, Receiver, TransportOptions
 from elastic.transport.framing import TOTAL, Request, Splitter, request
-from elastic.transport.loop import Loop, Timer
-from elastic.transport.session import Inbound, Outbound
+from elastic.transport.link import BaseLink
+from elastic.transport.loop import Loop
+from elastic.transport.session import Inbound
 
 logger = logging.getLogger(__name__)
 
-_TURN_TIME = 0.1
 Route = tuple[Incarnation, Incarnation]
 
 
@@ -163,28 +162,18 @@ class _Source:
             wire.link.transport.loop.post(partial(wire.link.reported, wire, entries))
 
 
-class MemoryLink:
+class MemoryLink(BaseLink):
     """A `Link` on a `MemoryNetwork`."""
 
     def __init__(self, transport: MemoryTransport, peer: Incarnation, address: Address) -> None:
+        super().__init__(transport.loop, peer, transport.options, transport.receiver, transport.moved)
         self.transport = transport
         self.address = address
         self.route: Route = (transport.incarnation, peer)
-        self._peer = peer
-        self._lock = threading.Lock()
-        self._outbound = Outbound(transport.options, peer)
         self._wire: _Wire | None = None
         self._next: _Wire | None = None  # offered to the peer, not answered yet
         self._welcomed = False
-        self._closed = False
-        self._ended = False
         self._unanswered = False
-        self._turn: Timer | None = None
-
-    @property
-    def peer(self) -> Incarnation:
-        """Whom this link leads to."""
-        return self._peer
 
     @property
     def connected(self) -> bool:
@@ -192,29 +181,9 @@ class MemoryLink:
         return self._wire is not None
 
     @property
-    def ended(self) -> bool:
-        """Whether the link is closed or lost: nothing can be offered any more."""
-        return self._closed
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many frames were offered and not confirmed by the peer."""
-        return self._outbound.unconfirmed[0]
-
-    @property
     def hopeful(self) -> bool:
         """Whether waiting for confirmations makes sense: connected, or about to be."""
         return not self._ended and not self._unanswered
-
-    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
-        """See `Link.offer`. False for ever once the link has ended. A refusal flushes."""
-        with self._lock:
-            if self._closed:
-                return False
-            taken = self._outbound.offer(target, payload)
-        if not taken:
-            self.flush()
-        return taken
 
     def flush(self) -> None:
         """See `Link.flush`."""
@@ -222,14 +191,6 @@ class MemoryLink:
             wire = self._wire
             if wire is not None and self._outbound.unsent:
                 self.transport.network.carry(wire, b"".join(self._outbound.take()))
-
-    def close(self) -> None:
-        """See `Link.close`."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self.transport.loop.post(self.end)
 
     def sever(self) -> None:
         """Break the connection; any thread."""
@@ -280,30 +241,20 @@ class MemoryLink:
         """The peer has confirmed frames, or its tasks have taken some."""
         if wire.broken or wire is not self._wire:
             return
-        room: list[int] = []
-        with self._lock:
-            for target, total in entries:
-                room += self._outbound.reported(target, total)
-        self._announce(room)
-        self.transport.moved()
+        self._take_reports(entries)
 
     def end(self, *, quiet: bool = False) -> None:
         """Give up: say what is lost; not even that nothing is, when `quiet`."""
-        if self._ended:
-            return
-        self._ended = True
+        self._end(quiet=quiet)
+
+    def _say_goodbye(self) -> None:
+        self._end()
+
+    def _disconnect(self) -> None:
         with self._lock:
-            self._closed = True
-            frames, size = self._outbound.unconfirmed
-            self._outbound = Outbound(self.transport.options, self._peer)
             wire, self._wire, self._next = self._wire, None, None
         if wire is not None and not wire.broken:
             self.transport.network.carry(wire, request(Request.BYE))
-        if self._turn is not None:
-            self._turn.cancel()
-        self.transport.moved()
-        if frames or not quiet:
-            self.transport.receiver.on_lost(self._peer, frames, size)
 
     def _reconnect(self) -> None:
         with self._lock:
@@ -314,19 +265,6 @@ class MemoryLink:
                 self._next = None
         self.transport.moved()
         self.connect()
-
-    def _announce(self, room: list[int]) -> None:
-        if self._outbound.turn and self._turn is None:
-            self._turn = self.transport.loop.later(_TURN_TIME, self._expire)
-        for target in dict.fromkeys(room):
-            self.transport.receiver.on_room(self._peer, target)
-
-    def _expire(self) -> None:
-        self._turn = None
-        if not self._ended:
-            with self._lock:
-                room = self._outbound.expire()
-            self._announce(room)
 
 
 class MemoryTransport:

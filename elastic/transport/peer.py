@@ -16,8 +16,7 @@ import logging
 import os
 import secrets
 import socket
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from elastic.model.ids import Incarnation
@@ -26,21 +25,18 @@ from elastic.transport.base import Address, Buffer, Receiver, TransportOptions
 from elastic.transport.channel import Channel
 from elastic.transport.framing import ProtocolError, ReportReader, Request, request
 from elastic.transport.handshake import Hello, Verdict, Welcome, parse_welcome, split
+from elastic.transport.link import BaseLink
 from elastic.transport.loop import READ, WRITE, Loop, Timer
-from elastic.transport.session import Outbound
 
 logger = logging.getLogger(__name__)
 
 GREETING_TIME = 5.0
 """Seconds from the beginning of a dial to the Welcome."""
 
-_TURN_TIME = 0.1
-"""Seconds that room is kept for a large frame that was refused."""
-
 _CHUNK = 64 << 10
 
 
-class SocketLink:
+class SocketLink(BaseLink):
     """A `Link` over sockets.
 
     Args:
@@ -63,20 +59,12 @@ class SocketLink:
         receiver: Receiver,
         moved: Callable[[], None],
     ) -> None:
-        self._loop = loop
+        super().__init__(loop, peer, options, receiver, moved)
         self._own = own
-        self._peer = peer
         self._address = address
-        self._options = options
-        self._receiver = receiver
-        self._moved = moved
         self._session = secrets.randbits(64)
-        self._lock = threading.Lock()  # guards _outbound and _closed
-        self._outbound = Outbound(options, peer)
-        self._closed = False
         self._channel: Channel | None = None
         # Below: for the loop's thread alone.
-        self._ended = False
         self._attempt = 0
         self._failures = 0
         self._welcomed = False
@@ -86,12 +74,6 @@ class SocketLink:
         self._heard = b""
         self._reader = ReportReader()
         self._timer: Timer | None = None
-        self._turn: Timer | None = None
-
-    @property
-    def peer(self) -> Incarnation:
-        """Whom this link leads to."""
-        return self._peer
 
     @property
     def connected(self) -> bool:
@@ -99,43 +81,15 @@ class SocketLink:
         return self._channel is not None
 
     @property
-    def ended(self) -> bool:
-        """Whether the link is closed or lost: nothing can be offered any more."""
-        return self._closed
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many frames were offered and not confirmed by the peer."""
-        return self._outbound.unconfirmed[0]
-
-    @property
     def hopeful(self) -> bool:
         """Whether waiting for confirmations makes sense: connected, or about to be."""
         return not self._ended and (self._channel is not None or not self._failures)
-
-    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
-        """See `Link.offer`. False for ever once the link has ended. A refusal flushes."""
-        with self._lock:
-            if self._closed:
-                return False
-            taken = self._outbound.offer(target, payload)
-        if not taken:
-            self.flush()
-        return taken
 
     def flush(self) -> None:
         """See `Link.flush`."""
         channel = self._channel
         if channel is not None:
             channel.flush()
-
-    def close(self) -> None:
-        """See `Link.close`."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._loop.post(self._say_goodbye)
 
     def settle(self) -> None:
         """Ask the peer to confirm everything at once. On the loop's thread."""
@@ -246,7 +200,7 @@ class SocketLink:
         )
         self._announce(room)
         if rest:
-            self._take_reports(rest)
+            self._heard_reports(rest)
         self.flush()
         self._moved()
 
@@ -267,36 +221,16 @@ class SocketLink:
             return
         if data:
             try:
-                self._take_reports(data)
+                self._heard_reports(data)
             except ProtocolError as e:
                 self._malformed(e)
         else:
             self._broken("it hung up")
 
-    def _take_reports(self, data: bytes) -> None:
-        room: list[int] = []
-        self._failures = (
-            0  # not at the Welcome: a connection that breaks before anything got through isn't a success
-        )
-        with self._lock:
-            outbound = self._outbound
-            for target, total in self._reader.feed(data):
-                room += outbound.reported(target, total)
-        self._announce(room)
-        self._moved()
-
-    def _announce(self, room: list[int]) -> None:
-        if self._outbound.turn and self._turn is None:
-            self._turn = self._loop.later(_TURN_TIME, self._expire)
-        for target in dict.fromkeys(room):
-            self._receiver.on_room(self._peer, target)
-
-    def _expire(self) -> None:
-        self._turn = None
-        if not self._ended:
-            with self._lock:
-                room = self._outbound.expire()
-            self._announce(room)
+    def _heard_reports(self, data: bytes) -> None:
+        # Not at the Welcome: a connection that breaks before anything got through isn't a success.
+        self._failures = 0
+        self._take_reports(self._reader.feed(data))
 
     def _malformed(self, error: ProtocolError) -> None:
         # Once: whoever answers there will say the same at each attempt.
@@ -359,33 +293,9 @@ class SocketLink:
             channel.flush()
         self._end()
 
-    def _end(self) -> None:
-        """The peer is gone, or the link given up: say what is lost."""
-        with self._lock:
-            self._closed = True
-            frames, size = self._outbound.unconfirmed
-        self._finish()
-        self._receiver.on_lost(self._peer, frames, size)
-
-    def _finish(self) -> None:
-        self._ended = True
-        self._disconnect()
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-        with self._lock:
-            self._outbound = Outbound(self._options, self._peer)  # lets the frames go
-        self._moved()
-
     def shut(self) -> None:
         """The transport closes: end, and report only a real loss. On the loop's thread."""
-        if self._ended:
-            return
-        with self._lock:
-            lost = self._outbound.unconfirmed[0]
-        if lost:
+        if self.unconfirmed:
             self._say_goodbye()
         else:
-            with self._lock:
-                self._closed = True
-            self._finish()
+            self._end(quiet=True)

@@ -13,7 +13,7 @@ again.
 A frame is refused when its target's window or the link's in-flight bound has no room for it. One that is
 larger than a bound passes when nothing else is in it. So that a stream of small frames can't keep a large one
 out, a refused frame of more than half of a bound reserves it: smaller ones are refused too, until it was
-taken, or until `expire` says that it didn't come back in time.
+taken, or until `expire` says that it didn't come back in time. An urgent frame is never refused; it counts like any other.
 
 The receiver reports a target when half of its window has been consumed since its last report, and confirms at
 every quarter of the in-flight bound; the sender *asks* where that may not be enough for the frame that it has
@@ -23,10 +23,10 @@ to place. So no report is needed for every frame, and none can be missing for ev
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elastic.errors import TupleTooLarge
-from elastic.transport.base import Buffer, TransportOptions
+from elastic.transport.base import LARGEST_URGENT, Buffer, TransportOptions
 from elastic.transport.framing import ALL_TARGETS, HEADER, HEADER_SIZE, TOTAL, ProtocolError, Request, request
 
 _pack = HEADER.pack
@@ -54,6 +54,7 @@ class Outbound:
 
     Attributes:
         unsent: What is to be written next; `take` empties it. Empty while the pipe is broken.
+        asks: Whether a request was put into `unsent` that should not wait for more; whoever writes it clears this.
         turn: Whether a reservation was announced as free and not used yet: call `expire` after a while.
     """
 
@@ -69,9 +70,11 @@ class Outbound:
         "_reserved",
         "_reserved_for",
         "_waiting",
+        "_watchers",
         "_window",
         "_windows",
         "_writable",
+        "asks",
         "turn",
         "unsent",
     )
@@ -90,8 +93,12 @@ class Outbound:
         self._reserved = 0  # as in _Window, for the in-flight bound; with header
         self._reserved_for = -1  # the target of that frame
         self._asked = 0  # up to which number a confirmation was asked for
+        self._watchers: deque[tuple[int, Callable[[], None]]] = (
+            deque()
+        )  # (number, to call when it is confirmed)
         self._writable = False
         self.unsent: list[Buffer] = []
+        self.asks = False
         self.turn = False
 
     @property
@@ -104,13 +111,13 @@ class Outbound:
         """The number of the last frame that was offered."""
         return self._first + len(self._frames) - 1
 
-    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
         """As `Link.offer`."""
         size = 0
         for buffer in payload:
             if type(buffer) is memoryview:
                 if buffer.itemsize != 1 or buffer.ndim != 1:
-                    return self.offer(target, [memoryview(b).cast("B") for b in payload])
+                    return self.offer(target, [memoryview(b).cast("B") for b in payload], urgent)
                 size += buffer.nbytes
             else:
                 size += len(buffer)
@@ -125,17 +132,21 @@ class Outbound:
             if not 0 <= target < ALL_TARGETS:
                 raise ValueError(f"{target} is not a task's number")
             window = self._windows[target] = _Window()
-        used = window.sent - window.consumed
-        if (used and used + size > self._window) or size < window.reserved:
-            self._refuse_window(target, window, size)
-            return False
         cost = size + HEADER_SIZE
-        if (self._flight and self._flight + cost > self._in_flight) or cost < self._reserved:
-            self._refuse_flight(target, window, size, cost)
-            return False
+        if urgent:
+            if size > LARGEST_URGENT:
+                raise ValueError(f"an urgent frame of {size} bytes; at most {LARGEST_URGENT}")
+        else:
+            used = window.sent - window.consumed
+            if (used and used + size > self._window) or size < window.reserved:
+                self._refuse_window(target, window, size)
+                return False
+            if (self._flight and self._flight + cost > self._in_flight) or cost < self._reserved:
+                self._refuse_flight(target, window, size, cost)
+                return False
+            window.reserved = 0
+            self._reserved = 0
         window.sent += size
-        window.reserved = 0
-        self._reserved = 0
         self._flight += cost
         self._bytes += size
         frame = (_pack(size, target), *payload)
@@ -148,7 +159,29 @@ class Outbound:
         """What is to be written next, in order."""
         unsent = self.unsent
         self.unsent = []
+        self.asks = False
         return unsent
+
+    def when_received(self, call: Callable[[], None]) -> bool:
+        """Have `call` come out of `due` when everything that was offered so far is confirmed. False: it is already."""
+        if not self._frames:
+            return False
+        self._watchers.append((self.last, call))
+        self.ask()
+        return True
+
+    def due(self) -> list[Callable[[], None]]:
+        """What is to be called now, each once. Ask after `reported` and `resumed`."""
+        calls = []
+        while self._watchers and self._watchers[0][0] < self._first:
+            calls.append(self._watchers.popleft()[1])
+        return calls
+
+    def abandon(self) -> list[Callable[[], None]]:
+        """The link has ended: what was still to be called."""
+        calls = [call for _, call in self._watchers]
+        self._watchers.clear()
+        return calls
 
     def reported(self, target: int, total: int) -> list[int]:
         """A report has come: `confirmed` or `consumed`."""
@@ -186,6 +219,7 @@ class Outbound:
         """The pipe is broken: there is nothing to write until it is made again."""
         self._writable = False
         self.unsent = []
+        self.asks = False
 
     def resumed(self, number: int) -> list[int]:
         """The pipe is new, and the receiver has all frames up to `number`: the others are to be written (again).
@@ -205,7 +239,7 @@ class Outbound:
             unsent += frame
         self.unsent = unsent
         self._asked = 0
-        if self._reserved:
+        if self._reserved or (self._frames and self._watchers):
             self.ask()
         for target, window in self._waiting.items():
             window.asked = 0
@@ -216,6 +250,7 @@ class Outbound:
         """Ask for the confirmation of everything that was offered so far, unless that was asked for already."""
         if self._writable and self._asked < self.last:
             self._asked = self.last
+            self.asks = True
             self.unsent.append(request(Request.ASK, ALL_TARGETS, TOTAL.pack(self.last)))
 
     def expire(self) -> list[int]:
@@ -254,6 +289,7 @@ class Outbound:
         need = window.sent if size > self._window else window.sent + size - self._window
         if need > window.sent - self._window // 2 and need > window.asked:
             window.asked = need
+            self.asks = True
             self.unsent.append(request(Request.ASK, target, TOTAL.pack(need)))
 
     def _fits_window(self, window: _Window, size: int) -> bool:
@@ -269,7 +305,12 @@ class Outbound:
         cost = size + HEADER_SIZE
         if target == self._reserved_for:
             cost = max(cost, self._reserved)
-        if cost < self._reserved or not self._fits_flight(cost) or not self._fits_window(window, size):
+        if not self._fits_window(window, size):
+            # It may have been refused when something else stood in the way, or urgent frames have come since.
+            if self._writable:
+                self._ask_for_window(target, window, size)
+            return False
+        if cost < self._reserved or not self._fits_flight(cost):
             return False
         self.turn = self.turn or bool(window.reserved or self._reserved)
         window.waiting = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from coordination_harness import Memory, Real, Service
 from nimbus_harness import Cluster
 from statestore_harness import Hazelcast
+from transport_harness import World
 
 
 @pytest.fixture(params=["memory", "zookeeper"])
@@ -38,3 +40,14 @@ def hazelcast_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Haze
     service = Hazelcast(tmp_path_factory.mktemp("hazelcast"))
     yield service
     service.close()
+
+
+@pytest.fixture(params=["memory", "tcp", "unix"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    before = threading.active_count()
+    directory = tmp_path_factory.mktemp("run")
+    world = World(request.param, directory)
+    yield world
+    world.close()
+    assert threading.active_count() == before, threading.enumerate()
+    assert list(directory.iterdir()) == []

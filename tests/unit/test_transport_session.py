@@ -6,7 +6,8 @@ The machine knows what was accepted and what arrived, and compares. Each planted
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,15 @@ from hypothesis.stateful import (
 
 from elastic.errors import TupleTooLarge
 from elastic.transport.base import Buffer, TransportOptions
-from elastic.transport.framing import HEADER_SIZE, TOTAL, ProtocolError, Splitter
+from elastic.transport.framing import (
+    ALL_TARGETS,
+    HEADER_SIZE,
+    TOTAL,
+    ProtocolError,
+    Request,
+    Splitter,
+    request,
+)
 from elastic.transport.session import Inbound, Outbound
 
 WINDOW, IN_FLIGHT, LARGEST = 100, 160, 400
@@ -42,15 +51,17 @@ class SessionMachine(RuleBasedStateMachine):
         self.into = self.inbound_type(WINDOW, IN_FLIGHT)
         self.accepted: list[tuple[int, bytes]] = []
         self.arrived: list[tuple[int, bytes]] = []
-        self.queued: dict[int, deque[int]] = {
-            t: deque() for t in TASKS
-        }  # sizes that arrived and were not consumed
+        self.queued: dict[int, deque[tuple[int, int]]] = {t: deque() for t in TASKS}
+        # (number, size) of what arrived and was not consumed
         self.wants: dict[int, int] = {}  # refused, and not told of room: target -> size
         self.up = False
         self.wire = b""
         self.back: list[tuple[int, int]] = []
         self.splitter = Splitter(LARGEST)
         self.serial = 0
+        self.urgent: set[int] = set()  # numbers of the urgent frames
+        self.asked: list[int] = []  # how many frames had been accepted at each `when_received`
+        self.called: list[int] = []  # which of those were called
 
     # the sender
 
@@ -59,11 +70,28 @@ class SessionMachine(RuleBasedStateMachine):
         self.serial += 1
         content = self.serial.to_bytes(4, "big") * (size // 4 + 1)
         payload: Sequence[Buffer] = [content[: size // 2], memoryview(content)[size // 2 : size]]
+        held = self.held(task)
         if self.out.offer(task, payload):
+            assert not held or held + size <= WINDOW
             self.accepted.append((task, content[:size]))
             self.wants.pop(task, None)
         else:
             self.wants[task] = size
+
+    @rule(task=targets, size=st.integers(0, 40))
+    def offer_urgent(self, task: int, size: int) -> None:
+        self.serial += 1
+        content = self.serial.to_bytes(4, "big") * 10
+        assert self.out.offer(task, [content[:size]], urgent=True)
+        self.accepted.append((task, content[:size]))
+        self.urgent.add(len(self.accepted))
+
+    @rule()
+    def ask_when_received(self) -> None:
+        mark = len(self.asked)
+        self.asked.append(len(self.accepted))
+        if not self.out.when_received(partial(self.called.append, mark)):
+            self.called.append(mark)
 
     @rule(task=targets, size=st.integers(10, 50))
     def fill(self, task: int, size: int) -> None:
@@ -77,6 +105,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.wire += data
         else:
             assert not data
+        self.told([])
 
     @precondition(lambda self: self.back)
     @rule(count=st.integers(1, 5))
@@ -88,6 +117,8 @@ class SessionMachine(RuleBasedStateMachine):
     def told(self, room: list[int]) -> None:
         for target in room:
             self.wants.pop(target, None)
+        for call in self.out.due():
+            call()
 
     @precondition(lambda self: self.out.turn)
     @rule()
@@ -120,7 +151,7 @@ class SessionMachine(RuleBasedStateMachine):
         frames = self.splitter.feed(part)
         for target, payload in frames:
             self.arrived.append((target, bytes(payload)))
-            self.queued[target].append(len(payload))
+            self.queued[target].append((len(self.arrived), len(payload)))
         due = self.into.arrived(len(frames), len(part))
         for _, target, body in self.splitter.requests:
             due = self.into.asked(target, *TOTAL.unpack(body)) or due
@@ -144,7 +175,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.queued.values()))
     @rule(task=targets)
     def consume(self, task: int) -> None:
-        if self.queued[task] and self.into.consumed(task, self.queued[task].popleft()):
+        if self.queued[task] and self.into.consumed(task, self.queued[task].popleft()[1]):
             self.report()
 
     def report(self) -> None:
@@ -156,6 +187,11 @@ class SessionMachine(RuleBasedStateMachine):
     def confirm_after_a_while(self) -> None:
         self.report()
 
+    def held(self, task: int) -> int:
+        """Bytes for a task that were accepted and not consumed, urgent ones too."""
+        missing = self.accepted[len(self.arrived) :]
+        return sum(size for _, size in self.queued[task]) + sum(len(b) for t, b in missing if t == task)
+
     # what must hold
 
     @invariant()
@@ -165,11 +201,21 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def within_bounds(self) -> None:
-        missing = self.accepted[len(self.arrived) :]
-        assert sum(len(b) + HEADER_SIZE for _, b in missing) <= IN_FLIGHT or len(missing) == 1
-        for target, sizes in self.queued.items():
-            held = list(sizes) + [len(b) for t, b in missing if t == target]
+        """Urgent frames may exceed the bounds; nothing else does."""
+        here = len(self.arrived)
+        missing = [
+            (n, t, b) for n, (t, b) in enumerate(self.accepted[here:], here + 1) if n not in self.urgent
+        ]
+        assert sum(len(b) + HEADER_SIZE for _, _, b in missing) <= IN_FLIGHT or len(missing) == 1
+        for target, queued in self.queued.items():
+            held = [size for number, size in queued if number not in self.urgent]
+            held += [len(b) for _, t, b in missing if t == target]
             assert sum(held) <= WINDOW or sum(1 for size in held if size) == 1
+
+    @invariant()
+    def called_once_and_in_time(self) -> None:
+        assert self.called == list(range(len(self.called)))
+        assert all(self.asked[mark] <= len(self.arrived) for mark in self.called)
 
     def teardown(self) -> None:
         """When everything is read, consumed and reported, whoever was refused has been told, and all room is there."""
@@ -192,6 +238,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.arrived == self.accepted
         assert not self.wants, f"still waiting: {self.wants}"
         assert self.out.unconfirmed == (0, 0)
+        assert len(self.called) == len(self.asked)
         for target in TASKS:
             if not self.out.offer(target, [bytes(WINDOW)]):  # the sender may have to ask first
                 self.wire += b"".join(self.out.take())
@@ -241,11 +288,56 @@ class KeepsUnsentOverABreak(Outbound):
 
 
 class LetsLargeFramesIn(Outbound):
-    def offer(self, target: int, payload: Sequence[Buffer]) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
         window = self._windows.get(target)
         if window is not None and sum(map(len, payload)) > WINDOW:
             window.consumed = window.sent  # not only when it is empty
-        return super().offer(target, payload)
+        return super().offer(target, payload, urgent)
+
+
+class LetsUrgentFramesOvertake(Outbound):
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
+        taken = super().offer(target, payload, urgent)
+        if urgent and len(self._frames) > 1:
+            last, before = self._frames.pop(), self._frames.pop()
+            self._frames += [last, before]
+            self.unsent = [b for _, frame in self._frames for b in frame] if self.unsent else self.unsent
+        return taken
+
+
+class DoesNotCountUrgentFrames(Outbound):
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
+        taken = super().offer(target, payload, urgent)
+        if urgent:
+            self._windows[target].sent -= sum(map(len, payload))
+        return taken
+
+
+class CallsWhenItIsWritten(Outbound):
+    def due(self) -> list[Callable[[], None]]:
+        return self.abandon() if not self.unsent else super().due()
+
+
+class ForgetsCallsInABreak(Outbound):
+    def broken(self) -> None:
+        super().broken()
+        self._watchers.clear()
+
+
+class CallsTwice(Outbound):
+    def due(self) -> list[Callable[[], None]]:
+        calls = super().due()
+        return calls * 2
+
+
+class AsksOnceAndRelies(Outbound):
+    """As if whoever was refused always fitted as soon as what it asked for has come."""
+
+    def _announce(self, target: int, window: Any) -> bool:
+        asked, asks, unsent = window.asked, self.asks, list(self.unsent)
+        told = super()._announce(target, window)
+        window.asked, self.asks, self.unsent = asked, asks, unsent
+        return told
 
 
 class ForgetsWhoWaits(Outbound):
@@ -296,6 +388,12 @@ class ReportsOnlyFullWindows(Inbound):
         ResendsOneTooMany,
         KeepsUnsentOverABreak,
         LetsLargeFramesIn,
+        LetsUrgentFramesOvertake,
+        DoesNotCountUrgentFrames,
+        CallsWhenItIsWritten,
+        ForgetsCallsInABreak,
+        CallsTwice,
+        AsksOnceAndRelies,
         ForgetsWhoWaits,
         NeverAsks,
         KeepsReservationsForEver,
@@ -359,3 +457,22 @@ def test_a_reservation_that_is_not_used_expires() -> None:
     assert out.turn
     assert out.expire() == [3]
     assert out.offer(3, [bytes(5)])
+
+
+def test_a_question_is_asked_again_over_the_next_pipe() -> None:
+    out = Outbound(OPTIONS, "peer")
+    assert not out.when_received(lambda: None)
+    out.resumed(0)
+    assert out.offer(1, [b"x"])
+    for _ in range(3):
+        assert out.when_received(lambda: None)
+    question = request(Request.ASK, ALL_TARGETS, TOTAL.pack(1))
+    assert out.take()[-1:] == [question]  # once
+    out.broken()
+    out.resumed(0)
+    assert out.take()[-1:] == [question]
+    out.broken()
+    out.resumed(1)
+    assert out.take() == []
+    assert len(out.due()) == 3
+    assert out.due() == []
