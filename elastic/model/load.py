@@ -16,7 +16,9 @@ class TaskLoad:
         failed: Tuples whose `execute` raised.
         queued: Tuples in its queue now.
         finished: Whether it has worked off all it will ever get.
-        custom: What the component's own metrics say, by name.
+        state: Bytes of state that it owns, about; 0 when it has none or does not know.
+        custom: What the component's own metrics say, by name. A spout's `offered` is special: the tuples per second that its source
+            offers it, taken or not.
     """
 
     task: int
@@ -28,6 +30,22 @@ class TaskLoad:
     queued: int = 0
     finished: bool = False
     custom: Mapping[str, float] = field(default_factory=dict)
+    state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PairLoad:
+    """What one task has sent to another since its incarnation began; the counters only grow.
+
+    Attributes:
+        source, target: The tasks.
+        bytes: Encoded, as far as it left the worker; 0 between two tasks of one worker, where tuples go by reference.
+    """
+
+    source: int
+    target: int
+    tuples: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,7 @@ class ExecutorLoad:
         blocked: Waiting for room in a queue further down.
         idle: Waiting for input.
         cpu: Thread CPU seconds per second of wall time.
+        capacity: Tuples that its queue may hold; 0 when unknown.
     """
 
     executor: str
@@ -46,6 +65,7 @@ class ExecutorLoad:
     blocked: float = 0.0
     idle: float = 0.0
     cpu: float = 0.0
+    capacity: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,9 @@ class WorkerReport:
         epoch: The assignment that it has carried out.
         drained: The newest drain generation whose marks have passed all of its tasks.
         rss: Resident memory, bytes.
+        cpu: CPU seconds of the whole process per second of wall time.
+        cores: CPUs that the process may use; 0 when unknown.
+        pairs: What its tasks have sent, by pairs of tasks. One that has sent nothing may be left out.
     """
 
     topology: str
@@ -69,3 +92,23 @@ class WorkerReport:
     cpu: float = 0.0
     tasks: tuple[TaskLoad, ...] = ()
     executors: tuple[ExecutorLoad, ...] = ()
+    cores: float = 0.0
+    pairs: tuple[PairLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a node says about itself, once a period.
+
+    Attributes:
+        time: Seconds since 1970.
+        cores: CPUs that its workers may use; a fraction where a quota says so.
+        cpu: Cores in use by everything that runs there, since the report before.
+        memory: Bytes in use by its workers; 0 when unknown.
+    """
+
+    node: str
+    time: float
+    cores: float
+    cpu: float = 0.0
+    memory: int = 0

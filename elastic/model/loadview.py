@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from elastic.model.assignment import ExecutorId
-from elastic.model.ids import ComponentId, NodeId, TopologyName
+from elastic.model.ids import ComponentId, NodeId, TopologyName, WorkerId
 
 
 class ExecutorKey(NamedTuple):
@@ -35,6 +35,10 @@ class SmoothedLoad:
         queued: Tuples that wait for its tasks.
         fill: `queued` as a share of what its queue may hold, 0 to 1.
         state: Bytes of state that its tasks own; 0 when none or unknown.
+        executed, emitted: Tuples per second.
+        newest: `executed` in the newest sample alone (for a spout `emitted`): far from the average while the load changes.
+        offered: Tuples per second that a spout's source offers, taken or not; 0 when unknown, and for bolts.
+        samples: How many samples the averages are made of; 0: derived, not measured.
     """
 
     cpu: float = 0.0
@@ -44,6 +48,26 @@ class SmoothedLoad:
     queued: float = 0.0
     fill: float = 0.0
     state: float = 0.0
+    executed: float = 0.0
+    emitted: float = 0.0
+    newest: float = 0.0
+    offered: float = 0.0
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """What a worker process uses.
+
+    Attributes:
+        cpu: Cores. Python threads of one process share one lock: near 1 they wait for each other, not for work.
+        memory: Resident bytes.
+        executors: Those that it reported.
+    """
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    executors: tuple[ExecutorKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +98,14 @@ class LoadView:
         traffic: Tuples per second between pairs of them.
         nodes: Of a node that is not there the capacity is unknown.
         time: When it was made, seconds since 1970; for people.
+        workers: Those that have reported.
     """
 
     executors: Mapping[ExecutorKey, SmoothedLoad] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=dict)
     nodes: Mapping[NodeId, NodeLoad] = field(default_factory=dict)
     time: float = 0.0
+    workers: Mapping[WorkerId, WorkerLoad] = field(default_factory=dict)
 
 
 def regrouped(view: LoadView, topology: TopologyName, executors: Iterable[ExecutorId]) -> LoadView:
@@ -126,10 +152,13 @@ def regrouped(view: LoadView, topology: TopologyName, executors: Iterable[Execut
             for new_b, part_b in shares.get(b, [(b, 1.0)]):
                 if new_a != new_b:
                     traffic[new_a, new_b] += rate * part_a * part_b
-    return LoadView(loads, dict(traffic), view.nodes, view.time)
+    return LoadView(loads, dict(traffic), view.nodes, view.time, view.workers)
 
 
-_FIELDS = ("cpu", "busy", "blocked", "idle", "queued", "fill", "state")
+_FIELDS = (
+    *("cpu", "busy", "blocked", "idle", "queued", "fill", "state"),
+    *("executed", "emitted", "newest", "offered"),
+)
 
 
 def _values(load: SmoothedLoad) -> Iterator[float]:
@@ -141,7 +170,7 @@ def _load(executor: ExecutorId, sums: list[float]) -> SmoothedLoad:
     for share in ("busy", "blocked", "fill"):
         values[share] = min(1.0, values[share])
     values["idle"] = max(0.0, min(values["idle"], 1.0 - values["busy"] - values["blocked"]))
-    return SmoothedLoad(**values)
+    return SmoothedLoad(**values, samples=0)
 
 
 def by_component(view: LoadView, topology: TopologyName) -> dict[ComponentId, dict[ExecutorId, SmoothedLoad]]:

@@ -148,6 +148,7 @@ class TaskLoad(_message.Message):
     QUEUED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     CUSTOM_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     task: _builtins.int
     component: _builtins.str
     executor: _builtins.str
@@ -156,6 +157,8 @@ class TaskLoad(_message.Message):
     failed: _builtins.int
     queued: _builtins.int
     finished: _builtins.bool
+    state: _builtins.int
+    """Bytes of state that it owns, about."""
     @_builtins.property
     def custom(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The component's own metrics."""
@@ -172,14 +175,46 @@ class TaskLoad(_message.Message):
         queued: _builtins.int = ...,
         finished: _builtins.bool = ...,
         custom: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        state: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "custom", b"custom", "emitted", b"emitted", "executed", b"executed", "executor", b"executor", "failed", b"failed", "finished", b"finished", "queued", b"queued", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "custom", b"custom", "emitted", b"emitted", "executed", b"executed", "executor", b"executor", "failed", b"failed", "finished", b"finished", "queued", b"queued", "state", b"state", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskLoad: _TypeAlias = TaskLoad  # noqa: Y015
+
+@_typing.final
+class PairLoad(_message.Message):
+    """What one task has sent to another since its incarnation began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    TUPLES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    source: _builtins.int
+    target: _builtins.int
+    tuples: _builtins.int
+    bytes: _builtins.int
+    """Encoded, as far as it left the worker."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.int = ...,
+        target: _builtins.int = ...,
+        tuples: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "source", b"source", "target", b"target", "tuples", b"tuples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairLoad: _TypeAlias = PairLoad  # noqa: Y015
 
 @_typing.final
 class ExecutorLoad(_message.Message):
@@ -192,12 +227,15 @@ class ExecutorLoad(_message.Message):
     BLOCKED_FIELD_NUMBER: _builtins.int
     IDLE_FIELD_NUMBER: _builtins.int
     CPU_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
     executor: _builtins.str
     busy: _builtins.float
     blocked: _builtins.float
     idle: _builtins.float
     cpu: _builtins.float
     """Thread CPU seconds per second of wall time."""
+    capacity: _builtins.int
+    """Tuples that its queue may hold; 0 when unknown."""
     def __init__(
         self,
         *,
@@ -206,10 +244,11 @@ class ExecutorLoad(_message.Message):
         blocked: _builtins.float = ...,
         idle: _builtins.float = ...,
         cpu: _builtins.float = ...,
+        capacity: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "cpu", b"cpu", "executor", b"executor", "idle", b"idle"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "capacity", b"capacity", "cpu", b"cpu", "executor", b"executor", "idle", b"idle"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,6 +270,8 @@ class WorkerReport(_message.Message):
     CPU_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     EXECUTORS_FIELD_NUMBER: _builtins.int
+    CORES_FIELD_NUMBER: _builtins.int
+    PAIRS_FIELD_NUMBER: _builtins.int
     topology: _builtins.str
     worker: _builtins.str
     incarnation: _builtins.str
@@ -242,10 +283,14 @@ class WorkerReport(_message.Message):
     rss: _builtins.int
     """Resident memory, bytes."""
     cpu: _builtins.float
+    cores: _builtins.float
+    """CPUs that the process may use; 0 when unknown."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskLoad]: ...
     @_builtins.property
     def executors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorLoad]: ...
+    @_builtins.property
+    def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairLoad]: ...
     def __init__(
         self,
         *,
@@ -259,10 +304,12 @@ class WorkerReport(_message.Message):
         cpu: _builtins.float = ...,
         tasks: _abc.Iterable[Global___TaskLoad] | None = ...,
         executors: _abc.Iterable[Global___ExecutorLoad] | None = ...,
+        cores: _builtins.float = ...,
+        pairs: _abc.Iterable[Global___PairLoad] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu", b"cpu", "drained", b"drained", "epoch", b"epoch", "executors", b"executors", "incarnation", b"incarnation", "rss", b"rss", "tasks", b"tasks", "time", b"time", "topology", b"topology", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu", b"cpu", "drained", b"drained", "epoch", b"epoch", "executors", b"executors", "incarnation", b"incarnation", "pairs", b"pairs", "rss", b"rss", "tasks", b"tasks", "time", b"time", "topology", b"topology", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
