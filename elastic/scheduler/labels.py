@@ -1,0 +1,107 @@
+"""Which real node and slot each group of executors gets, so that as few tasks as possible have to move.
+
+Algorithm 1 of T-Storm makes a schedule from nothing; between nodes that are alike it does not matter to it who is called what. It matters
+to those who would have to move. (Not in the paper.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from elastic.model.ids import TopologyName
+from elastic.scheduler.instance import Home, Instance
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A worker-to-be: executors of one topology on one node.
+
+    Attributes:
+        number: Which of the topology's workers on that node.
+        members: Indices of executors.
+        load: Cores they use.
+    """
+
+    topology: TopologyName
+    node: int
+    number: int = 0
+    members: list[int] = field(default_factory=list)
+    load: float = 0.0
+
+
+def label(p: Instance, groups: Sequence[Group | None], cap: Sequence[float]) -> list[Home | None]:
+    """Each executor's node and slot.
+
+    Args:
+        groups: Each executor's group; None: it has no place.
+        cap: Each node's capacity: only nodes that are alike in it may be exchanged.
+    """
+    tasks = [len(key.executor.tasks()) for key in p.keys]
+    node_of = _nodes(p, groups, cap, tasks)
+    here: dict[int, list[Group]] = defaultdict(list)
+    for group in dict.fromkeys(g for g in groups if g is not None):
+        here[node_of[group.node]].append(group)
+    slot_of: dict[int, int] = {}
+    for k in sorted(here):
+        slot_of.update(_slots(p, k, here[k], tasks))
+    return [None if g is None else (node_of[g.node], slot_of[id(g)]) for g in groups]
+
+
+def _nodes(
+    p: Instance, groups: Sequence[Group | None], cap: Sequence[float], tasks: Sequence[int]
+) -> dict[int, int]:
+    """Each used node's real one: within each class of nodes that are alike, the greatest overlaps first."""
+
+    def alike(k: int) -> Hashable:
+        n = p.nodes[k]
+        return cap[k], n.cores, len(n.free), n.load, n.count
+
+    classes = [alike(k) if n.open else None for k, n in enumerate(p.nodes)]
+    overlap: Counter[tuple[int, int]] = Counter()
+    used = sorted({g.node for g in groups if g is not None})
+    for i, group in enumerate(groups):
+        home = p.home[i]
+        if group is not None and home is not None and classes[group.node] == classes[home[0]]:
+            overlap[group.node, home[0]] += tasks[i]
+    result: dict[int, int] = {}
+    taken: set[int] = set()
+    for k, real in sorted(overlap, key=lambda pair: (-overlap[pair], pair[0] != pair[1], pair)):
+        if k not in result and real not in taken:
+            result[k] = real
+            taken.add(real)
+    left: dict[Hashable, list[int]] = defaultdict(list)
+    for k in reversed(range(len(p.nodes))):
+        if p.nodes[k].open and k not in taken:
+            left[classes[k]].append(k)
+    for k in used:
+        if k not in result:
+            room = left[classes[k]]
+            real = k if k in room else room[-1]
+            room.remove(real)
+            result[k] = real
+    return result
+
+
+def _slots(p: Instance, k: int, groups: Iterable[Group], tasks: Sequence[int]) -> dict[int, int]:
+    """The slot of each group (by its identity) on one node."""
+    overlap: dict[tuple[int, int], int] = Counter()
+    groups = list(groups)
+    free = set(p.nodes[k].free)
+    for number, group in enumerate(groups):
+        for i in group.members:
+            home = p.home[i]
+            if home is not None and home[0] == k and home[1] in free:
+                overlap[number, home[1]] += tasks[i]
+    slots: dict[int, int] = {}
+    for number, slot in sorted(overlap, key=lambda pair: (-overlap[pair], pair)):
+        if number not in slots and slot in free:
+            slots[number] = slot
+            free.remove(slot)
+    held = {slot for _, slot in overlap}
+    rest = sorted(free, key=lambda s: (s in held, s))
+    for number in range(len(groups)):
+        if number not in slots:
+            slots[number] = rest.pop(0)
+    return {id(group): slots[number] for number, group in enumerate(groups)}
