@@ -29,6 +29,9 @@ class Budget:
         self._used = 0
         self._elsewhere = 0
         self._reserved: dict[tuple[str, int], tuple[int, float]] = {}
+        self._held_here = 0
+        self._soonest = float("inf")
+        """No reservation ends before."""
 
     def take(self, key: str, epoch: int, size: int, *, forced: bool = False) -> None:
         """Count bytes as used: out of the reservation of that write, then out of what is free.
@@ -55,7 +58,7 @@ class Budget:
                     limit=self.limit,
                 )
             if have:
-                self._reserved[key, epoch] = (have - min(have, size), until)
+                self._keep((key, epoch), have - min(have, size), until)
             self._used += size
 
     def give(self, size: int) -> None:
@@ -95,13 +98,14 @@ class Budget:
                     limit=self.limit,
                 )
             until = self._clock() + seconds
-            self._reserved.update({(key, epoch): (size, until) for key, size in wanted.items()})
+            for key, size in wanted.items():
+                self._keep((key, epoch), size, until)
 
     def release(self, epoch: int, keys: Iterable[str]) -> None:
         """See `StateStore.release`."""
         with self._lock:
             for key in keys:
-                self._reserved.pop((key, epoch), None)
+                self._drop((key, epoch))
 
     def capacity(self) -> Capacity:
         """How full it is."""
@@ -114,9 +118,22 @@ class Budget:
         return max(0, self.limit - self._used - self._held())
 
     def _held(self) -> int:
-        return self._elsewhere + sum(size for size, _ in self._reserved.values())
+        return self._elsewhere + self._held_here
+
+    def _keep(self, owner: tuple[str, int], size: int, until: float) -> None:
+        self._drop(owner)
+        self._reserved[owner] = (size, until)
+        self._held_here += size
+        self._soonest = min(self._soonest, until)
+
+    def _drop(self, owner: tuple[str, int]) -> None:
+        size, _ = self._reserved.pop(owner, (0, 0.0))
+        self._held_here -= size
 
     def _expire(self) -> None:
         now = self._clock()
+        if now < self._soonest:
+            return
         for owner in [owner for owner, (_, until) in self._reserved.items() if until <= now]:
-            del self._reserved[owner]
+            self._drop(owner)
+        self._soonest = min((until for _, until in self._reserved.values()), default=float("inf"))

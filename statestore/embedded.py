@@ -25,7 +25,20 @@ from statestore.decisions import Record
 from statestore.errors import Full, Missing, StateStoreError
 from statestore.journal import Held
 from statestore.memory import MemoryStore
-from statestore.records import ABORTED, BEGIN, COMMIT, DELETED, HEADER, PIECE, encode_head, record, scan
+from statestore.parcel import Content, Placed, Slice, link
+from statestore.records import (
+    ABORTED,
+    BEGIN,
+    COMMIT,
+    DELETED,
+    FILE,
+    HEADER,
+    PIECE,
+    encode_file,
+    encode_head,
+    record,
+    scan,
+)
 
 SLACK = 4 << 20
 """Dead bytes that a file may have before anybody minds."""
@@ -34,6 +47,8 @@ _OPEN = 128
 _FENCES = "fences"
 _SUFFIX = ".state"
 _NEW = ".new"
+_HANDED = ".pieces"
+"""A file that a writer handed over."""
 
 
 class EmbeddedStore(MemoryStore):
@@ -71,6 +86,7 @@ class FileJournal:
         self._lock = threading.Lock()  # guards the two dictionaries and the file of fences
         self._files: dict[tuple[str, int], int] = {}
         self._lengths: dict[tuple[str, int], int] = {}
+        self._handed: dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]] = {}
         self._fences: dict[str, tuple[int, bool]] = {}
         self._fence_records = 0
         self._closed = False
@@ -94,6 +110,10 @@ class FileJournal:
                 path.unlink()
             elif path.suffix == _SUFFIX:
                 self._load(path, keys, fences)
+        named = {name for files in self._handed.values() for name in files}
+        for path in self._directory.glob(f"*{_HANDED}"):
+            if path.name not in named:
+                path.unlink()  # killed between the link and its record, or between the records and the link
         epochs: dict[str, set[int]] = {}
         for key, epoch in self._lengths:
             epochs.setdefault(key, set()).add(epoch)
@@ -108,10 +128,34 @@ class FileJournal:
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
         self._append(ticket.key, ticket.epoch, record(PIECE, data, number=piece.number, crc=piece.crc))
 
-    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, bytes]]) -> None:
+    def adopted(self, ticket: Ticket, file: int, pieces: Placed) -> list[Slice] | None:
+        files = self._handed.setdefault((ticket.key, ticket.epoch), {})
+        path = self._path(ticket.key, ticket.epoch)
+        # Beyond every number that was there: one whose record was lost may still be linked.
+        number = max([int(name.rpartition("-")[2].partition(".")[0]) for name in files], default=0) + 1
+        path = path.with_name(f"{path.stem}-{number}{_HANDED}")
+        path.unlink(missing_ok=True)
+        if self._sync:
+            os.fdatasync(file)
+        if not link(file, path, self._guard):
+            return None
+        try:
+            self._append(ticket.key, ticket.epoch, record(FILE, encode_file(path.name, pieces)))
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        files[path.name] = list(pieces)
+        return [Slice(path, offset, piece.size) for piece, offset in pieces]
+
+    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None:
         parts = record(COMMIT, encode_head(head))
         self._append(head.key, head.epoch, parts, sync=self._sync)
-        own = [value for (epoch, _), value in kept.items() if epoch == head.epoch]
+        self._drop_handed(head.key, head.epoch, keep={i for i in kept if i[0] == head.epoch})
+        own = [
+            (piece, data)
+            for (epoch, _), (piece, data) in kept.items()
+            if epoch == head.epoch and isinstance(data, bytes)
+        ]
         live = sum(piece.size + HEADER for piece, _ in own) + sum(map(len, parts))
         if self._lengths[head.key, head.epoch] - live > max(self._slack, live):
             self._rewrite(head, own, parts)
@@ -138,6 +182,17 @@ class FileJournal:
                 os.close(file)
             with contextlib.suppress(FileNotFoundError):
                 self._path(key, epoch).unlink()
+            self._drop_handed(key, epoch, keep=set())
+
+    def _drop_handed(self, key: str, epoch: int, *, keep: set[tuple[int, int]]) -> None:
+        """Remove those files that were handed over of which nothing is kept."""
+        files = self._handed.get((key, epoch), {})
+        for name, pieces in list(files.items()):
+            if not any((p.epoch, p.number) in keep for p, _ in pieces):
+                del files[name]
+                (self._directory / name).unlink(missing_ok=True)
+        if not files:
+            self._handed.pop((key, epoch), None)
 
     def forget(self, keys: Iterable[str]) -> None:
         with self._lock:
@@ -215,6 +270,8 @@ class FileJournal:
         parts = record(BEGIN, msgspec.msgpack.encode([head.key, head.epoch, head.writer]))
         for piece, data in own:
             parts += record(PIECE, data, number=piece.number, crc=piece.crc)
+        for name, pieces in self._handed.get((head.key, head.epoch), {}).items():
+            parts += record(FILE, encode_file(name, pieces))
         parts += commit
         with contextlib.suppress(FileNotFoundError):
             made.unlink()
@@ -337,6 +394,14 @@ class FileJournal:
         else:
             held.record = Record(record.epoch, record.writer, head)
         held.pieces.update({(epoch, number): value for number, value in found.pieces.items()})
+        for name, pieces in found.files.items():
+            with contextlib.suppress(OSError):
+                size = (self._directory / name).stat().st_size
+                for piece, offset in pieces:
+                    if offset + piece.size <= size:
+                        place = Slice(self._directory / name, offset, piece.size)
+                        held.pieces[epoch, piece.number] = (piece, place)
+                self._handed.setdefault((key, epoch), {})[name] = pieces
         if found.damage and not held.damage:
             held.damage = found.damage
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from statestore.base import Head, Piece, Ticket
 from statestore.decisions import Record
+from statestore.parcel import Content, Placed, Slice
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class Held:
     """
 
     record: Record
-    pieces: dict[tuple[int, int], tuple[Piece, bytes]] = field(default_factory=dict)
+    pieces: dict[tuple[int, int], tuple[Piece, Content]] = field(default_factory=dict)
     damage: str = ""
 
 
@@ -34,7 +35,10 @@ class Journal(Protocol):
 
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None: ...
 
-    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, bytes]]) -> None: ...
+    def adopted(self, ticket: Ticket, file: int, pieces: Placed) -> list[Slice] | None:
+        """Pieces that are in a file of the writer's. None: they are to be `put`, as this cannot keep the file."""
+
+    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None: ...
 
     def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
         """The write of an epoch is given up; with `deleted`, everything up to that epoch is gone."""
@@ -60,7 +64,10 @@ class NoJournal:
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
         pass
 
-    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, bytes]]) -> None:
+    def adopted(self, ticket: Ticket, file: int, pieces: Placed) -> list[Slice] | None:
+        return None
+
+    def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None:
         pass
 
     def ended(self, key: str, epoch: int, *, deleted: bool) -> None:

@@ -26,11 +26,12 @@ from statestore.budget import Budget
 from statestore.bulk import OneByOne
 from statestore.errors import Conflict, Damaged, Incomplete, Invalid, NotFound, Unavailable
 from statestore.journal import Held, Journal, NoJournal
+from statestore.parcel import Content, Placed, content_bytes, read_at
 
 FENCES = 1 << 16
 """Keys of which only a fence is left: the oldest go first beyond that."""
 
-_Pieces = dict[tuple[int, int], tuple[Piece, bytes]]
+_Pieces = dict[tuple[int, int], tuple[Piece, Content]]
 
 
 class MemoryStore(OneByOne):
@@ -85,10 +86,7 @@ class MemoryStore(OneByOne):
         with self._key(ticket.key) as held:
             decisions.owned(_record(held), ticket)
             assert held is not None
-            there = held.pieces.get((piece.epoch, piece.number))
-            if there is not None:
-                if there[0] != piece:
-                    raise Conflict(f"{ticket.key}: piece {piece.number} was put with another content")
+            if _there(ticket, held, piece):
                 return
             self._budget.take(ticket.key, ticket.epoch, cost(piece.size))
             try:
@@ -97,6 +95,36 @@ class MemoryStore(OneByOne):
                 self._budget.give(cost(piece.size))
                 raise
             held.pieces[piece.epoch, piece.number] = (piece, data)
+
+    def adopt(self, ticket: Ticket, file: int, pieces: Placed) -> None:
+        """Store pieces that are in a file, which does not change any more: kept as it is where that can be.
+
+        Args:
+            ticket: Who puts.
+            file: Its descriptor; stays the caller's.
+            pieces: What is in it, and where.
+
+        Raises:
+            Superseded, Full, Conflict: As for `put`.
+        """
+        with self._key(ticket.key) as held:
+            decisions.owned(_record(held), ticket)
+            assert held is not None
+            new = [(p, offset) for p, offset in pieces if not _there(ticket, held, p)]
+            size = sum(cost(piece.size) for piece, _ in new)
+            self._budget.take(ticket.key, ticket.epoch, size)
+            try:
+                slices = self._journal.adopted(ticket, file, new) if new else []
+            except BaseException:
+                self._budget.give(size)
+                raise
+            if slices is not None:
+                for (piece, _), place in zip(new, slices, strict=True):
+                    held.pieces[piece.epoch, piece.number] = (piece, place)
+                return
+            self._budget.give(size)
+        for piece, offset in new:
+            self.put(ticket, piece, read_at(file, offset, piece.size))
 
     def flush(self, ticket: Ticket) -> None:
         """Nothing is ever under way here."""
@@ -144,6 +172,18 @@ class MemoryStore(OneByOne):
 
     def get(self, head: Head, indexes: Sequence[int] | None = None) -> Iterator[bytes]:
         wanted = head.pieces if indexes is None else [head.pieces[i] for i in indexes]
+        return _checked(head.key, wanted, self._found(head, wanted))
+
+    def contents(self, head: Head) -> list[tuple[Piece, Content]]:
+        """The pieces of a version as they are kept, in order, compared with nothing.
+
+        Raises:
+            NotFound: The version is not there any more.
+        """
+        found = zip(head.pieces, self._found(head, head.pieces), strict=True)
+        return [(piece, _present(head.key, piece, there)) for piece, there in found]
+
+    def _found(self, head: Head, wanted: Sequence[Piece]) -> list[tuple[Piece, Content] | None]:
         # Taken all at once: they are only referred to, and a deletion meanwhile does not tear the answer.
         with self._key(head.key) as held:
             pieces = {} if held is None else held.pieces
@@ -151,7 +191,7 @@ class MemoryStore(OneByOne):
             current = held.record.head if held is not None else None
             if current is None or (current.epoch, current.sequence) != (head.epoch, head.sequence):
                 raise NotFound(f"{head.key}: version {head.epoch}.{head.sequence} is not there any more")
-        return _checked(head.key, wanted, found)
+        return found
 
     def delete(self, key: str, epoch: int) -> bool:
         check_key(key)
@@ -303,13 +343,27 @@ def _size(pieces: _Pieces) -> int:
     return sum(cost(piece.size) for piece, _ in list(pieces.values()))  # a copy: somebody may be putting
 
 
+def _there(ticket: Ticket, held: Held, piece: Piece) -> bool:
+    """Whether that very piece was put before. Raises: Invalid, Conflict."""
+    if piece.epoch != ticket.epoch or not 1 <= piece.number < 1 << 32 or piece.size > MAX_PIECE:
+        raise Invalid(f"{ticket.key}: not a piece of epoch {ticket.epoch}: {piece}")
+    there = held.pieces.get((piece.epoch, piece.number))
+    if there is not None and there[0] != piece:
+        raise Conflict(f"{ticket.key}: piece {piece.number} was put with another content")
+    return there is not None
+
+
+def _present(key: str, piece: Piece, there: tuple[Piece, Content] | None) -> Content:
+    if there is None:
+        raise NotFound(f"{key}: piece {piece.number} of epoch {piece.epoch} is not there")
+    return there[1]
+
+
 def _checked(
-    key: str, wanted: Sequence[Piece], found: Sequence[tuple[Piece, bytes] | None]
+    key: str, wanted: Sequence[Piece], found: Sequence[tuple[Piece, Content] | None]
 ) -> Iterator[bytes]:
     for piece, there in zip(wanted, found, strict=True):
-        if there is None:
-            raise NotFound(f"{key}: piece {piece.number} of epoch {piece.epoch} is not there")
-        yield checked(key, piece, there[1])
+        yield checked(key, piece, content_bytes(_present(key, piece, there)))
 
 
 def checked(key: str, piece: Piece, data: bytes) -> bytes:

@@ -5,7 +5,8 @@ told from a damaged length. Numbers are little-endian:
 
     magic "ssr1" (4)  kind (1)  zero (3)  number (4)  size of the payload (4)  its CRC-32 (4)  CRC-32 of the above (4)
 
-Kinds: `B` the write began: [key, epoch, writer]. `P` piece `number`. `C` a commit: the manifest. In the file of fences also
+Kinds: `B` the write began: [key, epoch, writer]. `P` piece `number`. `F` pieces in a file beside this one: [its name, pieces,
+where each begins]. `C` a commit: the manifest. In the file of fences also
 `D` a key was deleted up to an epoch, `A` a write was given up: [key, epoch].
 
 What a killed process leaves is a file that ends within a record: a torn tail, which is cut off. A record that is wrong while a
@@ -21,8 +22,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from statestore.base import Head, Piece, digest, pack, unpack
+from statestore.parcel import Placed
 
-BEGIN, PIECE, COMMIT, DELETED, ABORTED = b"B", b"P", b"C", b"D", b"A"
+BEGIN, PIECE, FILE, COMMIT, DELETED, ABORTED = b"B", b"P", b"F", b"C", b"D", b"A"
 
 _MAGIC = b"ssr1"
 _HEADER = struct.Struct("<4sc3xIII")
@@ -43,6 +45,11 @@ def encode_head(head: Head) -> bytes:
     )
 
 
+def encode_file(name: str, pieces: Placed) -> bytes:
+    """Pieces in another file as the payload of a record."""
+    return msgspec.msgpack.encode([name, pack(p for p, _ in pieces), [offset for _, offset in pieces]])
+
+
 def decode_head(payload: bytes) -> Head:
     """What `encode_head` was given."""
     key, epoch, sequence, writer, packed, meta = msgspec.msgpack.decode(
@@ -58,6 +65,7 @@ class Contents:
 
     Attributes:
         owner: (key, epoch, writer); None when not even that is whole.
+        files: Pieces in other files, by their names, and where they begin.
         head: The last commit.
         length: Bytes up to the end of the last whole record.
         damage: What is wrong before a commit; "" when nothing is.
@@ -66,6 +74,7 @@ class Contents:
 
     owner: tuple[str, int, str] | None = None
     pieces: dict[int, tuple[Piece, bytes]] = field(default_factory=dict)
+    files: dict[str, list[tuple[Piece, int]]] = field(default_factory=dict)
     head: Head | None = None
     length: int = 0
     damage: str = ""
@@ -105,6 +114,9 @@ def _take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) -
     try:
         if kind == BEGIN:
             found.owner = msgspec.msgpack.decode(payload, type=tuple[str, int, str])
+        elif kind == FILE:
+            name, packed, offsets = msgspec.msgpack.decode(payload, type=tuple[str, bytes, list[int]])
+            found.files[name] = list(zip(unpack(packed), offsets, strict=True))
         elif kind == COMMIT:
             found.head = decode_head(payload)
         elif kind in (DELETED, ABORTED):
@@ -114,7 +126,7 @@ def _take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) -
             found.pieces[number] = (Piece(found.owner[1], number, len(payload), crc), payload)
         else:
             return False
-    except (msgspec.DecodeError, msgspec.ValidationError, struct.error):
+    except (msgspec.DecodeError, msgspec.ValidationError, struct.error, ValueError):
         return False
     return True
 

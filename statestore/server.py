@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from statestore.near_server import NearServer
     from statestore.service import StoreServer
 
     asked = threading.Event()
@@ -60,12 +61,19 @@ def _run(options: argparse.Namespace) -> int:
     store = _store(options)
     try:
         server = StoreServer(store, options.listen, allow_remote=options.allow_remote, unix=options.unix)
-        server.start()
+        near = None
         try:
+            if options.near is not None:
+                keeps = options.backend == "embedded"
+                near = NearServer(store, options.near, str(options.directory.absolute()) if keeps else "")
+                near.start()
+            server.start()
             print(json.dumps({"address": server.address, "pid": os.getpid()}), flush=True)  # noqa: T201  the answer
             log.info("the state store (%s) serves at %s", options.backend, server.address)
             asked.wait()
         finally:
+            if near is not None:
+                near.close()
             server.close()
     finally:
         store.close()
@@ -104,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     parser.add_argument("--allow-remote", action="store_true", help="listen elsewhere than on loopback")
     parser.add_argument("--unix", type=Path, metavar="PATH", help="a Unix socket to listen on as well")
+    parser.add_argument(
+        "--near", type=Path, metavar="PATH", help="a Unix socket for the calls of moves on this machine"
+    )
     parser.add_argument("--directory", type=Path, help="its own; made when missing")
     parser.add_argument("--limit", type=size, metavar="BYTES", help="what it may hold, e.g. 512M")
     parser.add_argument("--sync", action="store_true", help="embedded: a commit waits for the disk")

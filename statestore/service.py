@@ -84,6 +84,7 @@ class StoreServer:
         try:
             port = self._server.add_insecure_port(listen)
             if unix is not None:
+                unix.parent.mkdir(parents=True, exist_ok=True)
                 unix.unlink(missing_ok=True)  # left by one that was killed
                 self._server.add_insecure_port(f"unix:{unix}")
         except RuntimeError as error:

@@ -1,0 +1,169 @@
+"""One task's state on its way to the stores of some nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Mapping, Sequence
+
+from elastic.cluster.store_ends import Begun, Load, Way, ask_all, told
+from elastic.errors import ElasticError
+from elastic.model.ids import NodeId
+from statestore.base import MAX_PIECE, Piece, Ticket, cost
+from statestore.errors import Invalid, StateStoreError
+from statestore.parcel import Parcel
+
+_INLINE = 192 << 10
+"""Bytes that come along with a commit; more goes into a file that the stores of this machine are given."""
+
+
+class StateWrite:
+    """Used by one thread at a time. It ends with the last `commit` or with `abort`; `close` lets go of a file.
+
+    Pieces for stores of this machine are written to a file once, whatever the number of those stores; for others
+    they are under way at once.
+    """
+
+    def __init__(
+        self, ticket: Ticket, ways: Mapping[NodeId, Way], begun: Mapping[NodeId, Begun], size: int
+    ) -> None:
+        self.ticket = ticket
+        self._ways = ways
+        self._number = max(b.number for b in begun.values())
+        self._sequences = {node: b.sequence for node, b in begun.items()}
+        self._directory = next((b.directory for b in begun.values() if b.directory), "")
+        self._near = any(not way.streams for way in ways.values())
+        self._room = size
+        self._taken = 0
+        self._pieces: dict[int, Piece] = {}
+        self._load = Load()
+        self._kept = 0
+
+    def put(self, data: bytes | bytearray | memoryview) -> int:
+        """Put one piece; it may be under way on return, and an error of an earlier one may be raised.
+
+        Args:
+            data: At most `statestore.base.MAX_PIECE` bytes (4 MiB).
+
+        Returns:
+            Its number, for `commit`.
+
+        Raises:
+            statestore.errors.Full: It is more than was asked for, and there is no room for that.
+            Superseded: A newer epoch owns the key.
+            Unavailable: A store cannot be reached.
+        """
+        if not isinstance(data, bytes):
+            data = bytes(data)
+        if len(data) > MAX_PIECE:
+            raise Invalid(f"{self.ticket.key}: a piece of {len(data)} bytes; at most {MAX_PIECE}")
+        self._make_room(cost(len(data)))
+        piece = Piece(self.ticket.epoch, self._number, len(data), zlib.crc32(data))
+        self._number += 1
+        for node, way in self._ways.items():
+            if way.streams:
+                with told(node, f"store a piece of {self.ticket.key}"):
+                    way.put(self.ticket, piece, data)
+        if self._near:
+            self._keep(piece, data)
+        self._pieces[piece.number] = piece
+        return piece.number
+
+    def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
+        """Make these pieces the state, in this order; returns when every node has confirmed all of it. More may be put and
+        committed after it: a next version, whose pieces may be those of this one.
+
+        Args:
+            numbers: What `put` gave, since the beginning or out of the version committed before. Others are dropped.
+            meta: Kept with them, at most `statestore.base.MAX_META` bytes (4 MiB).
+
+        Returns:
+            Bytes of the state.
+
+        Raises:
+            Superseded: A newer epoch owns the key.
+            statestore.errors.Full: A store has no room.
+            Unavailable: A store cannot be reached; whether it has committed is not known. It may be tried again.
+        """
+        pieces = [self._pieces[n] for n in numbers]
+        wanted = set(numbers)
+        load = Load(
+            [(p, data) for p, data in self._load.inline if p.number in wanted],
+            self._load.parcel,
+            [(p, offset) for p, offset in self._load.placed if p.number in wanted],
+        )
+        if load.parcel is not None:
+            with told(next(iter(self._ways)), f"save {self.ticket.key}"):
+                load.parcel.flush()
+        ask_all(
+            [
+                (
+                    node,
+                    lambda way=way, node=node: way.start_commit(  # type: ignore[misc]
+                        self.ticket, self._sequences[node] + 1, pieces, meta, load
+                    ),
+                )
+                for node, way in self._ways.items()
+            ],
+            f"save {self.ticket.key}",
+        )
+        for node in self._sequences:
+            self._sequences[node] += 1
+        self._pieces = {n: self._pieces[n] for n in wanted}
+        self._taken = sum(cost(p.size) for p in self._pieces.values())
+        self._forget()
+        return sum(p.size for p in pieces) + len(meta)
+
+    def abort(self) -> None:
+        """Give up, as far as the stores can be reached; the epoch cannot be begun again there."""
+        self._forget()
+        for way in self._ways.values():
+            with contextlib.suppress(StateStoreError):
+                way.abort(self.ticket)
+
+    def close(self) -> None:
+        """Let go of what was put and not committed, without telling anybody. Safe to call twice."""
+        self._forget()
+
+    def _make_room(self, size: int) -> None:
+        """More than was expected is asked for before it is put, a good part at a time."""
+        self._taken += size
+        if self._taken <= self._room + self._room // 64:
+            return
+        more = max(self._taken - self._room, self._room // 4, 1 << 20)
+        wanted = {self.ticket.key: self._room + more}
+        epoch = self.ticket.epoch
+        try:
+            ask_all(
+                [
+                    (node, lambda way=way: way.start_reserve(epoch, wanted))  # type: ignore[misc]
+                    for node, way in self._ways.items()
+                    if not way.streams  # the others have taken what was put, and take the rest as it comes
+                ],
+                f"keep room for {self.ticket.key}",
+            )
+        except (ElasticError, StateStoreError):
+            self._taken -= size
+            raise
+        self._room += more
+
+    def _keep(self, piece: Piece, data: bytes) -> None:
+        """For the stores of this machine: in memory while it is little, then in a file."""
+        load = self._load
+        if load.parcel is None:
+            load.inline.append((piece, data))
+            self._kept += len(data)
+            if self._kept <= _INLINE:
+                return
+            with told(next(iter(self._ways)), f"save {self.ticket.key}"):
+                load.parcel = Parcel(self._directory)
+            inline, load.inline = load.inline, []
+        else:
+            inline = [(piece, data)]
+        with told(next(iter(self._ways)), f"save {self.ticket.key}"):
+            load.placed += [(p, load.parcel.append(d)) for p, d in inline]
+
+    def _forget(self) -> None:
+        load, self._load, self._kept = self._load, Load(), 0
+        if load.parcel is not None:
+            load.parcel.close()

@@ -1,0 +1,233 @@
+"""The ways to the store of a node, for what a worker and Nimbus ask of it: near, on this machine, or far, by gRPC.
+
+Calls come in two halves, so that several nodes are asked at once: `start_...` sends, `finish` waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from elastic.errors import Conflict, ElasticError, Superseded, Unavailable
+from elastic.model.ids import NodeId
+from statestore import errors
+from statestore.base import RESERVED_FOR, Fetched, Piece, State, Ticket, pack
+from statestore.client import GrpcStore
+from statestore.errors import StateStoreError
+from statestore.near_client import Call, NearStore, finish
+from statestore.parcel import Parcel
+
+
+@dataclass(slots=True)
+class Begun:
+    """What a store says to a writer: the first free number, the last sequence, and where it links files from ("": nowhere)."""
+
+    number: int
+    sequence: int
+    directory: str = ""
+
+
+@dataclass(slots=True)
+class Load:
+    """What a commit brings along: pieces with their bytes, or pieces in a file."""
+
+    inline: list[tuple[Piece, bytes]] = field(default_factory=list)
+    parcel: Parcel | None = None
+    placed: list[tuple[Piece, int]] = field(default_factory=list)
+
+
+class Finish(Protocol):
+    """The second half of a call. Must be called; raises `StateStoreError`."""
+
+    def __call__(self) -> None: ...
+
+
+class Way(Protocol):
+    """To one store."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether pieces are sent as they are put; else they come along with the commit."""
+
+    def start_reserve(self, epoch: int, sizes: dict[str, int]) -> Finish: ...
+    def start_begin(self, ticket: Ticket, took: Callable[[Begun], None]) -> Finish: ...
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None: ...
+    def start_commit(
+        self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes, load: Load
+    ) -> Finish: ...
+    def abort(self, ticket: Ticket) -> None: ...
+    def release(self, epoch: int, keys: Sequence[str]) -> None: ...
+    def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]: ...
+    def start_save(
+        self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
+    ) -> Finish: ...
+    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]: ...
+    def close(self) -> None: ...
+
+
+class NearWay:
+    """See `Way`; by the store's Unix socket."""
+
+    streams = False
+
+    def __init__(self, path: str, patience: float) -> None:
+        self._store = NearStore(path, patience=patience)
+
+    def start_reserve(self, epoch: int, sizes: dict[str, int]) -> Finish:
+        return _finish(self._store.submit(["reserve", epoch, sizes, RESERVED_FOR]))
+
+    def start_begin(self, ticket: Ticket, took: Callable[[Begun], None]) -> Finish:
+        ticket.check()
+        call = self._store.submit(["begin", ticket.key, ticket.epoch, ticket.writer, 0, 0.0])
+        return lambda: took(Begun(*finish(call)))
+
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
+        raise AssertionError("pieces come along with the commit")
+
+    def start_commit(
+        self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes, load: Load
+    ) -> Finish:
+        body = ["commit", ticket.key, ticket.epoch, ticket.writer, sequence, pack(pieces), meta]
+        body += [pack(p for p, _ in load.inline), pack(p for p, _ in load.placed)]
+        body.append([offset for _, offset in load.placed])
+        files = [load.parcel.file] if load.parcel is not None and load.placed else []
+        return _finish(self._store.submit(body, [data for _, data in load.inline], files))
+
+    def abort(self, ticket: Ticket) -> None:
+        self._store.call(["abort", ticket.key, ticket.epoch, ticket.writer])
+
+    def release(self, epoch: int, keys: Sequence[str]) -> None:
+        self._store.release(epoch, keys)
+
+    def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]:
+        return self._store.delete(wanted)
+
+    def start_save(
+        self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
+    ) -> Finish:
+        call = self._store.begin_save(states)
+        return lambda: took(self._store.end_save(call))
+
+    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
+        return self._store.fetch(wanted)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class FarWay:
+    """See `Way`; by gRPC. Pieces flow while others are put; short calls are made when they are finished."""
+
+    streams = True
+
+    def __init__(self, address: str, patience: float) -> None:
+        self._store = GrpcStore(address, patience=patience)
+
+    def start_reserve(self, epoch: int, sizes: dict[str, int]) -> Finish:
+        return lambda: self._store.reserve(epoch, sizes)
+
+    def start_begin(self, ticket: Ticket, took: Callable[[Begun], None]) -> Finish:
+        def begin() -> None:
+            opened = self._store.begin(ticket)
+            took(Begun(opened.next_number, opened.sequence))
+
+        return begin
+
+    def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
+        self._store.put(ticket, piece, data)
+
+    def start_commit(
+        self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes, load: Load
+    ) -> Finish:
+        def commit() -> None:
+            self._store.commit(ticket, sequence, pieces, meta)
+
+        return commit
+
+    def abort(self, ticket: Ticket) -> None:
+        self._store.abort(ticket)
+
+    def release(self, epoch: int, keys: Sequence[str]) -> None:
+        self._store.release(epoch, keys)
+
+    def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]:
+        outcomes: list[StateStoreError | None] = []
+        for key, epoch in wanted:
+            try:
+                self._store.delete(key, epoch)
+                outcomes.append(None)
+            except errors.Unavailable:
+                raise
+            except StateStoreError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def start_save(
+        self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
+    ) -> Finish:
+        def save() -> None:
+            done = self._store.save(states)
+            took([each if isinstance(each, StateStoreError) else None for each in done])
+
+        return save
+
+    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
+        return self._store.fetch(wanted)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def ask_all(starts: Sequence[tuple[NodeId, Callable[[], Finish]]], doing: str) -> None:
+    """Make a call to several nodes at once; every one that was started is finished.
+
+    Raises:
+        statestore.errors.Full: As a store said it.
+        ElasticError: The first other thing that was wrong.
+    """
+    started: list[tuple[NodeId, Finish]] = []
+    wrong: ElasticError | errors.Full | None = None
+    try:
+        for node, start in starts:
+            with told(node, doing):
+                started.append((node, start()))
+    except (ElasticError, errors.Full) as error:
+        wrong = error
+    for node, finished in started:
+        try:
+            with told(node, doing):
+                finished()
+        except (ElasticError, errors.Full) as error:
+            wrong = wrong or error
+    if wrong is not None:
+        raise wrong
+
+
+@contextlib.contextmanager
+def told(node: NodeId, doing: str) -> Iterator[None]:
+    """Errors of a store as elastic's, except `Full`, which stays what it is."""
+    try:
+        yield
+    except errors.Full:
+        raise
+    except StateStoreError as error:
+        raise translated(error, node, doing) from error
+
+
+def translated(error: StateStoreError, node: NodeId, doing: str) -> ElasticError:
+    """What a store's error is to the rest of elastic."""
+    text = f"node {node} cannot {doing}: {error.message}"
+    if isinstance(error, errors.Superseded):
+        return Superseded(text, remedy=error.remedy)
+    if isinstance(error, errors.Conflict | errors.Incomplete | errors.Invalid):
+        return Conflict(text, remedy=error.remedy)
+    return Unavailable(text, remedy=error.remedy)
+
+
+def _finish(call: Call) -> Finish:
+    def end() -> None:
+        finish(call)
+
+    return end

@@ -1,0 +1,279 @@
+"""The store's end of the way for processes of its machine; see `statestore.near`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from statestore import near
+from statestore.base import Head, Piece, State, StateStore, Ticket, pack, unpack
+from statestore.bulk import fetch_head
+from statestore.errors import Invalid, Missing, NotFound, StateStoreError
+from statestore.memory import MemoryStore, checked
+from statestore.near import Message
+from statestore.parcel import Content, Slice, content_bytes, read_at
+
+log = logging.getLogger(__name__)
+
+_CONNECTIONS = 512
+_ENDING = 5.0
+
+
+class NearServer:
+    """Serves a store on a Unix socket, a thread for each connection. Only this machine's user can reach it.
+
+    Args:
+        store: The back end; the caller closes it after this.
+        path: Of the socket, shorter than 100 bytes. What a dead process left there is replaced.
+        directory: Where writers make the files that they hand over; "" when the store keeps no files.
+
+    Raises:
+        Missing: There can be no socket.
+    """
+
+    def __init__(self, store: StateStore, path: Path, directory: str = "") -> None:
+        self._store = store
+        self._directory = directory
+        self._path = path
+        self._lock = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._closed = False
+        self._calls: dict[str, Callable[[Message], list[object]]] = {
+            "begin": self._begin,
+            "commit": self._commit,
+            "abort": self._abort,
+            "reserve": self._reserve,
+            "release": self._release,
+            "delete": self._delete,
+            "save": self._save,
+        }
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            near.tune(self._listening)
+            self._listening.bind(str(path))
+            path.chmod(0o600)
+            self._listening.listen(128)
+        except OSError as error:
+            self._listening.close()
+            raise Missing(
+                f"the state store cannot listen at {path}: {error}", remedy="Give a shorter path."
+            ) from error
+        self._thread = threading.Thread(target=self._accept, name="statestore-near", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer; returns at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Refuse new calls and end those under way. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+            connections = dict(self._connections)
+        for sock in (self._listening, *connections):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in (self._thread, *connections.values()):
+            if thread.ident is not None:
+                thread.join(_ENDING)
+        self._listening.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listening.accept()
+            except OSError:
+                if self._closed:
+                    return
+                log.exception("no connection could be accepted")
+                continue
+            thread = threading.Thread(target=self._serve, args=(sock,), name="statestore-near", daemon=True)
+            with self._lock:
+                if self._closed or len(self._connections) >= _CONNECTIONS:
+                    sock.close()  # whoever it was tries again
+                    continue
+                self._connections[sock] = thread
+                thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with sock:
+                near.tune(sock)
+                while not self._closed:
+                    message = near.receive(sock)
+                    try:
+                        self._answer(sock, message)
+                    finally:
+                        message.close()
+        except near.Closed:
+            pass
+        except (OSError, StateStoreError) as error:
+            if not self._closed:
+                log.info("a connection is given up: %s", error)
+        finally:
+            with self._lock:
+                self._connections.pop(sock, None)
+
+    def _answer(self, sock: socket.socket, message: Message) -> None:
+        name = message.body[0] if message.body else ""
+        try:
+            if name == "fetch":
+                for body, payload, files in self._fetch(message):
+                    try:
+                        near.send(sock, body, payload, files)
+                    finally:
+                        for file in files:
+                            os.close(file)
+                return
+            call = self._calls.get(name)
+            if call is None:
+                raise Invalid(f"there is no call {name!r}")
+            answer = call(message)
+        except StateStoreError as error:
+            answer = near.error_out(error)
+        except OSError:
+            raise
+        except Exception as error:
+            log.exception("%s failed", name)
+            answer = near.error_out(
+                StateStoreError(f"{name} failed in the state store: {type(error).__name__}: {error}")
+            )
+        near.send(sock, answer)
+
+    def _begin(self, message: Message) -> list[object]:
+        key, epoch, writer, size, seconds = message.body[1:]
+        if size:
+            self._store.reserve(epoch, {key: size}, seconds)
+        opened = self._store.begin(_ticket(key, epoch, writer))
+        return ["ok", opened.next_number, opened.sequence, self._directory]
+
+    def _commit(self, message: Message) -> list[object]:
+        key, epoch, writer, sequence, packed, meta, inline, handed, offsets = message.body[1:]
+        ticket = _ticket(key, epoch, writer)
+        mine = unpack(inline)
+        for piece, data in zip(mine, near.cut(message.payload, mine), strict=True):
+            self._store.put(ticket, piece, data)
+        if handed:
+            if not message.files:
+                raise Invalid(f"{key}: pieces in a file, and no file")
+            self._adopt(ticket, message.files[0], list(zip(unpack(handed), offsets, strict=True)))
+        head = self._store.commit(ticket, sequence, unpack(packed), meta)
+        return ["ok", head.sequence]
+
+    def _adopt(self, ticket: Ticket, file: int, pieces: list[tuple[Piece, int]]) -> None:
+        if isinstance(self._store, MemoryStore):
+            self._store.adopt(ticket, file, pieces)
+            return
+        for piece, offset in pieces:
+            self._store.put(ticket, piece, checked(ticket.key, piece, read_at(file, offset, piece.size)))
+
+    def _abort(self, message: Message) -> list[object]:
+        self._store.abort(_ticket(*message.body[1:]))
+        return ["ok"]
+
+    def _reserve(self, message: Message) -> list[object]:
+        epoch, sizes, seconds = message.body[1:]
+        self._store.reserve(epoch, sizes, seconds)
+        return ["ok"]
+
+    def _release(self, message: Message) -> list[object]:
+        epoch, keys = message.body[1:]
+        self._store.release(epoch, keys)
+        return ["ok"]
+
+    def _delete(self, message: Message) -> list[object]:
+        """Many at once: for each, None or its error."""
+        outcomes: list[object] = []
+        for key, epoch in message.body[1]:
+            try:
+                self._store.delete(key, epoch)
+                outcomes.append(None)
+            except StateStoreError as error:
+                outcomes.append(near.error_out(error))
+        return ["ok", outcomes]
+
+    def _save(self, message: Message) -> list[object]:
+        """Many at once: for each, its sequence or its error."""
+        described = [
+            (_ticket(key, epoch, writer), unpack(packed), meta)
+            for key, epoch, writer, packed, meta in message.body[1]
+        ]
+        data = iter(near.cut(message.payload, [p for _, pieces, _ in described for p in pieces]))
+        states = [
+            State(ticket, tuple([next(data) for _ in pieces]), meta) for ticket, pieces, meta in described
+        ]
+        outcomes: list[object] = []
+        for done in self._store.save(states):
+            outcomes.append(done.sequence if isinstance(done, Head) else near.error_out(done))
+        return ["ok", outcomes]
+
+    def _fetch(self, message: Message) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
+        """A message for each state; several when it is large."""
+        for key, epoch in message.body[1]:
+            try:
+                head = fetch_head(self._store, key, epoch)
+                if isinstance(head, StateStoreError):
+                    raise head
+                contents = self._contents(head)
+                about = [head.key, head.epoch, head.sequence, head.writer, pack(head.pieces), head.meta]
+            except StateStoreError as error:
+                yield near.error_out(error), [], []
+                continue
+            yield from _parts(["ok", *about], contents)
+
+    def _contents(self, head: Head) -> Iterator[Content]:
+        if isinstance(self._store, MemoryStore):
+            return iter([content for _, content in self._store.contents(head)])
+        return self._store.get(head)
+
+
+def _parts(
+    about: list[object], contents: Iterator[Content]
+) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
+    """A state in messages that are not too large. Each says, for its pieces, where they are: [file, offset] or nothing for
+    bytes that come along; the last one says that it is."""
+    places: list[object] = []
+    payload: list[bytes] = []
+    files: dict[Path, int] = {}
+    size = 0
+    try:
+        for content in contents:
+            if size >= near.PAYLOAD or len(files) >= near.FILES:
+                yield ["part", places], payload, list(files.values())
+                places, payload, files, size = [], [], {}, 0
+            if isinstance(content, Slice):
+                if content.path not in files:
+                    files[content.path] = _open(content.path)
+                places.append([list(files).index(content.path), content.offset])
+            else:
+                places.append(None)
+                payload.append(content_bytes(content))
+                size += len(content)
+        yield [*about, places], payload, list(files.values())
+        files = {}
+    except StateStoreError as error:
+        for file in files.values():
+            os.close(file)
+        yield near.error_out(error), [], []
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NotFound(f"{path} is not there any more") from error
+    except OSError as error:
+        raise Missing(f"the state store cannot read {path}: {error.strerror}") from error
+
+
+def _ticket(key: str, epoch: int, writer: str) -> Ticket:
+    ticket = Ticket(key, epoch, writer)
+    ticket.check()
+    return ticket

@@ -1,0 +1,212 @@
+"""States in the stores of two nodes, as workers and Nimbus use them: real processes, killed where it hurts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elastic.cluster.node_stores import Gone, NodeStores
+from elastic.cluster.store_service import StoreService
+from elastic.errors import Superseded, Unavailable
+from elastic.model.ids import NodeId, TopologyName
+from statestore.address import StoreAddress
+from statestore.client import GrpcStore
+from statestore.errors import Full
+
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+T = TopologyName("t")
+MIB = 1 << 20
+LIMIT = 64 * MIB
+_tasks = itertools.count(1)
+
+
+class Node:
+    """A node's store process."""
+
+    def __init__(self, directory: Path, name: str, *, unix: bool) -> None:
+        arguments = ["--backend", "embedded", "--directory", str(directory / name), "--limit", str(LIMIT)]
+        socket = directory / f"{name}.sock" if unix else None
+        self.service = StoreService(arguments, log=directory / f"{name}.log", unix=socket)
+        self.start()
+
+    def start(self) -> None:
+        self.address = self.service.start(60.0)
+
+    def kill(self) -> None:
+        pid = self.service.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        self.service.wait()
+
+    def direct(self) -> GrpcStore:
+        return GrpcStore(StoreAddress.parse(self.address).tcp)
+
+
+class Pair:
+    def __init__(self, directory: Path, unix: bool) -> None:
+        self.nodes = {name: Node(directory, name, unix=unix) for name in (A, B)}
+        self.addresses: dict[NodeId, str | None] = {name: node.address for name, node in self.nodes.items()}
+        self.stores = self.connect()
+
+    def connect(self, own: NodeId | None = A, patience: float = 20.0) -> NodeStores:
+        return NodeStores(own, self.addresses.get, patience=patience)
+
+    def close(self) -> None:
+        self.stores.close()
+        for node in self.nodes.values():
+            node.service.terminate()
+        for node in self.nodes.values():
+            node.service.kill()
+
+
+@pytest.fixture(scope="module", params=["near", "far"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Two nodes, reached as on one machine, and as on others."""
+    with tempfile.TemporaryDirectory(prefix="st-") as directory:
+        pair = Pair(Path(directory), request.param == "near")
+        yield pair
+        pids = [node.service.pid for node in pair.nodes.values()]
+        pair.close()
+        assert not any(pid is not None and psutil.pid_exists(pid) for pid in pids)
+    assert not [t for t in threading.enumerate() if "store" in t.name]
+
+
+@pytest.fixture
+def task() -> int:
+    return next(_tasks)
+
+
+def key(task: int) -> str:
+    return f"t/{task}"
+
+
+@pytest.mark.parametrize("size", [0, 1000, 300_000, 5 * MIB])
+def test_what_was_saved_to_two_nodes_comes_from_either(pair: Pair, task: int, size: int) -> None:
+    data = [os.urandom(min(MIB, size - at)) for at in range(0, size, MIB)]
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], size)
+    numbers = [write.put(piece) for piece in data]
+    assert write.commit(numbers, b"meta") == size + 4
+    for own in (A, B, None):
+        stores = pair.connect(own)
+        found = stores.fetch(key(task), 5, [A, B])
+        assert (found.pieces, found.meta, found.node) == (data, b"meta", own or A)
+        stores.close()
+
+
+def test_what_changed_is_put_again_and_the_rest_is_named(pair: Pair, task: int) -> None:
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], 3 * MIB)
+    numbers = [write.put(bytes([n]) * 400_000) for n in range(5)]
+    numbers[2] = write.put(b"changed")
+    write.commit([*numbers, numbers[0]], b"")
+    found = pair.stores.fetch(key(task), 5, [B])
+    assert [len(piece) for piece in found.pieces] == [400_000, 400_000, 7, 400_000, 400_000, 400_000]
+    assert found.pieces[2] == b"changed" and found.pieces[5] == bytes(400_000)
+
+
+def test_a_writer_that_was_superseded_is_refused_wherever_it_is(pair: Pair, task: int) -> None:
+    late = pair.stores.begin(key(task), 5, "old#1", [A, B], 100)
+    number = late.put(b"late")
+    with pytest.raises(Superseded):
+        pair.stores.begin(key(task), 5, "other#1", [A, B], 100)
+    newer = pair.stores.begin(key(task), 6, "new#1", [B], 100)
+    newer.commit([newer.put(b"new")], b"")
+    with pytest.raises(Superseded, match="epoch 6"):
+        late.commit([number], b"")
+    with pytest.raises(Superseded):
+        pair.stores.begin(key(task), 5, "old#1", [A, B], 100)
+    assert pair.stores.fetch(key(task), 6, [B]).pieces == [b"new"]
+    with pytest.raises(Gone):
+        pair.stores.fetch(key(task), 5, [B])
+
+
+def test_without_room_nothing_is_written_anywhere(pair: Pair, task: int) -> None:
+    with closing(pair.nodes[A].direct()) as direct_a, closing(pair.nodes[B].direct()) as direct_b:
+        before = direct_a.capacity(), direct_b.capacity()
+        other = NodeStores(A, {A: pair.addresses[A], B: pair.addresses[B]}.get)
+        direct_b.reserve(99, {"other": (before[1].free - 4 * MIB) * 60 // 64})
+        with pytest.raises(Full) as refused:
+            other.begin(key(task), 5, "w#1", [A, B], 16 * MIB)
+        assert refused.value.needed >= 16 * MIB > refused.value.free and refused.value.limit == LIMIT
+        direct_b.release(99, ["other"])
+        assert (direct_a.capacity(), direct_b.capacity()) == before
+        assert direct_a.head(key(task)) is None and not list(direct_a.list(key(task)))
+        other.close()
+
+
+def test_a_state_is_gone_only_when_everybody_says_so(pair: Pair, task: int) -> None:
+    write = pair.stores.begin(key(task), 5, "w#1", [B], 10)
+    write.commit([write.put(b"state")], b"")
+    assert pair.stores.fetch(key(task), 5, [A, B]).node == B
+    with pytest.raises(Gone, match="node c is gone"):
+        pair.stores.fetch(key(task), 5, [A, C])
+    pair.addresses[C] = ""
+    stores = pair.connect(patience=0.2)
+    try:
+        with pytest.raises(Unavailable, match="node c has no state store"):
+            stores.fetch(key(task), 5, [A, C])
+        with pytest.raises(Unavailable):
+            stores.begin(key(task), 6, "w#1", [A, C], 10)
+    finally:
+        del pair.addresses[C]
+        stores.close()
+
+
+def test_a_node_s_store_is_waited_for(pair: Pair, task: int) -> None:
+    address, pair.addresses[B] = pair.addresses[B], ""
+
+    def appear() -> None:
+        pair.addresses[B] = address
+        pair.stores.nodes_changed()
+
+    timer = threading.Timer(0.1, appear)
+    timer.start()
+    pair.stores.begin(key(task), 5, "w#1", [A, B], 10).abort()
+    timer.join()
+
+
+def test_cleaning_removes_everything_and_refuses_what_comes_late(pair: Pair, task: int) -> None:
+    late = pair.stores.begin(key(task), 5, "w#1", [A, B], 10)
+    number = late.put(b"late")
+    assert pair.stores.clean(T, 5, [task, 999], [A, B, C]) == []
+    with pytest.raises(Superseded):
+        late.commit([number], b"")
+    with pytest.raises(Gone):
+        pair.stores.fetch(key(task), 5, [A, B])
+
+
+def test_kill_9_in_the_middle_of_a_save_costs_nothing(pair: Pair, task: int) -> None:
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], 8 * MIB)
+    data = [os.urandom(MIB) for _ in range(8)]
+    numbers = [write.put(piece) for piece in data[:5]]
+    pair.nodes[B].kill()
+    pair.nodes[B].start()
+    numbers += [write.put(piece) for piece in data[5:]]
+    write.commit(numbers, b"meta")
+    pair.nodes[B].kill()
+    pair.nodes[A].kill()
+    for node in pair.nodes.values():
+        node.start()
+    for node in (A, B):
+        assert pair.stores.fetch(key(task), 5, [node]).pieces == data
+
+
+def test_a_store_that_stays_away_is_reported(pair: Pair, task: int) -> None:
+    stores = pair.connect(patience=0.5)
+    try:
+        write = stores.begin(key(task), 5, "w#1", [A, B], 10)
+        pair.nodes[B].kill()
+        with pytest.raises(Unavailable, match="node b"):
+            write.commit([write.put(b"state")], b"")
+        assert stores.clean(T, 5, [task], [A, B]) == [B]
+    finally:
+        pair.nodes[B].start()
+        stores.close()
