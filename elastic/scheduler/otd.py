@@ -236,15 +236,14 @@ class Deployment:
         best: Move | None = None
         targets = self.lowest(source.topology)
         widest = self._widest[source.topology]
+        own = targets.get(source.node)
         for i in source.members:
-            if not self.helps(i, source):
+            wide = self.p.load[i] <= widest + EPSILON
+            if not self.helps(i, source) or not (wide or own is not None):
                 continue
             near = self.with_nodes(i)
             here = near.get(source.node, 0.0)
-            own = targets.get(source.node)
-            room = (
-                targets.values() if self.p.load[i] <= widest + EPSILON else [own] if own is not None else []
-            )
+            room = targets.values() if wide else [own] if own is not None else []
             for w in room:
                 if w.home == source.home or not self.fits(i, w):
                     continue
