@@ -68,6 +68,7 @@ def node(
             "--kind": kind,
             "--cycle": options.supervisor_cycle,
             "--worker-cycle": options.worker_cycle,
+            "--store": options.store,
             "--session-timeout": options.session_timeout,
             "--log-level": options.log_level,
         },

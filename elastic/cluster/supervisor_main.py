@@ -25,6 +25,8 @@ from elastic.errors import ElasticError
 
 log = logging.getLogger("elastic.supervisor")
 
+NO_STORE = "none"
+
 _STORE_WAIT = 10.0
 """Seconds for a supervisor of this node that is just ending."""
 
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now, so that a wrong argument is answered at once.
+    from elastic.cluster.node_store import make_keeper
     from elastic.coordination.zookeeper import connect
     from elastic.model.assignment import NodeInfo
     from elastic.model.ids import NodeId
@@ -70,6 +73,7 @@ def _run(options: argparse.Namespace) -> int:
 
     directory = _directory(options)
     host = network.own_address(options.zookeeper) if options.host == network.AUTO else options.host
+    run_dir = _below_temporary(options.run_dir) if options.run_dir else _run_dir(directory)
     settings = SupervisorOptions(cycle=options.cycle, worker_cycle=options.worker_cycle)
     node = NodeInfo(
         NodeId(options.node),
@@ -89,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
         launcher = ProcessLauncher(
             zookeeper=options.zookeeper,
             store=directory / "store",
-            run_dir=_below_temporary(options.run_dir) if options.run_dir else _run_dir(directory),
+            run_dir=run_dir,
             host=host,
             log_level=options.log_level,
             cycle=options.worker_cycle,
@@ -108,6 +112,13 @@ def _run(options: argparse.Namespace) -> int:
         signal.signal(signal.SIGINT, end)
         server.start()
         supervisor.start(server.address)
+        if options.store != NO_STORE:
+            # Only now: the node is there without it, and nobody waits for it but moves.
+            keeper = make_keeper(
+                options, supervisor, coordination, host=host, directory=directory, run_dir=run_dir
+            )
+            stack.callback(keeper.close)
+            keeper.start()
         log.info("node %s runs: %d slots, generation %d", options.node, options.slots, options.generation)
         code = supervisor.wait()
         log.info("node %s ends with %s", options.node, code)
@@ -162,6 +173,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--worker-cycle", type=float, default=0.0, metavar="T_W", help="the same for workers")
     parser.add_argument("--worker-program", metavar="FILE", help="run instead of elastic.cluster.worker_main")
+    parser.add_argument("--store", default=NO_STORE, choices=(NO_STORE, "embedded"), help="its state store")
+    parser.add_argument("--store-limit", default="1G", metavar="BYTES", help="what that may hold")
     parser.add_argument("--session-timeout", type=float, default=6.0, metavar="SECONDS")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return parser

@@ -68,6 +68,17 @@ class Happenings:
             details,
         )
 
+    def store_lost(self, why: str, pause: float, failures: int) -> Event:
+        again = "at once" if pause <= 0 else f"in {pause:g} s"
+        return Event(
+            time.time(),
+            "store-lost",
+            f"the state store of node {self._node} has ended unasked ({first_line(why)}); it is started again {again}",
+            Severity.WARNING,
+            node=self._node,
+            details={"reason": why, "failures": failures, "retry_in": pause},
+        )
+
     def broken(self, life: Life, exit: WorkerExit) -> Event:
         return self.worker(
             "bundle-failed",
@@ -76,6 +87,11 @@ class Happenings:
             Severity.ERROR,
             {**_how(exit), "traceback": exit.tail},
         )
+
+
+def first_line(text: str) -> str:
+    """What a message says before its remedy."""
+    return text.partition("\n")[0]
 
 
 def last_line(tail: str) -> str:

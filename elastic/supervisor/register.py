@@ -84,7 +84,7 @@ def read(value: Versioned) -> NodeInfo | None:
 
 def same_life(other: NodeInfo | None, mine: NodeInfo) -> bool:
     """Whether an entry was written by this very start of the node."""
-    return other is not None and dataclasses.replace(other, draining=mine.draining) == mine
+    return other is not None and dataclasses.replace(other, draining=mine.draining, store=mine.store) == mine
 
 
 def superseded(mine: NodeInfo, other: NodeInfo) -> Superseded:

@@ -126,6 +126,18 @@ class Supervisor:
         if self._watching:
             self._observer.start()
 
+    def set_store(self, address: str) -> None:
+        """Say in the node's entry where its state store answers. From any thread, after `start`; returns at once.
+
+        Args:
+            address: As in `NodeInfo.store`.
+        """
+        self._driver.call(lambda: self._change(store=address))
+
+    def tell(self, event: Event) -> None:
+        """Pass an event of this node on to Nimbus."""
+        self._report(event)
+
     def stop(self) -> None:
         """Stop all workers, with their grace, then end with 0. Returns at once; safe in a signal handler's
         thread."""
@@ -235,13 +247,15 @@ class Supervisor:
             self._driver.note_end()
 
     def _on_drain(self, value: Versioned | None) -> None:
-        self._driver.call(lambda: self._set_draining(value is not None))
+        self._driver.call(lambda: self._change(draining=value is not None))
 
-    def _set_draining(self, draining: bool) -> None:
-        if draining != self._info.draining:
-            after = dataclasses.replace(self._info, draining=draining)
-            before, self._info = self._info, after
-            register.update(self._coordination, before, after)
+    def _change(self, **changes: str | bool) -> None:
+        """On the driver's thread, which runs it again when coordination cannot be reached: so it is remembered only when
+        it is written."""
+        after = dataclasses.replace(self._info, **changes)  # type: ignore[arg-type]
+        if after != self._info:
+            register.update(self._coordination, self._info, after)
+            self._info = after
 
     def _register_again(self) -> None:
         log.warning("node %s: its entry in coordination is gone: made again", self._info.id)
