@@ -1,0 +1,391 @@
+"""The load monitor: from what workers report to smoothed measurements. (Seed 003, section IV.B.)
+
+Counters become rates over at least one period, and every rate is averaged as Y = alpha Y + (1 - alpha) sample. A sample that covers
+k periods weighs as k of them: its old part is alpha^k. What cannot be trusted is no sample: a life's first report, an executor's first
+appearance in a worker (its share of wall time would count time in which it was not there), and a counter that went back.
+
+Not thread-safe: whoever owns it has a lock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from elastic.elasticity.averages import Average, Sums
+from elastic.model.assignment import ExecutorId
+from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad, WorkerReport
+from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad, Traffic, WorkerLoad
+from elastic.model.parameters import make, parameter
+
+_EXECUTOR = re.compile(r"(.+)\[(\d+)-(\d+)\]", re.DOTALL)
+_SHORT = 0.9
+"""A period has passed when this share of it has: reports come a little early as often as late."""
+_RATES = ("busy", "blocked", "idle", "cpu", "executed", "emitted")
+_NEGLIGIBLE = 1e-9
+Pair = tuple[ExecutorKey, ExecutorKey]
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorConfig:
+    """How measurements are smoothed. Seed 003 has alpha 0.5 and a period of 20 s, for nodes that report to a data base."""
+
+    alpha: float = parameter(
+        0.5, minimum=0.0, maximum=0.99, help="Weight of the past in every average; 0: only the newest sample."
+    )
+    period: float = parameter(1.0, minimum=0.05, help="Seconds that a sample covers at least.")
+    stale: float = parameter(
+        30.0, minimum=1.0, help="Seconds after which what has not reported is forgotten."
+    )
+
+
+@dataclass(slots=True)
+class _Executor:
+    worker: WorkerId
+    epoch: int
+    seen: float
+    averages: dict[str, Average] = field(default_factory=dict)
+    newest: float = 0.0
+    queued: float = 0.0
+    capacity: float = 0.0
+    state: float = 0.0
+    offered: float = 0.0
+
+    @property
+    def samples(self) -> int:
+        found = self.averages.get("busy")
+        return found.samples if found is not None else 0
+
+    def load(self) -> SmoothedLoad:
+        rates = {name: average.value for name, average in self.averages.items()}
+        fill = min(1.0, self.queued / self.capacity) if self.capacity else 0.0
+        return SmoothedLoad(
+            **rates,
+            queued=self.queued,
+            fill=fill,
+            state=self.state,
+            newest=self.newest,
+            offered=self.offered,
+            samples=self.samples,
+        )
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One worker's present life."""
+
+    incarnation: str
+    newest: WorkerReport
+    seen: float
+    tasks: dict[int, TaskLoad]
+    pairs: dict[tuple[int, int], tuple[int, int]]
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    sums: dict[ExecutorKey, Sums] = field(default_factory=dict)
+    sent: dict[Pair, tuple[float, float]] = field(default_factory=dict)
+    cpu: Average = field(default_factory=Average)
+    members: set[ExecutorKey] = field(default_factory=set)
+    flow: dict[Pair, _Pair] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Node:
+    newest: NodeReport
+    seen: float
+    cpu: Average = field(default_factory=Average)
+
+
+@dataclass(slots=True)
+class _Pair:
+    tuples: Average = field(default_factory=Average)
+    bytes: Average = field(default_factory=Average)
+
+
+class LoadMonitor:
+    """See the module.
+
+    Args:
+        config: Can be changed while it runs (`configure`).
+    """
+
+    def __init__(self, config: MonitorConfig | None = None) -> None:
+        self.config = config or MonitorConfig()
+        self._executors: dict[ExecutorKey, _Executor] = {}
+        self._workers: dict[WorkerId, _Worker] = {}
+        self._nodes: dict[NodeId, _Node] = {}
+        self._owners: dict[TopologyName, dict[int, ExecutorKey]] = {}
+
+    def configure(self, **values: object) -> MonitorConfig:
+        """Change alpha, period or stale from now on; what was measured stays.
+
+        Raises:
+            ConfigError: An unknown name or an impossible value.
+        """
+        old = {f.name: getattr(self.config, f.name) for f in fields(self.config)}
+        self.config = make("the load monitor", MonitorConfig, {**old, **values})
+        return self.config
+
+    # --- taking in
+
+    def observe(self, report: WorkerReport, now: float) -> bool:
+        """Take in a report.
+
+        Args:
+            now: Seconds by the observer's clock; reports' own times are only compared with each other.
+
+        Returns:
+            Whether it counted: one that is older than what is known of the same life does not.
+        """
+        id = WorkerId(report.worker)
+        known = self._workers.get(id)
+        if known is not None and known.incarnation == report.incarnation:
+            seconds = report.time - known.newest.time
+            if seconds <= 0 or report.epoch < known.newest.epoch:
+                return False
+            self._follow(known, report, seconds, now)
+        else:
+            if known is not None:
+                self._drop({k for k in known.members if self._executors[k].epoch <= report.epoch})
+            known = self._workers[id] = _Worker(report.incarnation, report, now, {}, {})
+            # Who is there, and nothing that could be called a rate.
+            for load in report.executors:
+                self._meet(id, report, load, now)
+            self._own(report)
+        known.newest, known.seen = report, now
+        known.tasks = {t.task: t for t in report.tasks}
+        known.pairs = {(p.source, p.target): (p.tuples, p.bytes) for p in report.pairs}
+        return True
+
+    def observe_node(self, report: NodeReport, now: float) -> bool:
+        """Take in what a node says about itself. Returns whether it counted."""
+        id = NodeId(report.node)
+        known = self._nodes.get(id)
+        if known is None:
+            known = self._nodes[id] = _Node(report, now)
+            known.cpu.take(report.cpu, 0.0)
+            return True
+        seconds = report.time - known.newest.time
+        if seconds <= 0:
+            return False
+        known.cpu.take(report.cpu, self._weight(seconds))
+        known.newest, known.seen = report, now
+        return True
+
+    def forget(self, topology: TopologyName) -> None:
+        """The topology has gone."""
+        self._drop_workers({w for w, known in self._workers.items() if known.newest.topology == topology})
+        self._owners.pop(topology, None)
+
+    def forget_node(self, node: NodeId) -> None:
+        """The node has gone, and its workers with it."""
+        self._nodes.pop(node, None)
+        self._drop_workers({w for w in self._workers if node_of(w) == node})
+
+    # --- what is known
+
+    def view(self, now: float) -> LoadView:
+        """The load as far as it is known and not stale. Forgets what is.
+
+        Args:
+            now: Seconds, by the same clock as in `observe`.
+        """
+        limit = now - max(self.config.stale, 3 * self.config.period)
+        self._drop_workers({w for w, known in self._workers.items() if known.seen < limit})
+        for node in [n for n, known in self._nodes.items() if known.seen < limit]:
+            del self._nodes[node]
+        executors = {k: e.load() for k, e in self._executors.items() if e.samples}
+        return LoadView(executors, self.traffic(), self._node_loads(), now, self._worker_loads())
+
+    def traffic(self) -> Traffic:
+        """Tuples per second between pairs of executors."""
+        return {pair: p.tuples.value for pair, p in self._flowing()}
+
+    def volume(self) -> Mapping[Pair, float]:
+        """Bytes per second between pairs of executors, as far as they left a worker."""
+        return {pair: p.bytes.value for pair, p in self._flowing()}
+
+    def state(self, topology: TopologyName) -> dict[TaskId, int]:
+        """Bytes of state of each task, by the newest reports."""
+        return {
+            TaskId(t.task): t.state
+            for known in self._workers.values()
+            if known.newest.topology == topology
+            for t in known.newest.tasks
+        }
+
+    # --- inside
+
+    def _flowing(self) -> Iterator[tuple[Pair, _Pair]]:
+        for id, known in self._workers.items():
+            yield from ((pair, p) for pair, p in known.flow.items() if self._flows(id, pair))
+
+    def _weight(self, seconds: float) -> float:
+        """What is left of the past after a sample that covers so many seconds."""
+        return float(self.config.alpha ** (seconds / self.config.period))
+
+    def _meet(self, id: WorkerId, report: WorkerReport, load: ExecutorLoad, now: float) -> _Executor | None:
+        """The record of an executor in that worker; None when a newer assignment has it elsewhere."""
+        key = key_of(report.topology, load.executor)
+        found = self._executors.get(key)
+        if found is None:
+            found = self._executors[key] = _Executor(id, report.epoch, now)
+        elif found.worker != id:
+            if found.epoch > report.epoch:
+                return None
+            old = self._workers.get(found.worker)
+            if old is not None:
+                old.members.discard(key)
+            found.worker = id  # It moved. What it did there is what it does here.
+        self._workers[id].members.add(key)
+        found.epoch, found.seen, found.capacity = report.epoch, now, float(load.capacity)
+        return found
+
+    def _own(self, report: WorkerReport) -> None:
+        owners = self._owners.setdefault(TopologyName(report.topology), {})
+        sums: dict[ExecutorKey, tuple[int, int, float]] = {}
+        for t in report.tasks:
+            if not t.executor:
+                continue
+            key = key_of(report.topology, t.executor)
+            found = self._executors.get(key)
+            if found is None or found.worker != report.worker:
+                continue
+            owners[t.task] = key
+            queued, state, offered = sums.get(key, (0, 0, 0.0))
+            offers = max(0.0, t.custom.get("offered", 0.0))
+            sums[key] = (queued + t.queued, state + t.state, offered + offers)
+        for key, (queued, state, offered) in sums.items():
+            found = self._executors[key]
+            found.queued, found.state, found.offered = float(queued), float(state), offered
+
+    def _follow(self, known: _Worker, report: WorkerReport, seconds: float, now: float) -> None:
+        id = WorkerId(report.worker)
+        before = {e.executor for e in known.newest.executors}
+        present = set()
+        for load in report.executors:
+            if self._meet(id, report, load, now) is None:
+                continue
+            key = key_of(report.topology, load.executor)
+            present.add(key)
+            if load.executor in before:
+                known.sums.setdefault(key, Sums()).shares(load, seconds)
+        self._drop(known.members - present)
+        self._own(report)
+        self._count(known, report)
+        known.seconds += seconds
+        known.cpu_seconds += report.cpu * seconds
+        if known.seconds >= _SHORT * self.config.period:
+            self._sample(id, known)
+
+    def _count(self, known: _Worker, report: WorkerReport) -> None:
+        """Add what the counters have grown by."""
+        for t in report.tasks:
+            old = known.tasks.get(t.task)
+            sums = known.sums.get(key_of(report.topology, t.executor)) if t.executor else None
+            if old is not None and sums is not None and t.executed >= old.executed:
+                sums.executed += t.executed - old.executed
+                sums.emitted += max(0, t.emitted - old.emitted)
+        owners = self._owners[TopologyName(report.topology)]
+        for p in report.pairs:
+            before = known.pairs.get((p.source, p.target))
+            source, target = owners.get(p.source), owners.get(p.target)
+            if before is None or source is None or target is None or source == target:
+                continue
+            tuples, size = known.sent.get((source, target), (0.0, 0.0))
+            grown = (max(0, p.tuples - before[0]), max(0, p.bytes - before[1]))
+            known.sent[source, target] = (tuples + grown[0], size + grown[1])
+
+    def _sample(self, id: WorkerId, known: _Worker) -> None:
+        """A period is full: every average takes its sample."""
+        weight = self._weight(known.seconds)
+        for key, sums in known.sums.items():
+            found = self._executors.get(key)
+            if found is None or found.worker != id:
+                continue
+            for name in _RATES:
+                found.averages.setdefault(name, Average()).take(sums.rate(name), weight)
+            found.newest = sums.rate("executed") or sums.rate("emitted")
+        known.cpu.take(known.cpu_seconds / known.seconds, weight)
+        for pair in known.flow.keys() | known.sent.keys():
+            if not self._flows(id, pair):
+                known.flow.pop(pair, None)
+                continue
+            tuples, size = known.sent.get(pair, (0.0, 0.0))
+            average = known.flow.setdefault(pair, _Pair())
+            average.tuples.take(tuples / known.seconds, weight)
+            average.bytes.take(size / known.seconds, weight)
+            if average.tuples.value < _NEGLIGIBLE:
+                del known.flow[pair]
+        known.sums, known.sent, known.seconds, known.cpu_seconds = {}, {}, 0.0, 0.0
+
+    def _flows(self, id: WorkerId, pair: Pair) -> bool:
+        """Whether both ends are there, and the first in that worker."""
+        source = self._executors.get(pair[0])
+        return source is not None and source.worker == id and pair[1] in self._executors
+
+    def _drop(self, keys: Collection[ExecutorKey]) -> None:
+        for key in keys:
+            found = self._executors.pop(key)
+            worker = self._workers.get(found.worker)
+            if worker is not None:
+                worker.members.discard(key)
+            owners = self._owners.get(key.topology, {})
+            for task in key.executor.tasks():
+                if owners.get(task) == key:
+                    del owners[task]
+
+    def _drop_workers(self, ids: Collection[WorkerId]) -> None:
+        for id in ids:
+            self._drop(set(self._workers[id].members))
+            del self._workers[id]
+
+    def _worker_loads(self) -> dict[WorkerId, WorkerLoad]:
+        return {
+            id: WorkerLoad(known.cpu.value, float(known.newest.rss), tuple(sorted(known.members)))
+            for id, known in sorted(self._workers.items())
+        }
+
+    def _node_loads(self) -> dict[NodeId, NodeLoad]:
+        """What nodes say, and for those that say nothing the sums of their workers (as in seed 003)."""
+        result = {
+            id: NodeLoad(known.newest.cores, known.cpu.value, float(known.newest.memory))
+            for id, known in sorted(self._nodes.items())
+        }
+        sums: dict[NodeId, NodeLoad] = {}
+        for worker, w in self._workers.items():
+            node = node_of(worker)
+            if node not in result and w.newest.cores > 0:
+                sum = sums.get(node, NodeLoad(0.0))
+                sums[node] = replace(
+                    sum,
+                    cores=max(sum.cores, w.newest.cores),
+                    cpu=sum.cpu + w.cpu.value,
+                    memory=sum.memory + w.newest.rss,
+                )
+        return {**result, **dict(sorted(sums.items()))}
+
+
+def key_of(topology: str, executor: str) -> ExecutorKey:
+    """The executor that is written `component[first-last]`.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    found = _EXECUTOR.fullmatch(executor)
+    if found is None:
+        raise ValueError(f"{executor!r} is not an executor: component[first-last]")
+    component, first, last = found.groups()
+    id = ExecutorId(ComponentId(component), TaskId(int(first)), TaskId(int(last)))
+    return ExecutorKey(TopologyName(topology), id)
+
+
+def node_of(worker: WorkerId) -> NodeId:
+    """The node of a worker `topology@node/slot`."""
+    return NodeId(worker.rpartition("@")[2].rpartition("/")[0])
+
+
+def observe_all(monitor: LoadMonitor, reports: Iterable[WorkerReport], now: float) -> int:
+    """Take in several reports. Returns how many counted."""
+    return sum(monitor.observe(report, now) for report in reports)
