@@ -1,125 +1,59 @@
-"""Keyed state: a dictionary with a default that knows, when asked to, which of its keys have changed.
+"""Keyed state: a dictionary with a default, one for each task, declared on the class of a component.
 
-Tracking costs something at each access, so it is off until somebody needs it (while a move is under way, or a checkpoint
-is being taken). Switching it on exchanges the class of the dictionary in place: what holds a reference to it keeps working,
-and an untracked access costs exactly what it costs in a `defaultdict`.
+That it can be copied while it is in use, and read only when it is needed, is in `elastic.api.tracking`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_IMMUTABLE = (int, float, str, bytes, bool, complex, frozenset, type(None))
-
 
 class StateMap(defaultdict[K, V]):
-    """The dictionary behind a `KeyedState`, one for each task."""
+    """The dictionary behind a `KeyedState`, one for each task.
 
-    __slots__ = ("_changed",)
+    While a task moves, `elastic.api.tracking` exchanges its class in place: what holds a reference to it keeps working, and at all other
+    times an access costs exactly what it costs in a `defaultdict`.
+    """
+
+    __slots__ = ("_changed", "_first_removal", "_removed", "_unread")
     _changed: set[K]
+    _removed: set[K]
+    _first_removal: Callable[[], None] | None
+    _unread: Unread
 
-    def track(self) -> None:
-        """Begin to remember which keys change, from none."""
-        self._changed = set()
-        self.__class__ = _TrackedMap
+    def copy(self) -> Any:
+        """A copy that is nobody's state."""
+        return StateMap(self.default_factory, self)
 
-    def untrack(self) -> None:
-        """Stop remembering."""
-        self._changed = set()
-        self.__class__ = StateMap
-
-    @property
-    def tracking(self) -> bool:
-        """Whether changes are being remembered."""
-        return False
-
-    def take_changes(self) -> tuple[dict[K, V], set[K]]:
-        """What changed since tracking began or the last call: (key -> present value, removed keys).
-
-        A key whose mutable value was only read counts as changed: it may have been changed through the reference.
-        """
-        changed, self._changed = self._changed, set()
-        present = {k: dict.__getitem__(self, k) for k in changed if k in self}
-        return present, changed - present.keys()
+    __copy__ = copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.default_factory, dict(self))
 
 
+class Unread(Protocol):
+    """The part of a dictionary that came as bytes and has not been read yet."""
+
+    def read(self, into: StateMap[Any, Any], key: object) -> None:
+        """Put in what there is under that key, if anything, unless it is there."""
+
+    def read_all(self, into: StateMap[Any, Any]) -> None:
+        """Put in everything that is not there."""
+
+    def forget(self, key: object) -> None:
+        """That key was removed: what the bytes say of it holds no longer."""
+
+    def forget_all(self, into: StateMap[Any, Any]) -> None:
+        """Nothing of it holds any longer."""
+
+
 def _rebuild(factory: Callable[[], V] | None, items: dict[K, V]) -> StateMap[K, V]:
     return StateMap(factory, items)
-
-
-class _TrackedMap(StateMap[K, V]):
-    """The same dictionary while changes are being remembered."""
-
-    __slots__ = ()
-
-    @property
-    def tracking(self) -> bool:
-        return True
-
-    def __getitem__(self, key: K) -> V:
-        value = super().__getitem__(key)
-        if not isinstance(value, _IMMUTABLE):
-            self._changed.add(key)
-        return value
-
-    def __missing__(self, key: K) -> V:
-        self._changed.add(key)
-        return super().__missing__(key)
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self._changed.add(key)
-        super().__setitem__(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self._changed.add(key)
-        super().__delitem__(key)
-
-    def get(self, key: K, default: Any = None) -> Any:
-        if key in self:
-            return self[key]
-        return default
-
-    def setdefault(self, key: K, default: Any = None) -> V:
-        self._changed.add(key)
-        return super().setdefault(key, default)
-
-    def pop(self, key: K, *default: Any) -> Any:
-        self._changed.add(key)
-        return super().pop(key, *default)
-
-    def popitem(self) -> tuple[K, V]:
-        key, value = super().popitem()
-        self._changed.add(key)
-        return key, value
-
-    def clear(self) -> None:
-        self._changed.update(self)
-        super().clear()
-
-    def update(self, *others: Any, **more: Any) -> None:
-        for key, value in dict(*others, **more).items():
-            self[key] = value
-
-    def values(self) -> Any:
-        # The values can be changed through what is handed out here, and nobody would notice.
-        self._changed.update(k for k, v in super().items() if not isinstance(v, _IMMUTABLE))
-        return super().values()
-
-    def items(self) -> Any:
-        self._changed.update(k for k, v in super().items() if not isinstance(v, _IMMUTABLE))
-        return super().items()
-
-    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
-        self.update(other)
-        return self
 
 
 class KeyedState(Generic[K, V]):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic import KeyedState, StatefulBolt
+from elastic.api import tracking
 from elastic.api.state import StateMap
 
 keys = st.integers(0, 5)
@@ -44,51 +47,107 @@ def apply(d: Any, op: str, key: int, value: int) -> None:
         d.clear()
 
 
-@given(before=st.dictionaries(keys, st.integers()), ops=operations)
+def catch_up(copied: dict[Any, Any], state: StateMap[Any, Any]) -> None:
+    """What a copy has to be told to be the present state."""
+    for key in tracking.take_changes(state) | tracking.removed(state):
+        if key in state:
+            copied[key] = dict.__getitem__(state, key)
+        else:
+            copied.pop(key, None)
+
+
+@given(before=st.dictionaries(keys, st.integers()), ops=operations, reads=st.booleans())
 def test_a_copy_and_its_changes_give_the_present_state(
-    before: dict[int, int], ops: list[tuple[str, int, int]]
+    before: dict[int, int], ops: list[tuple[str, int, int]], reads: bool
 ) -> None:
     state: StateMap[int, int] = StateMap(int, before)
     model = dict(before)
-    state.track()
+    tracking.track(state, reads=reads)
     copied = dict(before)  # what a copy ahead would have carried away
     for op, key, value in ops:
         if op == "take":
-            present, removed = state.take_changes()
-            copied.update(present)
-            for k in removed:
-                copied.pop(k, None)
+            catch_up(copied, state)
             assert copied == model
         else:
             apply(state, op, key, value)
             apply(model, op, key, value)
     assert dict(state) == model
-    present, removed = state.take_changes()
-    copied.update(present)
-    for k in removed:
-        copied.pop(k, None)
+    catch_up(copied, state)
     assert copied == model
 
 
-def test_a_mutable_value_that_was_handed_out_counts_as_changed() -> None:
+def handed_out(state: StateMap[str, list[int]]) -> dict[str, Any]:
+    """All the ways to a value."""
+    return {
+        "getitem": lambda: state["a"],
+        "get": lambda: state.get("a"),
+        "setdefault": lambda: state.setdefault("a", []),
+        "values": lambda: list(state.values()),
+        "items": lambda: list(state.items()),
+        "dict": lambda: dict(state),
+        "stars": lambda: {**state},
+        "copy": lambda: state.copy(),
+        "or": lambda: state | {},
+        "ror": lambda: {} | state,
+        "into another": lambda: {}.update(state),
+        "copy.copy": lambda: copy.copy(state),
+        "match": lambda: _matched(state),
+    }
+
+
+def _matched(state: Any) -> Any:
+    match state:
+        case {"a": value}:
+            return value
+
+
+@pytest.mark.parametrize("way", sorted(handed_out(StateMap(list))))
+def test_a_mutable_value_that_was_handed_out_counts_as_changed(way: str) -> None:
     state: StateMap[str, list[int]] = StateMap(list)
     state["a"].append(1)
-    state.track()
-    state["a"].append(2)
-    assert state.take_changes() == ({"a": [1, 2]}, set())
-    for values in state.values():
-        values.append(3)
-    assert state.take_changes() == ({"a": [1, 2, 3]}, set())
-    assert state.take_changes() == ({}, set())
+    tracking.track(state, reads=True)
+    assert handed_out(state)[way]() is not False
+    assert tracking.take_changes(state) == {"a"}
+    assert tracking.take_changes(state) == set()
+
+
+def test_a_value_that_cannot_be_changed_may_be_read() -> None:
+    state: StateMap[str, int] = StateMap(int, {"a": 1})
+    tracking.track(state, reads=True)
+    assert [state["a"], state.get("a"), *state.values(), *dict(state).values()] == [1] * 4
+    assert tracking.take_changes(state) == set()
+
+
+def test_the_first_removal_is_told_before_it_happens() -> None:
+    for remove in (
+        lambda s: s.pop("a"),
+        lambda s: s.__delitem__("a"),
+        lambda s: s.popitem(),
+        lambda s: s.clear(),
+    ):
+        state: StateMap[str, int] = StateMap(int, {"a": 1})
+        seen: list[dict[str, int]] = []
+        tracking.track(state, reads=False, first_removal=lambda s=state, seen=seen: seen.append(dict(s)))  # type: ignore[misc]
+        assert state.pop("b", 7) == 7
+        with pytest.raises(KeyError):
+            del state["b"]
+        assert seen == []
+        remove(state)
+        state["a"] = 2
+        remove(state)
+        assert seen == [{"a": 1}]
+        assert tracking.removed(state) == {"a"}
 
 
 def test_tracking_is_switched_in_place() -> None:
     state: StateMap[str, int] = StateMap(int)
     held = state
-    state.track()
+    tracking.track(state, reads=False)
     held["a"] += 1
-    assert state.tracking
-    state.untrack()
+    assert tracking.is_tracking(state)
+    tracking.track_reads(state)
+    assert tracking.is_tracking(state)
+    tracking.untrack(state)
     assert type(held) is StateMap
     held["a"] += 1
     assert dict(held) == {"a": 2}

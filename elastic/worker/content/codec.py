@@ -1,0 +1,104 @@
+"""Entries as bytes: msgpack where it gives back the very same types, pickle for everything else.
+
+The bytes of several entries are those of a dictionary. Pickled ones begin with 0x80, which in msgpack is the dictionary without entries:
+that one is never written.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from elastic.errors import ExecutionError
+from elastic.worker.failures import shown
+
+SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+"""Types that come back as they are. Their subclasses don't."""
+PICKLED = 0x80
+
+_PLAIN = SCALARS | {list, dict}
+_KEYS = SCALARS | {tuple}
+_LIST = b"\xdd"
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Any = msgspec.msgpack.Decoder().decode
+
+
+def plain_keys(keys: Iterable[Any]) -> bool:
+    """Whether msgpack gives these keys back: scalars, and tuples of them (as keys, arrays come back as tuples)."""
+    kinds = set(map(type, keys))
+    if kinds <= SCALARS:
+        return True
+    if not kinds <= _KEYS:
+        return False
+    return set(map(type, chain.from_iterable(k for k in keys if type(k) is tuple))) <= SCALARS
+
+
+def plain_values(values: Iterable[Any]) -> tuple[bool, bool]:
+    """(Whether msgpack gives these values back, whether none of them can be changed).
+
+    Containers within containers are not plain: the same list may be in there twice, and must come back as one.
+    """
+    kinds = set(map(type, values))
+    if kinds <= SCALARS:
+        return True, True
+    if not kinds <= _PLAIN:
+        return False, False
+    for value in values:
+        kind = type(value)
+        if kind is list:
+            if not set(map(type, value)) <= SCALARS:
+                return False, False
+        elif kind is dict and not (
+            set(map(type, value)) <= SCALARS and set(map(type, value.values())) <= SCALARS
+        ):
+            return False, False
+    return True, False
+
+
+def encode(entries: dict[Any, Any], plain: bool) -> bytes:
+    """The bytes of some entries, of which there is at least one.
+
+    Args:
+        plain: What `plain_keys` and `plain_values` say of them.
+
+    Raises:
+        Exception: Whatever pickling raises; `blame` finds out where.
+    """
+    if plain:
+        try:
+            return _encode(entries)
+        except (TypeError, ValueError, OverflowError):  # large integers, lone surrogates
+            pass
+    return pickle.dumps(entries, 5)
+
+
+def decode(data: Any) -> dict[Any, Any]:
+    """The entries in `encode`'s bytes."""
+    entries: dict[Any, Any] = pickle.loads(data) if data[0] == PICKLED else _decode(data)
+    return entries
+
+
+def decode_many(data: Any, count: int) -> list[dict[Any, Any]]:
+    """Those in several of `encode`'s bytes on end, none of them pickled."""
+    entries: list[dict[Any, Any]] = _decode(b"".join((_LIST, count.to_bytes(4, "big"), data)))
+    return entries
+
+
+def blame(entries: dict[Any, Any], state: str, owner: str, error: Exception) -> ExecutionError:
+    """The error that says which of these entries cannot be pickled."""
+    for key, value in entries.items():
+        for what, thing in (("the key", key), ("the value", value)):
+            try:
+                pickle.dumps(thing, 5)
+            except Exception as e:
+                of = "" if what == "the key" else f" of key {shown(key)}"
+                return ExecutionError(
+                    f"State {state!r} of {owner} cannot be copied: {what}{of} is a {type(thing).__name__} that "
+                    f"cannot be pickled: {type(e).__name__}: {e}",
+                    remedy="Keep in state only what can be pickled; open files, sockets, locks and connections in prepare().",
+                )
+    return ExecutionError(f"State {state!r} of {owner} cannot be copied: {type(error).__name__}: {error}")

@@ -1,0 +1,262 @@
+"""A component's state as bytes in pieces: copied ahead while its task runs, and put into another copy of the component."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elastic.api import tracking
+from elastic.api.components import Component
+from elastic.api.state import StateMap, declared_states
+from elastic.errors import ExecutionError
+from elastic.worker.content import codec, whole
+from elastic.worker.content.keyed import KeyedCopier
+from elastic.worker.content.layout import VERSION, GridPiece, Meta, StateMeta, read_meta, write_meta
+from elastic.worker.content.lazy import UnreadBins
+from elastic.worker.failures import described
+
+PIECE = 256 << 10
+"""Bytes of a piece, about. One large value makes a larger one."""
+_GIVE_WAY_EVERY = 0.005
+_GIVE_WAY_FOR = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a task's state consists of, of one moment.
+
+    Attributes:
+        pieces: Those that `Copier.ahead` has not handed out: (number, bytes).
+        order: The numbers of all pieces that make up the state, in the order in which `install` wants them.
+        meta: A note for `install`.
+    """
+
+    pieces: tuple[tuple[int, bytes], ...]
+    order: tuple[int, ...]
+    meta: bytes
+
+
+class Copier:
+    """Copies the state of one task. All methods are called by the executor's thread, between two tuples of the task.
+
+    Args:
+        component: The task's copy of its component.
+        piece: Bytes of a piece, about.
+    """
+
+    def __init__(self, component: Component, *, piece: int = PIECE) -> None:
+        self._component = component
+        self._piece = piece
+        self._owner = owner_of(component)
+        numbers = itertools.count()
+        self._number = numbers.__next__
+        self._keyed = [
+            KeyedCopier(name, state, self._owner, self._number, piece) for name, state in _states(component)
+        ]
+
+    def size(self) -> int:
+        """The bytes that the state takes, about: a quick estimate from a few entries of each state.
+
+        Raises:
+            ExecutionError: The state cannot be pickled.
+        """
+        total = sum(k.size() for k in self._keyed)
+        if whole.has_own(self._component):
+            total += whole.size(self._component, self._owner)
+        return total
+
+    def ahead(self, until: float) -> list[tuple[int, bytes]]:
+        """Copy some more of the keyed states. From the first call on their changes are remembered.
+
+        To be called again and again, with other work in between, until the task stops: also when `done`, because what changes then
+        can be copied ahead as well. It returns at once when there is nothing to do.
+
+        Args:
+            until: The monotonic time to stop at; it may take a millisecond more.
+
+        Returns:
+            (number, bytes) of the pieces that have become ready.
+
+        Raises:
+            ExecutionError: The state cannot be pickled. The copy is given up; the task can go on.
+        """
+        made: list[tuple[int, bytes]] = []
+        try:
+            for keyed in self._keyed:
+                while keyed.busy:
+                    piece = keyed.step()
+                    if piece is not None:
+                        made.append(piece)
+                    if time.monotonic() >= until:
+                        return made
+        except BaseException:
+            self.cancel()
+            raise
+        return made
+
+    @property
+    def done(self) -> bool:
+        """Whether everything was copied ahead that can be, and little has changed since (or it changes too fast to catch up)."""
+        return all(k.done for k in self._keyed)
+
+    def rest(self) -> Content:
+        """When the task has stopped: what is still missing. Gives way to other threads every few milliseconds.
+
+        Raises:
+            ExecutionError: The state cannot be pickled, or `get_state` raised. The copy is given up; the task can go on.
+        """
+        pieces: list[tuple[int, bytes]] = []
+        give_way = _GivingWay()
+        try:
+            states = []
+            for keyed in self._keyed:
+                made, meta = keyed.rest(give_way)
+                pieces += made
+                states.append(meta)
+            custom: list[int] | None = None
+            buffers: list[list[int]] = []
+            if whole.has_own(self._component):
+                made, custom, buffers = whole.take(
+                    self._component, self._owner, self._number, self._piece, give_way
+                )
+                pieces += made
+        except BaseException:
+            self.cancel()
+            raise
+        order: list[int] = []
+        note = _in_order(Meta(VERSION, states, custom, buffers), order)
+        return Content(tuple(pieces), tuple(order), note)
+
+    def cancel(self) -> None:
+        """The task stays: stop remembering, forget the copy."""
+        for keyed in self._keyed:
+            keyed.cancel()
+
+
+class _GivingWay:
+    """Lets other threads run every few milliseconds. A thread that never sleeps can starve others for long."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic() + _GIVE_WAY_EVERY
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._at:
+            time.sleep(_GIVE_WAY_FOR)
+            self._at = time.monotonic() + _GIVE_WAY_EVERY
+
+
+def _in_order(meta: Meta, order: list[int]) -> bytes:
+    """The note, with places in the order instead of the copier's numbers; the order is put into `order`."""
+
+    def at(number: int) -> int:
+        if number < 0:
+            return number
+        order.append(number)
+        return len(order) - 1
+
+    def all_at(numbers: list[int]) -> list[int]:
+        return [at(n) for n in numbers]
+
+    states = [
+        StateMeta(
+            s.name, s.bits, s.split, [all_at(layer) for layer in s.layers], all_at(s.whole), all_at(s.gone)
+        )
+        for s in meta.states
+    ]
+    custom = None if meta.custom is None else all_at(meta.custom)
+    return write_meta(Meta(meta.version, states, custom, [all_at(b) for b in meta.buffers]))
+
+
+def install(component: Component, meta: bytes, pieces: Sequence[bytes]) -> None:
+    """Put a state in, in the place of what there is. Called after `prepare`, before the first tuple.
+
+    Of keyed states most stays bytes until it is asked for; `fill` reads it when there is time.
+
+    Args:
+        component: A copy of the component that it was taken from.
+        meta: `Content.meta`.
+        pieces: The pieces of `Content.order`, in that order. They are kept until they have been read.
+
+    Raises:
+        ExecutionError: It cannot be read, or is of another class; `set_state` raised.
+    """
+    owner = owner_of(component)
+    note = read_meta(meta)
+    states = dict(_states(component))
+    give_way = _GivingWay()
+    for saved in note.states:
+        state = states.pop(saved.name, None)
+        if state is None:
+            raise ExecutionError(
+                f"{owner} has no state {saved.name!r}, but was saved with one.",
+                remedy="Both sides of a move must run the same code.",
+            )
+        try:
+            _install(state, saved, pieces, give_way)
+        except Exception as e:
+            raise ExecutionError(f"State {saved.name!r} of {owner} cannot be read: {described(e)}") from e
+    for state in states.values():
+        state.clear()
+    if note.custom is not None:
+        whole.put(
+            component, owner, [pieces[n] for n in note.custom], [[pieces[n] for n in b] for b in note.buffers]
+        )
+
+
+def _install(
+    state: StateMap[Any, Any], saved: StateMeta, pieces: Sequence[bytes], give_way: _GivingWay
+) -> None:
+    tracking.untrack(state)
+    state.clear()
+    for number in saved.whole:
+        dict.update(state, codec.decode(pieces[number]))
+        give_way()
+    gone: set[Any] = set()
+    for number in saved.gone:
+        gone.update(codec.decode(pieces[number]))
+        give_way()
+    for key in gone:
+        dict.pop(state, key, None)
+    layers = [
+        [GridPiece(pieces[n]) if n >= 0 else None for n in layer]
+        for layer in saved.layers
+        if any(n >= 0 for n in layer)
+    ]
+    if layers:
+        tracking.read_later(state, UnreadBins(saved.bits, saved.split, layers, gone))
+
+
+def fill(component: Component, until: float) -> bool:
+    """Read more of what is bytes still. To be called when the task has nothing else to do.
+
+    Args:
+        until: The monotonic time to stop at; it may take a millisecond more.
+
+    Returns:
+        Whether something is left.
+    """
+    for _, state in _states(component):
+        while True:
+            unread = tracking.unread(state)
+            if not isinstance(unread, UnreadBins):
+                break
+            if time.monotonic() >= until:
+                return True
+            unread.fill(state, 128)
+    return False
+
+
+def owner_of(component: Component) -> str:
+    """Whose state it is, for errors."""
+    context = component.__dict__.get("context")
+    if context is None:
+        return type(component).__name__
+    return f"{context.component!r} (task {context.task})"
+
+
+def _states(component: Component) -> list[tuple[str, StateMap[Any, Any]]]:
+    found = ((name, component.__dict__.get(name)) for name in declared_states(type(component)))
+    return [(name, state) for name, state in found if isinstance(state, StateMap)]

@@ -1,0 +1,236 @@
+"""The engine's part of a task that travels: counts, marks, timers, what waits in its queue, and how far its links have come.
+
+A batch that is larger than a frame travels as several; what has come from another process travels as the bytes that it came in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from elastic.api.context import Counter, Gauge, TopologyContext
+from elastic.errors import ExecutionError
+from elastic.migration.snapshot import Early, InLink, OutLink, TaskLinks, Unsent
+from elastic.model.ids import Incarnation
+from elastic.worker import wire
+from elastic.worker.batch import Batch, Mark, Streams
+
+VERSION = 1
+_NOBODY = Incarnation("")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoutState:
+    """What the engine knows of a spout.
+
+    Attributes:
+        exhausted: It has said that it will never emit again.
+        drain: The newest deactivation that it was told of.
+    """
+
+    exhausted: bool = False
+    drain: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the engine knows of a task, at the moment when it stopped.
+
+    Attributes:
+        executed, emitted, failed: Tuples, for metrics.
+        drained: The newest deactivation that it has passed on.
+        marks: (source task, newest drain that has come from it), of the sources that have not ended.
+        tick_left: Seconds until the next tick; None: it has none.
+        counters, gauges: The component's own metrics (`metrics_of`).
+        queue: What was taken over its links and has not been executed, in order; of a batch in execution what is left.
+    """
+
+    executed: int = 0
+    emitted: int = 0
+    failed: int = 0
+    finished: bool = False
+    drained: int = 0
+    marks: tuple[tuple[int, int], ...] = ()
+    tick_left: float | None = None
+    spout: SpoutState | None = None
+    counters: Mapping[str, int | float] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    queue: tuple[Batch | Mark, ...] = ()
+
+
+class _Early(msgspec.Struct, array_like=True):
+    life: int
+    first: int
+    count: int
+    frame: bytes
+
+
+class _Unsent(msgspec.Struct, array_like=True):
+    count: int
+    frame: bytes
+
+
+class _In(msgspec.Struct, array_like=True):
+    source: int
+    life: int
+    seen: int
+    early: list[_Early]
+
+
+class _Out(msgspec.Struct, array_like=True):
+    target: int
+    sent: int
+    epoch: int
+    buffer: list[_Unsent]
+
+
+class _Written(msgspec.Struct, array_like=True):
+    version: int
+    executed: int
+    emitted: int
+    failed: int
+    finished: bool
+    drained: int
+    marks: list[tuple[int, int]]
+    tick_left: float | None
+    spout: tuple[bool, int] | None
+    counters: dict[str, int | float]
+    gauges: dict[str, float]
+    queue: list[bytes]
+    life: int
+    inputs: list[_In]
+    outputs: list[_Out]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(_Written)
+
+
+def encode_engine(state: EngineState, links: TaskLinks) -> bytes:
+    """Both as bytes. Nothing of them is changed.
+
+    Raises:
+        ExecutionError: A value of a tuple cannot be encoded.
+        TupleTooLarge: One tuple makes a larger frame than can be sent.
+    """
+    s = state
+    return _encode(
+        _Written(
+            VERSION,
+            s.executed,
+            s.emitted,
+            s.failed,
+            s.finished,
+            s.drained,
+            list(s.marks),
+            s.tick_left,
+            None if s.spout is None else (s.spout.exhausted, s.spout.drain),
+            dict(s.counters),
+            dict(s.gauges),
+            [data for item in s.queue for data, _ in _frames(item)],
+            links.life,
+            [_In(i.source, i.life, i.seen, _early(i.early)) for i in links.inputs],
+            [_Out(o.target, o.sent, o.epoch, _unsent(o.buffer)) for o in links.outputs],
+        )
+    )
+
+
+def decode_engine(data: bytes | memoryview, streams: Streams) -> tuple[EngineState, TaskLinks]:
+    """What `encode_engine` was given; batches stay bytes until they are executed.
+
+    Raises:
+        ExecutionError: These bytes are something else, or of another version.
+    """
+    try:
+        w = _decoder.decode(data)
+    except msgspec.MsgspecError as e:
+        raise ExecutionError(f"A saved task cannot be read: {e}") from e
+    if w.version != VERSION:
+        raise ExecutionError(
+            f"A saved task has the form {w.version}; this version of elastic reads {VERSION}.",
+            remedy="Run the same version of elastic on all nodes.",
+        )
+
+    def item(frame: bytes) -> Any:
+        return wire.decode(memoryview(frame), streams, _NOBODY)[0]
+
+    state = EngineState(
+        w.executed,
+        w.emitted,
+        w.failed,
+        w.finished,
+        w.drained,
+        tuple(w.marks),
+        w.tick_left,
+        None if w.spout is None else SpoutState(*w.spout),
+        w.counters,
+        w.gauges,
+        tuple(item(q) for q in w.queue),
+    )
+    inputs = tuple(
+        InLink(
+            i.source, i.life, i.seen, tuple(Early(e.life, e.first, e.count, item(e.frame)) for e in i.early)
+        )
+        for i in w.inputs
+    )
+    outputs = tuple(
+        OutLink(o.target, o.sent, o.epoch, tuple(Unsent(item(u.frame), u.count) for u in o.buffer))
+        for o in w.outputs
+    )
+    return state, TaskLinks(w.life, inputs, outputs)
+
+
+def _frames(item: Batch | Mark) -> list[tuple[bytes, int]]:
+    """(Frame, how many positions of its link it takes) of an item."""
+    return [(b"".join(f.at(0, 0)), f.weight) for f in wire.encode(item)]
+
+
+def _early(items: Iterable[Early]) -> list[_Early]:
+    made = []
+    for early in items:
+        first, frames = early.first, _frames(early.item)
+        for data, weight in frames:
+            made.append(_Early(early.life, first, weight if len(frames) > 1 else early.count, data))
+            first += weight
+    return made
+
+
+def _unsent(items: Iterable[Unsent]) -> list[_Unsent]:
+    made = []
+    for unsent in items:
+        frames = _frames(unsent.item)
+        made += [_Unsent(weight if len(frames) > 1 else unsent.count, data) for data, weight in frames]
+    return made
+
+
+def metrics_of(context: TopologyContext) -> tuple[dict[str, int | float], dict[str, float]]:
+    """The component's own (counters, gauges that were set), as they travel."""
+    counters: dict[str, int | float] = {}
+    gauges: dict[str, float] = {}
+    for name, metric in context.metrics.items():
+        value = metric.value
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            continue
+        if isinstance(metric, Counter):
+            counters[str(name)] = value if -(1 << 63) <= value < 1 << 63 else float(value)
+        elif metric._read is None:
+            gauges[str(name)] = float(value)
+    return counters, gauges
+
+
+def put_metrics(
+    context: TopologyContext, counters: Mapping[str, int | float], gauges: Mapping[str, float]
+) -> None:
+    """Have the component's metrics go on from there. After `prepare`, which registers them anew."""
+    for name, count in counters.items():
+        metric = context.metrics.setdefault(name, Counter())
+        if isinstance(metric, Counter):
+            metric.value += count  # type: ignore[assignment]
+    for name, value in gauges.items():
+        known = context.metrics.get(name)
+        if isinstance(known, Gauge):
+            known.set(value)
