@@ -4,21 +4,26 @@ Everything here blocks, with a bound: `patience` seconds without anything moving
 for each address, and closed when the address is not a node's any more, or by `close`.
 
 Which node is *gone* is for `address_of` to say, by None: a state that only nodes hold that are gone is lost. A node that is wanted and
-just not there (it is being started again, with its files) is "".
+just not there (it is being started again, with its files) is "": `store_address` knows the difference.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from elastic.cluster.state_write import StateWrite
 from elastic.cluster.store_ends import Begun, FarWay, NearWay, Way, ask_all, translated
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination
 from elastic.errors import ElasticError, NotFound, ProtocolViolation, Superseded, Unavailable
 from elastic.migration.record import state_key
+from elastic.model import codec
+from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId, TopologyName
 from statestore import errors as store_errors
 from statestore.address import StoreAddress
@@ -30,6 +35,8 @@ MANY_SIZE = 1 << 20
 """Bytes of a state that goes together with others."""
 _MESSAGE = 2 << 20
 _MANY = 2000
+_LOOK = 1.0
+"""Seconds until `address_of` is asked again by somebody who was not told of a change."""
 
 
 class Gone(NotFound):
@@ -49,6 +56,18 @@ class StoredState:
     meta: bytes = field(repr=False)
     pieces: list[bytes] = field(repr=False)
     node: NodeId
+
+
+def store_address(coordination: Coordination, node: NodeId) -> str | None:
+    """Where a node's store answers, for `NodeStores`: "" while it has none, None when the node is not even wanted any more.
+
+    Raises:
+        NotConnected, SessionExpired: Nothing is known.
+    """
+    entry = coordination.get(paths.node(node))
+    if entry is not None:
+        return codec.decode(entry.data, NodeInfo).store
+    return "" if coordination.get(paths.wanted(node)) is not None else None
 
 
 class NodeStores:
@@ -73,11 +92,13 @@ class NodeStores:
         self._changed = threading.Condition()
         self._ways: dict[str, Way] = {}
         self._addresses: dict[NodeId, str] = {}
+        self._changes = 0
         self._closed = False
 
     def nodes_changed(self) -> None:
         """What `address_of` says has changed: whoever waits for a node's store looks again. May be left out."""
         with self._changed:
+            self._changes += 1
             self._changed.notify_all()
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
@@ -262,22 +283,22 @@ class NodeStores:
             NotFound: The node is gone.
             Unavailable: It has no store.
         """
-        with self._changed:
-            address: str | None = ""
-
-            def known() -> bool:
-                nonlocal address
-                address = "" if self._closed else self._address_of(node)
-                return self._closed or address != ""
-
-            self._changed.wait_for(known, self._patience)
-            if self._closed:
-                raise Unavailable("the connections to state stores are closed")
+        until = time.monotonic() + self._patience
+        while True:
+            with self._changed:
+                seen = self._changes
+            address = self._address_of(node)  # it may ask coordination: not with the lock
             if address is None:
                 raise NotFound(f"node {node} is gone")
-            if not address:
-                raise Unavailable(f"node {node} has no state store that answers")
-            return self._way_by(node, address)
+            with self._changed:
+                if not self._closed and address:
+                    return self._way_by(node, address)
+                left = until - time.monotonic()
+                if self._closed:
+                    raise Unavailable("the connections to state stores are closed")
+                if left <= 0:
+                    raise Unavailable(f"node {node} has no state store that answers")
+                self._changed.wait_for(lambda: self._closed or self._changes != seen, min(left, _LOOK))  # noqa: B023
 
     def _way_by(self, node: NodeId, text: str) -> Way:
         former = self._addresses.get(node)

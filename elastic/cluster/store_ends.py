@@ -14,7 +14,6 @@ from elastic.errors import Conflict, ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId
 from statestore import errors
 from statestore.base import RESERVED_FOR, Fetched, Piece, State, Ticket, pack
-from statestore.client import GrpcStore
 from statestore.errors import StateStoreError
 from statestore.near_client import Call, NearStore, finish
 from statestore.parcel import Parcel
@@ -123,6 +122,8 @@ class FarWay:
     streams = True
 
     def __init__(self, address: str, patience: float) -> None:
+        from statestore.client import GrpcStore  # only where there are other machines: it brings gRPC along
+
         self._store = GrpcStore(address, patience=patience)
 
     def start_reserve(self, epoch: int, sizes: dict[str, int]) -> Finish:
