@@ -115,9 +115,9 @@ class Sizing:
 
     Attributes:
         executors: Only components whose number should change.
-        cores: What the components are expected to use then; components that are not there: what they use now.
+        cores: What the components would use if there were cores enough; components that are not there: what they use now.
         reasons: One or more for each change, and for what was not done although a threshold was crossed.
-        lacking: Cores that it would need beyond those that there are.
+        lacking: Of those, the ones that there are not.
         changing: Some component's load is just changing, so that nothing can be said; asked again soon, it can.
     """
 

@@ -151,7 +151,7 @@ def _fit(
     offered = room.free + sum(load.cpu for load in loads.values())
     if math.isinf(offered) or wanted <= offered * params.scale_out:
         return 1.0, 0.0
-    return min(1.0, offered / max(wanted, 1e-9)), max(0.0, wanted / params.target - offered)
+    return min(1.0, offered / max(wanted, 1e-9)), max(0.0, wanted - offered)
 
 
 def _changing(load: ComponentLoad, settle: float) -> bool:

@@ -90,9 +90,10 @@ def size(
                 more = fits
                 kind = kind if more else "no-cores"
             free -= more
+        if kind != "at-maximum":
+            cores[id] = load.cpu * (now + min(over, most - now)) / now
         if more > 0:
             wanted[id] = now + more
-            cores[id] = load.cpu * wanted[id] / now
         reasons.append(_reason(kind, subject, load, params, over, wanted.get(id, now), why))
     starved = _behind(subject.spec, overloaded) if params.hold_starved else set()
     for id in sorted(set(loads) - overloaded):
