@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now, so that a wrong argument is answered at once.
-    from elastic.cluster.node_store import make_keeper
+    from elastic.cluster.node_store import NodeStore
     from elastic.coordination.zookeeper import connect
     from elastic.model.assignment import NodeInfo
     from elastic.model.ids import NodeId
@@ -114,11 +114,11 @@ def _run(options: argparse.Namespace) -> int:
         supervisor.start(server.address)
         if options.store != NO_STORE:
             # Only now: the node is there without it, and nobody waits for it but moves.
-            keeper = make_keeper(
+            states = NodeStore(
                 options, supervisor, coordination, host=host, directory=directory, run_dir=run_dir
             )
-            stack.callback(keeper.close)
-            keeper.start()
+            stack.callback(states.close)
+            states.start()
         log.info("node %s runs: %d slots, generation %d", options.node, options.slots, options.generation)
         code = supervisor.wait()
         log.info("node %s ends with %s", options.node, code)

@@ -1,0 +1,178 @@
+"""Removes from a node's state store what belongs to no move any more.
+
+Nimbus cleans the stores that it reaches at the end of a move (`NodeStores.clean`). What it did not reach, and what topologies leave that
+were killed within a move, is found here, by the node itself: when its store begins to serve, when its session was interrupted, and when a
+topology has gone.
+
+What is kept are the tasks of moves whose records are there. Their numbers only grow, also over topologies of one name; what is newer than
+the newest number that was read is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination, SessionState, Watch
+from elastic.errors import ElasticError
+from elastic.migration.record import MoveRecord, state_key
+from elastic.model import codec
+from elastic.model.ids import Epoch, TopologyName
+from statestore.address import StoreAddress
+from statestore.base import Collected, StateStore
+from statestore.client import GrpcStore
+from statestore.errors import StateStoreError
+
+log = logging.getLogger(__name__)
+
+_NOTHING = "/nothing"
+_AGAIN = 5.0
+_ENDING = 10.0
+
+
+def sweep(coordination: Coordination, store: StateStore) -> Collected:
+    """Remove from a store what belongs to no move.
+
+    Raises:
+        ElasticError: Coordination cannot be read; nothing was removed that may be wanted.
+        StateStoreError: The store cannot be asked.
+    """
+    newest: dict[TopologyName, int] = {}
+    for entry in store.list():
+        topology = TopologyName(entry.key.rpartition("/")[0])
+        newest[topology] = max(newest.get(topology, 0), entry.epoch)
+    if newest:
+        # It passes through the leader of the ensemble, and so what is read after it is not older than what was listed.
+        coordination.delete(_NOTHING)
+    keys = size = 0
+    for topology, epoch in sorted(newest.items()):
+        kept, before = _wanted(coordination, topology, epoch)
+        done = store.collect(f"{topology}/", keep=kept, before=before)
+        keys, size = keys + done.keys, size + done.size
+    return Collected(keys, size)
+
+
+def _wanted(
+    coordination: Coordination, topology: TopologyName, newest: int
+) -> tuple[set[tuple[str, int]], int]:
+    """What is kept of a topology, and up to which epoch that is known.
+
+    Args:
+        newest: Epoch of what was in the store before coordination was read.
+    """
+    latest = coordination.get(paths.moves(topology))
+    if latest is None:
+        return set(), newest  # the topology is gone, and another one of its name has greater numbers
+    kept: set[tuple[str, int]] = set()
+    for name in coordination.children(paths.moves(topology)) or ():
+        value = coordination.get(paths.move(topology, Epoch(int(name))))
+        if value is None:
+            continue  # it has just ended
+        record = codec.decode(value.data, MoveRecord)
+        kept |= {(state_key(topology, move.task), int(name)) for move in record.tasks}
+    return kept, int(latest.data)
+
+
+class Sweeper:
+    """Sweeps a node's store whenever there may be something, on a thread of its own.
+
+    Args:
+        coordination: The node's session.
+        swept: Told after each time that nothing went wrong.
+    """
+
+    def __init__(
+        self, coordination: Coordination, swept: Callable[[Collected], None] = lambda _: None
+    ) -> None:
+        self._coordination = coordination
+        self._swept = swept
+        self._condition = threading.Condition()
+        self._address = ""
+        self._due = False
+        self._closed = False
+        self._interrupted = False
+        self._topologies: frozenset[str] = frozenset()
+        self._watches: list[Watch] = []
+        self._store: GrpcStore | None = None
+        self._thread = threading.Thread(target=self._work, name="elastic-sweep", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+        self._watches = [
+            self._coordination.watch_session(self._on_session),
+            self._coordination.watch_children(paths.TOPOLOGIES, self._on_topologies),
+        ]
+
+    def serving(self, address: str) -> None:
+        """The store has begun to serve; any thread."""
+        with self._condition:
+            self._address = StoreAddress.parse(address).tcp
+            self._due = True
+            self._condition.notify()
+
+    def close(self) -> None:
+        """End; a sweep that is under way is given up. Safe to call twice."""
+        for watch in self._watches:
+            watch.cancel()
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+            store = self._store
+        if store is not None:
+            store.close()
+        if self._thread.ident is not None:
+            self._thread.join(_ENDING)
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is not SessionState.CONNECTED:
+            self._interrupted = True
+        elif self._interrupted:
+            self._interrupted = False
+            self._note()
+
+    def _on_topologies(self, names: tuple[str, ...]) -> None:
+        before, self._topologies = self._topologies, frozenset(names)
+        if before - self._topologies:
+            self._note()
+
+    def _note(self) -> None:
+        with self._condition:
+            self._due = True
+            self._condition.notify()
+
+    def _work(self) -> None:
+        pause: float | None = None
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed or (self._due and self._address), pause)
+                if self._closed:
+                    return
+                self._due = False
+                self._store = store = GrpcStore(self._address)
+            pause = None
+            try:
+                done = sweep(self._coordination, store)
+            except (ElasticError, StateStoreError, msgspec.MsgspecError, ValueError) as error:
+                if self._closed:
+                    return
+                log.info("the state store is looked through again later: %s", error)
+                with self._condition:
+                    self._due = True
+                if self._ended(_AGAIN):
+                    return
+            else:
+                if done.keys:
+                    log.info("removed what %d tasks of ended moves had left: %d bytes", done.keys, done.size)
+                self._swept(done)
+            finally:
+                store.close()
+
+    def _ended(self, seconds: float) -> bool:
+        """Wait a little before another attempt. Returns whether it is to end."""
+        with self._condition:
+            return self._condition.wait_for(lambda: self._closed, seconds)

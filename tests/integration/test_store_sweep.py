@@ -1,0 +1,116 @@
+"""What moves have left in a node's store goes, and what a move still needs stays."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+
+from elastic.cluster.store_sweep import Sweeper, sweep
+from elastic.coordination import paths
+from elastic.coordination.memory import MemoryZooKeeper
+from elastic.errors import Unavailable
+from elastic.migration.record import MoveRecord, TaskMove, state_key
+from elastic.model import codec
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+from statestore.base import Collected
+from statestore.memory import MemoryStore
+from statestore.service import StoreServer
+from statestore.writing import Write
+
+T = TopologyName("t")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.zookeeper = MemoryZooKeeper()
+        self.coordination = self.zookeeper.connect()
+        self.store = MemoryStore()
+        self.coordination.create(paths.TOPOLOGIES)
+
+    def newest(self, epoch: int, topology: TopologyName = T) -> None:
+        self.coordination.put(paths.moves(topology), str(epoch).encode())
+
+    def record(self, epoch: int, *tasks: int) -> None:
+        moves = tuple(
+            TaskMove(TaskId(t), "c", Incarnation("a#1"), Incarnation("b#1"), NodeId("a"), NodeId("b"))
+            for t in tasks
+        )
+        self.coordination.create(
+            paths.move(T, Epoch(epoch)), codec.encode(MoveRecord(T, Epoch(epoch), "move", moves))
+        )
+
+    def save(self, task: int, epoch: int, topology: TopologyName = T, *, committed: bool = True) -> Write:
+        write = Write(self.store, state_key(topology, task), epoch)
+        write.put(b"state")
+        if committed:
+            write.commit()
+        return write
+
+    def held(self) -> dict[str, int]:
+        return {entry.key: entry.committed for entry in self.store.list()}
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    yield Bench()
+
+
+def test_what_open_moves_need_stays(bench: Bench) -> None:
+    bench.newest(8)
+    bench.record(6, 1, 10)
+    bench.record(8, 2)
+    bench.save(1, 6)
+    bench.save(10, 6, committed=False)
+    bench.save(2, 8)
+    bench.save(3, 7)  # the move has ended
+    bench.save(4, 5, committed=False)
+    bench.save(5, 9)  # a move that began after coordination was read
+    assert sweep(bench.coordination, bench.store).keys == 2
+    assert bench.held() == {"t/1": 6, "t/10": 0, "t/2": 8, "t/5": 9}
+
+
+def test_a_topology_that_is_gone_leaves_nothing_and_its_name_may_be_used_again(bench: Bench) -> None:
+    bench.save(1, 6)
+    late = bench.save(2, 7, committed=False)
+    bench.newest(3, TopologyName("tt"))
+    bench.record(6)
+    bench.coordination.delete(paths.topology(T), recursive=True)
+    sweep(bench.coordination, bench.store)
+    assert bench.held() == {}
+    with pytest.raises(Exception, match="given up"):
+        late.commit()
+    bench.save(1, 8)
+    assert bench.held() == {"t/1": 8}
+
+
+def test_nothing_goes_when_coordination_cannot_be_read(bench: Bench) -> None:
+    bench.newest(6)
+    bench.save(1, 5)
+    bench.coordination.close()
+    with pytest.raises(Unavailable):
+        sweep(bench.coordination, bench.store)
+    assert bench.held() == {"t/1": 5}
+
+
+def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) -> None:
+    done: queue.Queue[Collected] = queue.Queue()
+    server = StoreServer(bench.store)
+    server.start()
+    sweeper = Sweeper(bench.coordination, done.put)
+    try:
+        bench.newest(6)
+        bench.record(6, 1)
+        bench.save(1, 6)
+        bench.save(2, 5)
+        sweeper.start()
+        sweeper.serving(server.address)
+        assert done.get(timeout=30).keys == 1
+        assert bench.held() == {"t/1": 6}
+        bench.coordination.delete(paths.topology(T), recursive=True)
+        assert done.get(timeout=30).keys == 1
+        assert bench.held() == {}
+    finally:
+        sweeper.close()
+        server.close()
