@@ -5,12 +5,14 @@
 /nodes/<node>                        ephemeral: NodeInfo
 /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
 /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
+/topologies                          data: the greatest number of a move of any topology that is no more, as decimal digits
 /topologies/<name>/spec              TopologySpec
 /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
 /topologies/<name>/assignment        Assignment
 /topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
 /topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
-/topologies/<name>/moves             persistent: the number of the newest move, as decimal digits; made with the first move
+/topologies/<name>/plan              Plan (elastic/nimbus/plans.py): the assignment that moves are bringing about, while there are any
+/topologies/<name>/moves             persistent: the number of the newest move, as decimal digits; made with the topology
 /topologies/<name>/moves/<epoch>     MoveRecord (elastic/migration/record.py); the epoch in ten digits
 /topologies/<name>/moves/<epoch>/<incarnation>  Marks of one worker life, by `encode_marks`
 """
@@ -55,6 +57,10 @@ def state(name: TopologyName) -> str:
 
 def assignment(name: TopologyName) -> str:
     return f"{TOPOLOGIES}/{name}/assignment"
+
+
+def plan(name: TopologyName) -> str:
+    return f"{TOPOLOGIES}/{name}/plan"
 
 
 def workers(name: TopologyName) -> str:

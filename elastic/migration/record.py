@@ -99,6 +99,7 @@ class MoveRecord:
         why: For people.
         paused: How many batches have been told to pause; the next one gets ready.
         abort: Why it is to end early, or "".
+        began: Seconds since 1970, by the clock of the Nimbus that began it; for people.
     """
 
     topology: TopologyName
@@ -107,6 +108,7 @@ class MoveRecord:
     tasks: tuple[TaskMove, ...]
     paused: int = 0
     abort: str = ""
+    began: float = 0.0
 
     @property
     def batches(self) -> int:

@@ -110,7 +110,8 @@ class Allocation:
         epoch: Of the assignment that it comes from.
         version: Grows with every write for this worker; also when only peers or status have changed.
         status: Of the topology.
-        executors: (component, first task, last task) to run here; empty: stop.
+        executors: (component, first task, last task) to run here; none while tasks are only on their way here, or gone. When to stop is
+            for the supervisor to say.
         finished: Tasks that are not to be started again.
         places: Each task's worker, as (first task, last task, worker).
         peers: The living incarnation of each worker of the topology.

@@ -205,7 +205,7 @@ def waits(t: TopologyFacts, facts: Facts) -> list[str]:
         result.append(
             f"no slot is free for {names}: the cluster has {slots}; add nodes with `elastic nodes add`"
         )
-    elif len(a.workers) < min(t.workers_wanted(), len(a.executors)):
+    elif t.plan is None and len(a.workers) < min(t.workers_wanted(), len(a.executors)):
         result.append(f"{t.workers_wanted()} workers are wanted, and {len(a.workers)} found a slot")
     for worker, slot in sorted(a.workers.items()):
         if slot.node not in facts.nodes:

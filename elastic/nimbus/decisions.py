@@ -13,22 +13,41 @@ decided again by a leader that takes over, from the same facts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment
-from elastic.model.ids import NodeId, TopologyName
+from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
+from elastic.nimbus import placing
 from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.nimbus.placing import Rules
+from elastic.nimbus.plans import Plan, same
 from elastic.scheduler.base import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Write a new assignment over the one of this version."""
+    """Write a new assignment over the one of this version, and what is still missing of the plan.
+
+    Attributes:
+        plan: None: nothing is missing.
+        gone: Workers that must not live: their tasks are given to others.
+    """
 
     topology: TopologyName
     assignment: Assignment
     version: int
+    plan: Plan | None = None
+    gone: tuple[WorkerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin a move."""
+
+    topology: TopologyName
+    record: MoveRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +80,20 @@ class ForgetDrain:
     node: NodeId
 
 
-Action = Place | End | Remove | Unwant | ForgetDrain
+Action = Place | Begin | End | Remove | Unwant | ForgetDrain
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long, and how many, records of ended topologies stay."""
+    """How long, and how many, records of ended topologies stay; and how moves are begun.
+
+    Attributes:
+        moves: None: tasks change their worker without a move, and stateful ones don't.
+    """
 
     retention: float
     keep_ended: int
+    moves: Rules | None = None
 
 
 def decide(facts: Facts, scheduler: Scheduler, limits: Limits) -> tuple[Action, ...]:
@@ -78,7 +102,8 @@ def decide(facts: Facts, scheduler: Scheduler, limits: Limits) -> tuple[Action, 
     ending = {e.topology for e in ends}
     return (
         *ends,
-        *_places(facts, scheduler, ending),
+        *_places(facts, scheduler, ending, limits.moves),
+        *_begins(facts, ending, limits.moves),
         *_removals(facts, limits),
         *_drains(facts),
     )
@@ -92,6 +117,8 @@ def next_deadline(facts: Facts, limits: Limits) -> float | None:
             times.append(t.kill_at)
         elif t.state.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
             times.append(t.state.ended + limits.retention)
+        if t.running and limits.moves is not None:
+            times.extend(placing.deadlines(t, limits.moves))
     return min((x for x in times if x > facts.now), default=None)
 
 
@@ -109,21 +136,64 @@ def _end(t: TopologyFacts, now: float) -> End | None:
     return None
 
 
-def _places(facts: Facts, scheduler: Scheduler, ending: set[TopologyName]) -> Iterable[Place]:
+def _places(
+    facts: Facts, scheduler: Scheduler, ending: set[TopologyName], rules: Rules | None
+) -> Iterable[Place]:
     if not facts.nodes:
         # Nobody could carry out anything. Who runs what stays written, for when the nodes come back.
         return
-    placing = [t for t in facts.in_order() if t.running and t.name not in ending]
+    topologies = [t for t in facts.in_order() if t.running and t.name not in ending]
+    if rules is not None:
+        yield from _steps(facts, scheduler, ending, topologies, rules)
+        return
     current = {n: a for n, a in facts.assignments.items() if n not in ending}
-    plan = scheduler.schedule([t.demand() for t in placing], facts.cluster, current)
-    for t in placing:
+    plan = scheduler.schedule([t.demand() for t in topologies], facts.cluster, current)
+    for t in topologies:
         if plan[t.name] is not t.assignment:
             yield Place(t.name, plan[t.name], t.assignment_version if t.assignment is not None else -1)
 
 
+def _steps(
+    facts: Facts,
+    scheduler: Scheduler,
+    ending: set[TopologyName],
+    topologies: list[TopologyFacts],
+    rules: Rules,
+) -> Iterable[Place]:
+    current = {n: a for n, a in facts.claims().items() if n not in ending}
+    wanted = scheduler.schedule([t.demand(movable=True) for t in topologies], facts.cluster, current)
+    for t in topologies:
+        new, base = wanted[t.name], t.base
+        if t.assignment is None or base is None:
+            yield Place(t.name, new, -1)
+            continue
+        step = placing.step(t, facts, planned(t, base if same(new, base) else new, facts.now), rules)
+        if step.assignment is not t.assignment or step.plan != t.plan:
+            yield Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
+
+
+def planned(t: TopologyFacts, desired: Assignment, now: float) -> Plan:
+    """The plan that makes an assignment true which nobody has asked for: nodes have come or gone, or are being drained."""
+    if t.plan is None:
+        return Plan(desired, "nodes have come, gone, or are being drained", now)
+    if t.plan.assignment is desired:
+        return t.plan
+    if t.plan.halted and same(t.plan.assignment, desired):
+        return t.plan
+    return replace(t.plan, assignment=desired, asked=now)
+
+
+def _begins(facts: Facts, ending: set[TopologyName], rules: Rules | None) -> Iterable[Begin]:
+    if rules is None:
+        return
+    for t in facts.in_order():
+        if t.name not in ending and (record := placing.begin(t, facts, rules)) is not None:
+            yield Begin(t.name, record)
+
+
 def _removals(facts: Facts, limits: Limits) -> Iterable[Remove]:
     kept = 0
-    ended = [t for t in facts.topologies.values() if not t.running and not t.workers]
+    ended = [t for t in facts.topologies.values() if not t.running and not t.workers and not t.moves]
     for t in sorted(ended, key=lambda t: (-t.state.ended, t.name)):
         kill = t.state.status is TopologyStatus.KILLED or t.kill_at is not None
         if not kill and facts.now < t.state.ended + limits.retention and kept < limits.keep_ended:

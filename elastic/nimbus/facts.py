@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from elastic.model.assignment import Assignment, NodeInfo
-from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId
+from elastic.migration.record import Marked, MoveRecord
+from elastic.model.assignment import Assignment, NodeInfo, WorkerSlot
+from elastic.model.ids import (
+    ComponentId,
+    Epoch,
+    Incarnation,
+    NodeId,
+    TaskId,
+    TopologyName,
+    WorkerId,
+    worker_of,
+)
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import TopologySpec
+from elastic.nimbus.plans import Plan
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 
 KILL_AT = "nimbus.kill_at"
@@ -29,9 +40,33 @@ def node_of(worker: WorkerId) -> NodeId:
     return NodeId(worker.rpartition("@")[2].rpartition("/")[0])
 
 
+def slot_of(worker: WorkerId) -> WorkerSlot:
+    """The place in a worker's name."""
+    return WorkerSlot(node_of(worker), int(worker.rpartition("/")[2]))
+
+
+@dataclass(frozen=True)
+class MoveFacts:
+    """One move as coordination has it."""
+
+    record: MoveRecord
+    version: int
+    marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> set[WorkerId]:
+        """All that take part, or have taken part."""
+        return {worker_of(i) for i in (*self.record.participants(), *self.marks)}
+
+
 @dataclass(frozen=True)
 class TopologyFacts:
-    """One topology as coordination has it; versions are those of the values."""
+    """One topology as coordination has it; versions are those of the values.
+
+    Attributes:
+        moves: Those that have a record, by number.
+        latest: The number of the newest move; its version is -1 while there is no node for it.
+    """
 
     spec: TopologySpec
     state: TopologyState
@@ -40,6 +75,11 @@ class TopologyFacts:
     assignment_version: int = 0
     workers: Mapping[WorkerId, WorkerInfo] = field(default_factory=dict)
     progress: Mapping[WorkerId, Progress] = field(default_factory=dict)
+    moves: Mapping[Epoch, MoveFacts] = field(default_factory=dict)
+    latest: int = 0
+    latest_version: int = -1
+    plan: Plan | None = None
+    plan_version: int = -1
 
     @property
     def name(self) -> TopologyName:
@@ -74,16 +114,39 @@ class TopologyFacts:
         """The traceback of `failed`, or "": known as soon as the failure is, whatever way the events take."""
         return next((p.trace for _, p in sorted(self.progress.items()) if p.failed), "")
 
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """Tasks of moves that have no outcome yet: who runs them is for the move to say."""
+        return frozenset(t.task for m in self.moves.values() for t in m.record.tasks if not t.outcome)
+
+    @property
+    def base(self) -> Assignment | None:
+        """Who shall run what, as far as it is decided: the planned assignment, else the one in force."""
+        if self.plan is None or self.plan.halted:
+            return self.assignment
+        return self.plan.assignment
+
+    def seat(self, worker: WorkerId) -> Incarnation | None:
+        """The living process of a worker that the assignment names."""
+        info = self.workers.get(worker)
+        if info is None or self.assignment is None or worker not in self.assignment.workers:
+            return None
+        return info.incarnation
+
     def undrained(self) -> tuple[WorkerId, ...]:
-        """Assigned workers that the newest drain marks have not passed yet."""
+        """Assigned workers that the newest drain marks have not passed yet, or that a task is on its way from."""
         if self.assignment is None:
             return ()
+        leaving = {worker_of(t.source) for m in self.moves.values() for t in m.record.tasks if not t.outcome}
         return tuple(
             w
             for w in sorted(self.assignment.workers)
-            if not (w in self.progress and self.progress[w].drained >= self.state.drain)
-            and not all(
-                TaskId(t) in self.finished for e in self.assignment.executors_of(w) for t in e.tasks()
+            if w in leaving
+            or (
+                not (w in self.progress and self.progress[w].drained >= self.state.drain)
+                and not all(
+                    TaskId(t) in self.finished for e in self.assignment.executors_of(w) for t in e.tasks()
+                )
             )
         )
 
@@ -100,9 +163,11 @@ class TopologyFacts:
         settings = self.state.settings
         return {c.id: int(settings.get(EXECUTORS + c.id, c.executors)) for c in self.spec.components}
 
-    def demand(self) -> Demand:
+    def demand(self, *, movable: bool = False) -> Demand:
         """What it asks of the scheduler when nobody has asked for a change."""
-        return Demand(self.spec, self.workers_wanted(), self.executors_wanted(), self.finished)
+        return Demand(
+            self.spec, self.workers_wanted(), self.executors_wanted(), self.finished, movable=movable
+        )
 
 
 @dataclass(frozen=True)
@@ -131,6 +196,18 @@ class Facts:
         known = {n: t.assignment for n, t in self.topologies.items() if t.assignment is not None}
         return {**self.elsewhere, **known}
 
+    def claims(self) -> dict[TopologyName, Assignment]:
+        """All assignments as they shall be. Each also names the workers of the one in force: their slots are not free yet."""
+        result = dict(self.elsewhere)
+        for name, t in self.topologies.items():
+            base, written = t.base, t.assignment
+            if base is None or written is None:
+                continue
+            result[name] = base
+            if base is not written and not set(written.workers) <= set(base.workers):
+                result[name] = replace(base, workers={**written.workers, **base.workers})
+        return result
+
     @cached_property
     def cluster(self) -> ClusterView:
         """The nodes as the scheduler sees them."""
@@ -152,10 +229,9 @@ class Facts:
         return {s.node for a in self.assignments.values() for s in a.workers.values()} - set(self.nodes)
 
     def assigned_to(self, node: NodeId) -> tuple[WorkerId, ...]:
-        """Workers that some assignment gives to the node."""
-        return tuple(
-            sorted(w for a in self.assignments.values() for w, s in a.workers.items() if s.node == node)
-        )
+        """Workers that some assignment, or plan, gives to the node."""
+        both = [*self.assignments.values(), *self.claims().values()]
+        return tuple(sorted({w for a in both for w, s in a.workers.items() if s.node == node}))
 
     def living_on(self, node: NodeId) -> tuple[WorkerId, ...]:
         """Worker processes that are registered from the node."""

@@ -7,88 +7,19 @@ is not in the facts.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-import msgspec
 
 from elastic.coordination import paths
-from elastic.coordination.base import Coordination, Versioned, Watch
+from elastic.coordination.base import Coordination
 from elastic.model.assignment import Assignment, NodeInfo
-from elastic.model.codec import decode
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import Progress, TopologyState, WantedNode, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nimbus.facts import Facts, TopologyFacts
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-
-def read_value(path: str, data: bytes, kind: type[T]) -> T | None:
-    """The value at a path, or None when nobody can read it: one bad record must not stop the others."""
-    try:
-        return decode(data, kind)
-    except msgspec.MsgspecError as error:
-        log.error("%s holds something that is not a %s: %s", path, kind.__name__, error)
-        return None
-
-
-class _Value:
-    """One followed value, decoded; raw bytes when no kind is given."""
-
-    def __init__(self, mirror: Mirror, path: str, kind: type[Any] | None) -> None:
-        self.loaded = False
-        self.value: Any = None
-        self.version = -1
-        self._path, self._kind, self._mirror = path, kind, mirror
-        self._watch: Watch = mirror.coordination.watch_value(path, self._on_value)
-
-    def _on_value(self, found: Versioned | None) -> None:
-        if found is None or self._kind is None:
-            value = None if found is None else found.data
-        else:
-            value = read_value(self._path, found.data, self._kind)
-        with self._mirror.changed:
-            self.value, self.version = value, -1 if found is None else found.version
-            self.loaded = True
-            self._mirror.touch()
-
-    def close(self) -> None:
-        self._watch.cancel()
-
-
-class _Values:
-    """The values of all children of a path. `snapshot` is the newest moment at which all of them were
-    known."""
-
-    def __init__(self, mirror: Mirror, path: str, kind: type[Any] | None) -> None:
-        self.snapshot: dict[str, Any] | None = None
-        self._members: dict[str, _Value] = {}
-        self._listed = False
-        self._path, self._kind, self._mirror = path, kind, mirror
-        self._watch: Watch = mirror.coordination.watch_children(path, self._on_children)
-
-    def _on_children(self, names: tuple[str, ...]) -> None:
-        with self._mirror.changed:
-            for name in set(self._members) - set(names):
-                self._members.pop(name).close()
-            for name in set(names) - set(self._members):
-                self._members[name] = _Value(self._mirror, f"{self._path}/{name}", self._kind)
-            self._listed = True
-            self._mirror.touch()
-
-    def settle(self) -> None:
-        """Take a new snapshot, if everything is known."""
-        if self._listed and all(m.loaded for m in self._members.values()):
-            self.snapshot = {n: m.value for n, m in sorted(self._members.items()) if m.value is not None}
-
-    def close(self) -> None:
-        self._watch.cancel()
-        for member in self._members.values():
-            member.close()
+from elastic.nimbus.followed import FollowedValue, FollowedValues
+from elastic.nimbus.followed_moves import FollowedMoves
+from elastic.nimbus.plans import Plan
 
 
 class _Topology:
@@ -97,8 +28,10 @@ class _Topology:
     def __init__(self, mirror: Mirror, name: TopologyName) -> None:
         self._mirror, self._name = mirror, name
         self._id = ""
-        self._parts: tuple[_Value, _Value, _Values, _Values] | None = None
-        self.state = _Value(mirror, paths.state(name), TopologyState)
+        self._parts: tuple[FollowedValue, FollowedValue, FollowedValues, FollowedValues] | None = None
+        self._plan: FollowedValue | None = None
+        self._moves: FollowedMoves | None = None
+        self.state = FollowedValue(mirror, paths.state(name), TopologyState)
 
     def settle(self) -> None:
         state: TopologyState | None = self.state.value
@@ -107,25 +40,34 @@ class _Topology:
             self._id = state.id if state is not None else ""
             if state is not None:
                 self._parts = (
-                    _Value(self._mirror, paths.spec(self._name), TopologySpec),
-                    _Value(self._mirror, paths.assignment(self._name), Assignment),
-                    _Values(self._mirror, paths.workers(self._name), WorkerInfo),
-                    _Values(self._mirror, paths.progress(self._name), Progress),
+                    FollowedValue(self._mirror, paths.spec(self._name), TopologySpec),
+                    FollowedValue(self._mirror, paths.assignment(self._name), Assignment),
+                    FollowedValues(self._mirror, paths.workers(self._name), WorkerInfo),
+                    FollowedValues(self._mirror, paths.progress(self._name), Progress),
                 )
-        if self._parts is not None:
+                self._plan = FollowedValue(self._mirror, paths.plan(self._name), Plan)
+                self._moves = FollowedMoves(self._mirror, self._name)
+        if self._parts is not None and self._moves is not None:
             self._parts[2].settle()
             self._parts[3].settle()
+            self._moves.settle()
 
     @property
     def loaded(self) -> bool:
         """Whether all that there is about it has been read once."""
-        if not self.state.loaded or self._parts is None:
+        if not self.state.loaded or self._parts is None or self._plan is None or self._moves is None:
             return self.state.loaded
         spec, assignment, workers, progress = self._parts
-        return spec.loaded and assignment.loaded and None not in (workers.snapshot, progress.snapshot)
+        return (
+            spec.loaded
+            and assignment.loaded
+            and self._plan.loaded
+            and self._moves.loaded
+            and None not in (workers.snapshot, progress.snapshot)
+        )
 
     def facts(self) -> TopologyFacts | None:
-        if self._parts is None or not self.loaded:
+        if self._parts is None or self._plan is None or self._moves is None or not self.loaded:
             return None
         spec, assignment, workers, progress = self._parts
         if spec.value is None:
@@ -139,12 +81,18 @@ class _Topology:
             assignment_version=assignment.version,
             workers={paths.unleaf(n): w for n, w in living.items()},
             progress={paths.unleaf(n): p for n, p in done.items()},
+            moves=self._moves.snapshot or {},
+            latest=self._moves.latest,
+            latest_version=self._moves.latest_version,
+            plan=self._plan.value,
+            plan_version=self._plan.version,
         )
 
     def _close_parts(self) -> None:
-        for part in self._parts or ():
-            part.close()
-        self._parts = None
+        for part in (*(self._parts or ()), self._plan, self._moves):
+            if part is not None:
+                part.close()
+        self._parts = self._plan = self._moves = None
 
     def close(self) -> None:
         self.state.close()
@@ -167,9 +115,9 @@ class Mirror:
         self._topologies: dict[TopologyName, _Topology] = {}
         self._listed = False
         with self.changed:
-            self._nodes = _Values(self, paths.NODES, NodeInfo)
-            self._wanted = _Values(self, paths.WANTED, WantedNode)
-            self._drains = _Values(self, paths.DRAINS, None)
+            self._nodes = FollowedValues(self, paths.NODES, NodeInfo)
+            self._wanted = FollowedValues(self, paths.WANTED, WantedNode)
+            self._drains = FollowedValues(self, paths.DRAINS, None)
             self._watch = coordination.watch_children(paths.TOPOLOGIES, self._on_topologies)
 
     def touch(self) -> None:
@@ -180,7 +128,7 @@ class Mirror:
                 part.settle()
         self.changed.notify_all()
 
-    def _parts(self) -> list[_Values | _Topology]:
+    def _parts(self) -> list[FollowedValues | _Topology]:
         return [self._nodes, self._wanted, self._drains, *self._topologies.values()]
 
     def _on_topologies(self, names: tuple[str, ...]) -> None:
@@ -231,6 +179,12 @@ class Mirror:
         """Wait until it is true; it is asked again at every change. Returns what it said last."""
         with self.changed:
             return self.changed.wait_for(predicate, timeout)
+
+    def nudge(self) -> None:
+        """Something has changed that is not in coordination: who waits for a change goes on."""
+        with self.changed:
+            self.revision += 1
+            self.changed.notify_all()
 
     def wake(self) -> None:
         """Make everybody who waits look again."""

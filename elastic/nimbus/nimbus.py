@@ -25,12 +25,12 @@ from elastic.model.ids import NodeId, TopologyName
 from elastic.model.load import WorkerReport
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary
-from elastic.nimbus import node_requests, topology_requests
+from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.nimbus import move_requests, node_requests, placement_requests, topology_requests
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.options import NimbusOptions
-from elastic.nimbus.ports import NodeGateway
+from elastic.nimbus.ports import MemoryStateCleaning, NodeGateway, StateCleaning
 from elastic.nimbus.reign import Reign
 from elastic.nimbus.reports import ReportStore
 from elastic.scheduler.base import Scheduler
@@ -53,6 +53,7 @@ class Nimbus:
         nodes: How to ask a node's supervisor.
         options: See there.
         scheduler: Decides placements; round robin when none is given.
+        stores: How to empty the nodes' state stores after moves; becomes this object's. Without it there are none.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Nimbus:
         nodes: NodeGateway,
         options: NimbusOptions,
         scheduler: Scheduler | None = None,
+        stores: StateCleaning | None = None,
     ) -> None:
         self.address = address
         self.options = options.validate()
@@ -71,6 +73,7 @@ class Nimbus:
         self.events = EventLog(directory / "events.jsonl", options.events, options.events_file)
         self._coordination = coordination
         self._gateway = nodes
+        self._stores = stores if stores is not None else MemoryStateCleaning()
         self._scheduler = scheduler if scheduler is not None else RoundRobinScheduler()
         self._election = Election(coordination, paths.CANDIDATES, address.encode(), self._on_election)
         self._changed = threading.Condition()
@@ -101,6 +104,7 @@ class Nimbus:
         self._election.close()
         if self._thread.is_alive():
             self._thread.join(_JOIN)
+        self._stores.close()
         self.events.close()
 
     def wait_lost(self, timeout: float | None = None) -> bool:
@@ -156,6 +160,7 @@ class Nimbus:
                     bundles=self.bundles,
                     events=self.events,
                     reports=ReportStore(self.options.errors),
+                    stores=self._stores,
                     on_ruling=self._on_ruling,
                 )
                 self._reign = reign
@@ -279,20 +284,67 @@ class Nimbus:
         executors: Mapping[str, int] | None = None,
         workers: int | None = None,
         wait: float = 10,
+        share: float | None = None,
     ) -> Assignment:
         """Change numbers of executors (by component) or of workers; returns when the workers have carried it out.
 
         Args:
             workers: None: as many as there are.
             wait: Seconds; 0 returns at once.
+            share: Of a component's tasks that may be paused at once while they move, above 0 and up to 1.
 
         Raises:
             NotFound: No such topology or component.
             InvalidParallelism: More executors than tasks, or fewer than one.
-            Refused: State would have to move, or slots are missing; the message says which.
-            DeadlineExceeded: It is written, and a worker (named) has not carried it out in time.
+            Refused: Slots are missing, or tasks could not be moved; the message says which.
+            DeadlineExceeded: It goes on, and was not carried out in time; the message says what is missing.
         """
-        return topology_requests.rebalance(self._lead(), name, executors or {}, workers, wait)
+        return placement_requests.rebalance(self._lead(), name, executors or {}, workers, wait, share)
+
+    def scale(
+        self, name: str, component: str, executors: int, *, wait: float = 10, share: float | None = None
+    ) -> Assignment:
+        """Give a component another number of executors. Otherwise as `rebalance`."""
+        return self.rebalance(name, executors={component: executors}, wait=wait, share=share)
+
+    # --- moves
+
+    def move(
+        self, name: str, what: str, where: str, *, wait: float = 10, share: float | None = None
+    ) -> Assignment:
+        """Move running tasks with their state; returns when they run there.
+
+        Args:
+            what: Tasks (`7`, `3-5`), executors (`count[3-4]`) or components (`count`), with commas between.
+            where: A worker (`wc@node-1/0`), a slot (`node-1/0`), or a node.
+            wait: Seconds; 0 returns at once.
+            share: See `rebalance`.
+
+        Raises:
+            NotFound: No such topology, task or place.
+            Refused: The place cannot be had, or tasks could not be moved; the message says why.
+            DeadlineExceeded: It goes on, and took longer.
+        """
+        return placement_requests.move(self._lead(), name, what, where, wait, share)
+
+    def abort_move(self, name: str, epoch: int | None = None, why: str = "") -> tuple[int, ...]:
+        """End a move of a topology early, or all: what is not saved goes back, and nothing is begun again by itself.
+
+        Returns:
+            The numbers of the moves. They end soon; `moves` shows how far they are.
+
+        Raises:
+            NotFound: No such topology, or no such move under way.
+            Refused: There is nothing to abort.
+        """
+        return move_requests.abort_move(self._lead(), name, epoch, why)
+
+    def moves(self, name: str | None = None) -> tuple[MoveView, ...]:
+        """Moves under way and the last that have ended, of a topology or of all: those that began last first.
+
+        What has ended is in the memory of this leader. Raises NotFound.
+        """
+        return move_requests.moves(self._lead(), name)
 
     # --- nodes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Create, Delete, Operation, Set
@@ -15,9 +16,9 @@ from elastic.model.records import WantedNode
 from elastic.model.views import NodeSummary
 from elastic.nimbus import answers
 from elastic.nimbus.facts import Facts
+from elastic.nimbus.lookup import stateful_on
 from elastic.nimbus.mirror import FORCE
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.topology_requests import stateful_on
 
 MAX_NODES = 1000
 
@@ -65,7 +66,8 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
         if node not in facts.nodes and node not in facts.wanted:
             known = ", ".join(sorted({*facts.nodes, *facts.wanted})) or "none"
             raise NotFound(f"there is no node {name!r}", remedy=f"there are: {known}")
-        holding = stateful_on(facts, node)
+        # With moves nothing is lost, as long as its workers live to hand it over.
+        holding = [] if reign.options.moves and node in facts.nodes else stateful_on(facts, node)
         if holding and not force and node in facts.nodes:
             raise Refused(
                 f"node {name!r} holds state of {', '.join(holding)}; moving state needs live migration, "
@@ -73,7 +75,7 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
                 remedy="kill these topologies first; or --force, and they lose that state",
             )
         ours = node in facts.wanted
-        reign.commit([_mark(facts, node, force), *_at_once(facts, node)])
+        reign.commit([_mark(facts, node, force), *_at_once(facts, node), *_tried_again(facts, node)])
         loss = f"; the state of {', '.join(holding)} there is lost" if holding else ""
         reign.tell(
             Event(
@@ -108,6 +110,20 @@ def _at_once(facts: Facts, node: NodeId) -> list[Operation]:
     if node in facts.wanted and node not in facts.nodes and not facts.assigned_to(node):
         return [Delete(paths.wanted(node))]
     return []
+
+
+def _tried_again(facts: Facts, node: NodeId) -> list[Operation]:
+    """What could not be moved away from there, or was not to be, is tried anew."""
+    return [
+        Set(
+            paths.plan(t.name),
+            encode(replace(t.plan, failures=(), halted="", asked=facts.now)),
+            t.plan_version,
+        )
+        for t in facts.topologies.values()
+        if t.plan is not None and t.assignment is not None and (t.plan.failures or t.plan.halted)
+        if any(s.node == node for s in t.assignment.workers.values())
+    ]
 
 
 def _why(facts: Facts, node: NodeId) -> str:

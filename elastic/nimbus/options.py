@@ -26,6 +26,17 @@ class NimbusOptions:
         errors: How many errors are kept for each topology.
         max_bundle: Bytes of the largest code bundle.
         bundle_grace: How long a bundle that no topology refers to stays, since it was stored.
+        moves: Whether running tasks change their worker by live moves. False: as before there were any.
+        move_prepare: How long both sides of a move may take to get ready.
+        move_pause: How long a task may take from being paused until its state is saved.
+        move_restore: How long one attempt to restore it may take.
+        move_tries: How often a task's move may fail before it is given up.
+        move_retry: Pause after the first failure; twice as long after the second, and so on.
+        move_start: How long a worker that tasks shall go to may take to register.
+        move_at_once: Up to so many tasks are moved in one batch.
+        move_share: Of a component's tasks that may be paused at once when there are more, above 0 and up to 1.
+        move_history: How many ended moves are kept in memory for each topology.
+        move_linger: How long the end of a move waits for the last measurements before it is told.
     """
 
     node_slots: int = 2
@@ -40,6 +51,17 @@ class NimbusOptions:
     errors: int = 200
     max_bundle: int = 1 << 30
     bundle_grace: float = 3600.0
+    moves: bool = False
+    move_prepare: float = 120.0
+    move_pause: float = 60.0
+    move_restore: float = 120.0
+    move_tries: int = 3
+    move_retry: float = 2.0
+    move_start: float = 60.0
+    move_at_once: int = 8
+    move_share: float = 0.5
+    move_history: int = 50
+    move_linger: float = 2.0
 
     def validate(self) -> NimbusOptions:
         """Itself.
@@ -55,10 +77,18 @@ class NimbusOptions:
             "events_file",
             "errors",
             "max_bundle",
+            "move_prepare",
+            "move_pause",
+            "move_restore",
+            "move_tries",
+            "move_start",
+            "move_share",
         )
         for field in fields(self):
             value = getattr(self, field.name)
             if value < 0 or (value == 0 and field.name in positive):
                 wanted = "more than 0" if field.name in positive else "0 or more"
                 raise ConfigError(f"Nimbus's option {field.name} is {value}; it must be {wanted}")
+        if self.move_share > 1:
+            raise ConfigError(f"Nimbus's option move_share is {self.move_share:g}; it must be 1 at most")
         return self

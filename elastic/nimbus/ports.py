@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
+
+from elastic.model.ids import NodeId, TopologyName
 
 
 class NodeGateway(Protocol):
@@ -35,3 +37,42 @@ class MemoryNodeGateway:
     def missing_modules(self, address: str, modules: Sequence[str], timeout: float) -> tuple[str, ...]:
         lacks = self.lacking.get(address, ())
         return tuple(m for m in modules if m in lacks)
+
+
+class StateCleaning(Protocol):
+    """How Nimbus empties the nodes' state stores after a move. Thread-safe."""
+
+    def clean(
+        self, topology: TopologyName, epoch: int, tasks: Iterable[int], nodes: Iterable[NodeId]
+    ) -> Sequence[NodeId]:
+        """Delete what these nodes' stores hold of the move's tasks, and refuse what may still come of it. Blocks, with a bound.
+
+        Returns:
+            Nodes that were out of reach: they collect it when they come back.
+        """
+
+    def nodes_changed(self) -> None:
+        """Nodes have come or gone."""
+
+    def close(self) -> None:
+        """Calls under way end. Safe to call twice."""
+
+
+class MemoryStateCleaning:
+    """For tests, and where there are no state stores: remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.cleaned: list[tuple[TopologyName, int, tuple[int, ...], tuple[NodeId, ...]]] = []
+        self.closed = False
+
+    def clean(
+        self, topology: TopologyName, epoch: int, tasks: Iterable[int], nodes: Iterable[NodeId]
+    ) -> Sequence[NodeId]:
+        self.cleaned.append((topology, epoch, tuple(tasks), tuple(nodes)))
+        return ()
+
+    def nodes_changed(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True

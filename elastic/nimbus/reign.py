@@ -29,13 +29,19 @@ from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.nimbus import decisions
 from elastic.nimbus.bundle_store import BundleStore
-from elastic.nimbus.decisions import End, ForgetDrain, Place, Remove, Unwant
+from elastic.nimbus.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.mirror import FORCE, Mirror, read_value
+from elastic.nimbus.followed import read_value
+from elastic.nimbus.mirror import FORCE, Mirror
+from elastic.nimbus.move_log import MoveLog
+from elastic.nimbus.moves import Moves
 from elastic.nimbus.options import NimbusOptions
+from elastic.nimbus.placing import Rules
+from elastic.nimbus.plans import Plan
+from elastic.nimbus.ports import StateCleaning
 from elastic.nimbus.reports import ReportStore
-from elastic.nimbus.stories import ended, moved, node_joined, node_lost
+from elastic.nimbus.stories import ended, given_up, move_ended, moved, node_joined, node_lost
 from elastic.scheduler.base import Scheduler
 
 log = logging.getLogger(__name__)
@@ -63,6 +69,7 @@ class Reign:
         bundles: BundleStore,
         events: EventLog,
         reports: ReportStore,
+        stores: StateCleaning,
         on_ruling: Callable[[], None] = lambda: None,
     ) -> None:
         self.coordination = coordination
@@ -72,13 +79,27 @@ class Reign:
         self.lock = threading.RLock()
         self._guard = guard
         self._on_ruling = on_ruling
-        self._limits = decisions.Limits(options.retention, options.keep_ended)
+        self.rules = Rules(
+            options.move_tries,
+            options.move_retry,
+            options.move_start,
+            options.move_at_once,
+            options.move_share,
+        )
+        self._limits = decisions.Limits(
+            options.retention, options.keep_ended, self.rules if options.moves else None
+        )
         self._over = False
         self._ready = False
         self._known: dict[NodeId, NodeInfo] = {}
         self._expected: dict[NodeId, float] = {}
         self._prune = True
         self.mirror = Mirror(coordination)
+        self.aborted: dict[str, str] = {}
+        """Requests whose moves an operator has aborted, and why."""
+        self.stores = stores
+        self.move_log = MoveLog(options.move_history, options.move_linger)
+        self.moves = Moves(self, options, stores, self.mirror.nudge)
 
     # --- its life
 
@@ -95,6 +116,7 @@ class Reign:
         """It is over. Returns at once; safe to call twice, and on the thread of coordination's callbacks."""
         self._over = True
         self.mirror.close()
+        self.moves.close()
 
     def run(self) -> None:
         """Reconcile until it is over. On the reconciling thread."""
@@ -123,16 +145,19 @@ class Reign:
 
     def _sleep(self, seen: int, pause: bool) -> None:
         """Until something changes or a deadline passes."""
-        until = decisions.next_deadline(self.facts(), self._limits)
-        timeout = None if until is None else max(0.0, until - time.time())
-        if pause:
-            timeout = _PAUSE if timeout is None else min(timeout, _PAUSE)
+        times = (decisions.next_deadline(self.facts(), self._limits), self.move_log.next_deadline())
+        waits = [max(0.0, t - time.time()) for t in times if t is not None]
+        waits += [w for w in (self.moves.timeout(), _PAUSE if pause else None) if w is not None]
+        timeout = min(waits, default=None)
         self.mirror.wait_for(lambda: self._over or self.mirror.revision != seen, timeout)
 
     # --- seeing
 
     def facts(self) -> Facts:
-        """What the mirror shows."""
+        """What the mirror shows, and what this leader has written of moves since."""
+        return self.moves.overlaid(self._shown())
+
+    def _shown(self) -> Facts:
         return self.mirror.facts(time.time(), self._expected)
 
     def refresh(self) -> Facts:
@@ -143,6 +168,7 @@ class Reign:
         for name in map(TopologyName, self.coordination.children(paths.TOPOLOGIES) or ()):
             state, state_version = self.read(paths.state(name), TopologyState)
             assignment, version = self.read(paths.assignment(name), Assignment)
+            plan, plan_version = self.read(paths.plan(name), Plan)
             before = seen.topologies.get(name)
             if state is not None and before is not None and before.state.id == state.id:
                 known[name] = replace(
@@ -151,6 +177,8 @@ class Reign:
                     state_version=state_version,
                     assignment=assignment,
                     assignment_version=version,
+                    plan=plan,
+                    plan_version=plan_version,
                 )
             elif assignment is not None:
                 elsewhere[name] = assignment
@@ -220,7 +248,11 @@ class Reign:
             ) from error
 
     def tell(self, event: Event) -> None:
-        """Put an event into the stream."""
+        """Put an event into the stream; the steps of moves go to the record of moves."""
+        if self.move_log.step(event):
+            if self.move_log.next_deadline() is not None:
+                self.mirror.nudge()
+            return
         self.events.append(event)
         self.reports.add_event(event)
 
@@ -243,18 +275,22 @@ class Reign:
             if not self._ready and not self._load():
                 return True
             self._watch_nodes()
+            self.moves.forget_removed(self._shown())
+            settled = self.moves.run(self.facts())
             for _ in range(_TRIES):
                 facts = self.facts()
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
+                    for view in self.move_log.see(t, facts.now):
+                        self.tell(move_ended(view))
                 if not self._decide(facts):
                     self._prune_bundles(facts)
-                    return True
+                    return settled
                 facts = self.refresh()
                 try:
                     for action in self._decide(facts):
                         self._carry_out(action, facts)
-                    return True
+                    return settled
                 except Superseded:
                     raise
                 except Conflict as error:
@@ -278,6 +314,8 @@ class Reign:
     def _watch_nodes(self) -> None:
         """Say which nodes have come and gone, and how long those that have gone keep what they have."""
         facts = self.facts()
+        if self._known.keys() != facts.nodes.keys():
+            self.stores.nodes_changed()
         for id in sorted({*self._known, *facts.nodes}):
             before, now = self._known.get(id), facts.nodes.get(id)
             if now is not None and (before is None or before.generation != now.generation):
@@ -293,14 +331,16 @@ class Reign:
 
     def _carry_out(self, action: decisions.Action, facts: Facts) -> None:
         match action:
-            case Place(name, assignment, version):
+            case Place(name):
                 t = facts.topologies[name]
-                path = paths.assignment(name)
-                data = encode(assignment)
-                write: Operation = Set(path, data, version) if version >= 0 else Create(path, data)
-                self.commit([Check(paths.state(name), t.state_version), write])
-                for event in moved(t, assignment, facts):
+                self.commit(self.placing(t, action))
+                for event in (
+                    *moved(t, action.assignment, facts),
+                    *given_up(t, t.plan, action.plan, self.rules, facts.now),
+                ):
                     self.tell(event)
+            case Begin(name, record):
+                self.moves.begin(facts.topologies[name], record)
             case End(name, status, reason):
                 t = facts.topologies[name]
                 self.end(t, status, reason)
@@ -312,6 +352,31 @@ class Reign:
             case ForgetDrain(node):
                 self.commit([Delete(paths.drain(node))])
 
+    def placing(self, t: TopologyFacts, place: Place) -> list[Operation]:
+        """All that writes an assignment and a plan over those of the facts."""
+        name = t.name
+        operations: list[Operation] = [Check(paths.state(name), t.state_version)]
+        path = paths.assignment(name)
+        if place.version < 0:
+            operations.append(Create(path, encode(place.assignment)))
+        elif place.assignment is t.assignment:
+            operations.append(Check(path, place.version))
+        else:
+            operations.append(Set(path, encode(place.assignment), place.version))
+        path = paths.plan(name)
+        if place.plan != t.plan:
+            if place.plan is None:
+                operations.append(Delete(path, t.plan_version))
+            elif t.plan is None:
+                operations.append(Create(path, encode(place.plan)))
+            else:
+                operations.append(Set(path, encode(place.plan), t.plan_version))
+        for worker in place.gone:
+            # It goes through only if none is registered: who runs a task must not lose it to another without a move.
+            path = paths.worker(name, worker)
+            operations += [Create(path), Delete(path)]
+        return operations
+
     def end(self, t: TopologyFacts, status: TopologyStatus, reason: str) -> None:
         """Say that it has ended, and take its assignment away: its workers stop. With the lock."""
         now = time.time()
@@ -319,6 +384,8 @@ class Reign:
         operations: list[Operation] = [Set(paths.state(t.name), encode(state), t.state_version)]
         if t.assignment is not None:
             operations.append(Delete(paths.assignment(t.name), t.assignment_version))
+        if t.plan is not None:
+            operations.append(Delete(paths.plan(t.name), t.plan_version))
         self.commit(operations)
         self.tell(ended(t, state))
 
@@ -337,13 +404,39 @@ class Reign:
         for path in (paths.progress(name), paths.workers(name), paths.spec(name), paths.assignment(name)):
             if self.coordination.get(path) is not None:
                 operations.append(Delete(path))
+        operations += self._moves_removal(name)
         operations.append(Delete(paths.topology(name)))
         return operations
+
+    def _moves_removal(self, name: TopologyName) -> list[Operation]:
+        """All that removes what there is about moves. A later topology of that name goes on with the numbers: stores remember them."""
+        operations: list[Operation] = []
+        if self.coordination.get(paths.plan(name)) is not None:
+            operations.append(Delete(paths.plan(name)))
+        found = self.coordination.get(paths.moves(name))
+        if found is None:
+            return operations
+        for epoch in self.coordination.children(paths.moves(name)) or ():
+            path = f"{paths.moves(name)}/{epoch}"
+            names = self.coordination.children(path) or ()
+            operations += [*(Delete(f"{path}/{n}") for n in names), Delete(path)]
+        greatest, version = self.moves_ever()
+        if int(found.data or b"0") > greatest:
+            operations.append(Set(paths.TOPOLOGIES, found.data, version))
+        operations.append(Delete(paths.moves(name)))
+        return operations
+
+    def moves_ever(self) -> tuple[int, int]:
+        """The greatest number of a move of any topology that is no more, and the version of that."""
+        found = self.coordination.get(paths.TOPOLOGIES)
+        data = found.data if found is not None else b""
+        return (int(data) if data.isdigit() else 0), found.version if found is not None else -1
 
     def remove(self, t: TopologyFacts) -> None:
         """Remove its record. With the lock."""
         self.commit(self.removal(t))
         self.reports.forget(t.name)
+        self.move_log.forget(t.name)
         self._prune = True
         self.tell(
             Event(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from elastic.migration.actions import Say
+from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, NodeInfo
 from elastic.model.events import Event, Severity
+from elastic.model.ids import worker_of
 from elastic.model.records import TopologyState, TopologyStatus
+from elastic.model.views import MoveView
 from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.nimbus.placing import Rules
+from elastic.nimbus.plans import Plan
 
 _ENDS = {
     TopologyStatus.FINISHED: (
@@ -24,7 +30,10 @@ def ended(t: TopologyFacts, state: TopologyState) -> Event:
     """A topology's status is one of those that it does not come back from."""
     kind, words, severity = _ENDS[state.status]
     reason = f": {state.reason}" if state.status is TopologyStatus.FAILED else ""
-    details: dict[str, str | int | float] = {"id": state.id, "seconds": round(state.ended - state.submitted, 3)}
+    details: dict[str, str | int | float] = {
+        "id": state.id,
+        "seconds": round(state.ended - state.submitted, 3),
+    }
     if state.status is TopologyStatus.FAILED and t.trace:
         details["traceback"] = t.trace
     return Event(
@@ -96,3 +105,120 @@ def node_lost(node: NodeInfo, drained: bool, facts: Facts) -> Event:
         node=node.id,
         details={"generation": node.generation, "workers": " ".join(workers)},
     )
+
+
+# --- moves
+
+
+def began(record: MoveRecord) -> Event:
+    """A move has been written."""
+    ways = sorted({(worker_of(t.source), worker_of(t.target)) for t in record.tasks})
+    where = "; ".join(f"from {a} to {b}" for a, b in ways[:4]) + (" and more" if len(ways) > 4 else "")
+    return Event(
+        record.began,
+        "move-began",
+        f"topology {record.topology}: move {record.epoch} of {_tasks(len(record.tasks))} {where}: {record.why}",
+        topology=record.topology,
+        details={
+            "epoch": record.epoch,
+            "tasks": len(record.tasks),
+            "batches": record.batches,
+            "why": record.why,
+        },
+    )
+
+
+def paused(before: MoveRecord, after: MoveRecord, now: float) -> Iterator[Event]:
+    """Further batches of a move are told to pause."""
+    for batch in range(before.paused, after.paused):
+        tasks = [t for t in after.tasks if t.batch == batch and not t.outcome]
+        yield Event(
+            now,
+            "move-paused",
+            f"topology {after.topology}: move {after.epoch} pauses {_tasks(len(tasks))}, "
+            f"batch {batch + 1} of {after.batches}",
+            topology=after.topology,
+            details={"epoch": after.epoch, "batch": batch, "tasks": len(tasks)},
+        )
+
+
+_OF_TASK = {
+    "task-moved": ("task-moved", Severity.INFO),
+    "task-move-rolled-back": ("task-move-rolled-back", Severity.WARNING),
+    "task-move-forward": ("task-move-forward", Severity.WARNING),
+    "state-lost": ("state-lost", Severity.ERROR),
+}
+
+
+def of_task(record: MoveRecord, said: Say, now: float) -> Event:
+    """What a move's notifier says of a task."""
+    kind, severity = _OF_TASK[said.kind]
+    task = next(t for t in record.tasks if t.task == said.task)
+    details: dict[str, str | int | float] = {"epoch": record.epoch, "from": worker_of(task.source)}
+    if kind == "state-lost":
+        details.update({"tasks": str(said.task), "count": 1, "before": task.source})
+    if task.reason:
+        details["reason"] = task.reason
+    return Event(
+        now,
+        kind,
+        said.message,
+        severity,
+        topology=record.topology,
+        component=task.component,
+        task=task.task,
+        worker=worker_of(task.target),
+        details=details,
+    )
+
+
+def move_ended(view: MoveView) -> Event:
+    """Nothing of a move is left."""
+    moved = sum(1 for t in view.tasks if t.phase in ("committed", "restored"))
+    back, lost = (sum(1 for t in view.tasks if t.phase == p) for p in ("rolled back", "lost"))
+    size = sum(t.size for t in view.tasks if t.phase == "committed")
+    pause = max((t.pause for t in view.tasks), default=0.0)
+    unhappy = "".join(f", {n} {what}" for n, what in ((back, "stayed"), (lost, "lost their state")) if n)
+    return Event(
+        view.ended,
+        "move-ended",
+        f"topology {view.topology}: move {view.epoch} has ended: {_tasks(moved)} moved{unhappy}; {size:,} bytes, "
+        f"longest pause {1000 * pause:.0f} ms",
+        Severity.WARNING if back or lost else Severity.INFO,
+        topology=view.topology,
+        details={
+            "epoch": view.epoch,
+            "tasks": len(view.tasks),
+            "moved": moved,
+            "rolled_back": back,
+            "lost": lost,
+            "bytes": size,
+            "pause_ms": round(1000 * pause, 3),
+            "seconds": round(max(0.0, view.ended - view.began), 3),
+            "why": view.why,
+        },
+    )
+
+
+def given_up(
+    t: TopologyFacts, before: Plan | None, after: Plan | None, rules: Rules, now: float
+) -> Iterator[Event]:
+    """Tasks that will not be tried again, unless somebody asks."""
+    if after is None:
+        return
+    old = {f.task for f in before.failures if f.times >= rules.tries} if before is not None else set()
+    new = [f for f in after.failures if f.times >= rules.tries and f.task not in old]
+    if new:
+        numbers = ", ".join(str(f.task) for f in new)
+        yield Event(
+            now,
+            "move-given-up",
+            f"topology {t.name}: {_tasks(len(new))} ({numbers}) will not be moved again by itself: {new[0].reason}",
+            Severity.WARNING,
+            topology=t.name,
+            details={"tasks": numbers, "count": len(new), "reason": new[0].reason},
+        )
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"

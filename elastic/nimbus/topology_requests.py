@@ -2,70 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import difflib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from elastic.api.validate import validate
 from elastic.coordination import paths
-from elastic.coordination.base import Create, Operation, Set
-from elastic.errors import AlreadyExists, DeadlineExceeded, NotFound, NotShippable, Refused, Unavailable
+from elastic.coordination.base import Create, Set
+from elastic.errors import AlreadyExists, DeadlineExceeded, NotShippable, Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
-from elastic.model.ids import ComponentId, NodeId, TopologyName
+from elastic.model.ids import TopologyName
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import TopologySpec
 from elastic.model.views import TopologyDetail, TopologySummary
-from elastic.nimbus import answers
-from elastic.nimbus.facts import EXECUTORS, KILL_AT, WORKERS, Facts, TopologyFacts
+from elastic.nimbus import answers, placing
+from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
+from elastic.nimbus.lookup import echo, find, running, same
 from elastic.nimbus.ports import NodeGateway
 from elastic.nimbus.reign import Reign
-from elastic.scheduler.base import Demand
 
 _ASKED_AT_ONCE = 8
-
-
-def _find(facts: Facts, name: str) -> TopologyFacts:
-    found = facts.topologies.get(TopologyName(name))
-    if found is None:
-        near = difflib.get_close_matches(name, [str(n) for n in facts.topologies], n=1)
-        raise NotFound(
-            f"there is no topology {name!r}",
-            remedy=f"did you mean {near[0]!r}?" if near else "`elastic list` shows those that there are",
-        )
-    return found
-
-
-def _running(facts: Facts, name: str) -> TopologyFacts:
-    t = _find(facts, name)
-    if not t.running:
-        raise Refused(
-            f"topology {name!r} is {t.state.status.value}; it does not run any more", remedy="submit it again"
-        )
-    if t.kill_at is not None:
-        raise Refused(f"topology {name!r} is being killed")
-    return t
-
-
-def _same(facts: Facts, t: TopologyFacts) -> TopologyFacts | None:
-    """The topology in newer facts; None when it is gone, or another has its name."""
-    found = facts.topologies.get(t.name)
-    return found if found is not None and found.state.id == t.state.id else None
-
-
-def _echo(reign: Reign, t: TopologyFacts, version: int) -> None:
-    """Wait until the mirror shows the state that was just written, so that the next request sees it."""
-
-    def shown(facts: Facts) -> bool:
-        found = _same(facts, t)
-        return found is None or found.state_version >= version
-
-    reign.wait_for(shown, reign.options.answer_timeout, f"topology {t.name!r} was changed")
 
 
 # --- submit
@@ -78,7 +38,7 @@ def submit(
     validate(spec)
     reign.bundles.path(bundle)
     facts = reign.facts()
-    _refuse_running(facts.topologies.get(spec.name))
+    _refuserunning(facts.topologies.get(spec.name))
     if not facts.nodes and not facts.wanted:
         raise Refused(
             "the cluster has no nodes to run a topology on", remedy="add some with `elastic nodes add`"
@@ -87,7 +47,7 @@ def submit(
     old = facts.topologies.get(spec.name)
     if old is not None:
         gone = reign.wait_for(
-            lambda f: spec.name not in f.topologies or not f.topologies[spec.name].workers,
+            lambda f: (t := f.topologies.get(spec.name)) is None or not (t.workers or t.moves),
             reign.options.stop_timeout,
             f"the workers of the earlier topology {spec.name!r} stopped",
         )
@@ -99,7 +59,7 @@ def submit(
     with reign.deciding() as facts:
         state, _ = reign.read(paths.state(spec.name), TopologyState)
         old = facts.topologies.get(spec.name)
-        _refuse_running(old)
+        _refuserunning(old)
         if old is None and state is not None:
             raise AlreadyExists(f"topology {spec.name!r} exists", remedy="`elastic list` shows it")
         now = time.time()
@@ -116,10 +76,12 @@ def submit(
                 Create(paths.assignment(spec.name), encode(first)),
                 Create(paths.workers(spec.name)),
                 Create(paths.progress(spec.name)),
+                Create(paths.moves(spec.name), str(_first_number(reign, spec.name)).encode()),
             ]
         )
         if old is not None:
             reign.reports.forget(spec.name)
+            reign.move_log.forget(spec.name)
         _tell_submitted(reign, spec, new, first)
     reign.wait_for(
         lambda f: (t := f.topologies.get(spec.name)) is not None and t.state.id == new.id,
@@ -129,7 +91,7 @@ def submit(
     return new
 
 
-def _refuse_running(old: TopologyFacts | None) -> None:
+def _refuserunning(old: TopologyFacts | None) -> None:
     if old is None:
         return
     if old.running and old.kill_at is None:
@@ -145,8 +107,14 @@ def _refuse_running(old: TopologyFacts | None) -> None:
 
 def _first_assignment(reign: Reign, facts: Facts, spec: TopologySpec, state: TopologyState) -> Assignment:
     demand = TopologyFacts(spec, state, 0).demand()
-    others = {n: a for n, a in facts.assignments.items() if n != spec.name}
+    others = {n: a for n, a in facts.claims().items() if n != spec.name}
     return reign.scheduler.schedule([demand], facts.cluster, others)[spec.name]
+
+
+def _first_number(reign: Reign, name: TopologyName) -> int:
+    """What the numbers of its moves come after: stores remember those of a topology that had the same name."""
+    old = reign.coordination.get(paths.moves(name))
+    return max(reign.moves_ever()[0], int(old.data or b"0") if old is not None else 0)
 
 
 def _tell_submitted(reign: Reign, spec: TopologySpec, state: TopologyState, first: Assignment) -> None:
@@ -206,7 +174,7 @@ def _check_modules(reign: Reign, gateway: NodeGateway, facts: Facts, requires: S
 def kill(reign: Reign, name: str, wait: float) -> None:
     """See `Nimbus.kill`."""
     with reign.deciding() as facts:
-        t = _find(facts, name)
+        t = find(facts, name)
         now = time.time()
         active = t.state.status is TopologyStatus.ACTIVE
         if t.running and wait > 0 and (active or t.undrained()):
@@ -225,8 +193,8 @@ def kill(reign: Reign, name: str, wait: float) -> None:
         elif t.state.status is not TopologyStatus.KILLED:
             reign.end(t, TopologyStatus.KILLED, "killed by request")
     bound = wait + reign.options.stop_timeout
-    if not reign.wait_for(lambda f: _same(f, t) is None, bound, f"topology {name!r} was being killed"):
-        late = _same(reign.facts(), t)
+    if not reign.wait_for(lambda f: same(f, t) is None, bound, f"topology {name!r} was being killed"):
+        late = same(reign.facts(), t)
         living = ", ".join(sorted(late.workers)) if late is not None else ""
         raise DeadlineExceeded(
             f"topology {name!r} was not gone after {bound:.0f} s; these workers still live: {living or 'none'}",
@@ -237,19 +205,19 @@ def kill(reign: Reign, name: str, wait: float) -> None:
 def activate(reign: Reign, name: str) -> None:
     """See `Nimbus.activate`."""
     with reign.deciding() as facts:
-        t = _running(facts, name)
+        t = running(facts, name)
         if t.state.status is TopologyStatus.ACTIVE:
             return
         state = replace(t.state, status=TopologyStatus.ACTIVE)
         reign.commit([Set(paths.state(t.name), encode(state), t.state_version)])
         reign.tell(Event(time.time(), "topology-activated", f"topology {name} is active", topology=name))
-    _echo(reign, t, t.state_version + 1)
+    echo(reign, t, t.state_version + 1)
 
 
 def deactivate(reign: Reign, name: str, wait: float) -> bool:
     """See `Nimbus.deactivate`."""
     with reign.deciding() as facts:
-        t = _running(facts, name)
+        t = running(facts, name)
         drain, version = t.state.drain, t.state_version
         if t.state.status is TopologyStatus.ACTIVE:
             drain, version = drain + 1, version + 1
@@ -259,114 +227,17 @@ def deactivate(reign: Reign, name: str, wait: float) -> bool:
             reign.tell(
                 Event(time.time(), "topology-deactivated", message, topology=name, details={"drain": drain})
             )
-    _echo(reign, t, version)
+    echo(reign, t, version)
 
     def drained(facts: Facts) -> bool:
-        found = _same(facts, t)
+        found = same(facts, t)
         return found is None or not found.running or not found.undrained()
 
     reign.wait_for(drained, wait, f"topology {name!r} drained")
-    found = _same(reign.facts(), t)
+    found = same(reign.facts(), t)
     if found is None or not found.running:
         return found is not None and found.state.status is TopologyStatus.FINISHED
     return found.state.drain >= drain and not found.undrained()
-
-
-# --- rebalance
-
-
-def rebalance(
-    reign: Reign, name: str, executors: Mapping[str, int], workers: int | None, wait: float
-) -> Assignment:
-    """See `Nimbus.rebalance`."""
-    with reign.deciding() as facts:
-        t = _running(facts, name)
-        for component in executors:
-            if component not in {c.id for c in t.spec.components}:
-                known = ", ".join(str(c.id) for c in t.spec.components)
-                raise NotFound(f"topology {name!r} has no component {component!r}", remedy=f"it has {known}")
-        wanted = {**t.executors_wanted(), **{ComponentId(c): n for c, n in executors.items()}}
-        new = _scheduled(reign, facts, t, wanted, workers, anew=not executors)
-        settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in executors.items()}}
-        if workers is not None:
-            settings[WORKERS] = workers
-        state = replace(t.state, settings=settings)
-        operations: list[Operation] = []
-        if state != t.state:
-            operations.append(Set(paths.state(t.name), encode(state), t.state_version))
-        if new is not t.assignment:
-            operations.append(Set(paths.assignment(t.name), encode(new), t.assignment_version))
-        if operations:
-            reign.commit(operations)
-            message = (
-                f"topology {name} is rebalanced: {len(new.executors)} executors in {len(new.workers)} workers"
-            )
-            reign.tell(
-                Event(
-                    time.time(),
-                    "topology-rebalanced",
-                    message,
-                    topology=name,
-                    details={
-                        "epoch": new.epoch,
-                        "executors": len(new.executors),
-                        "workers": len(new.workers),
-                    },
-                )
-            )
-    _await_epoch(reign, t, new, wait)
-    return new
-
-
-def _scheduled(
-    reign: Reign,
-    facts: Facts,
-    t: TopologyFacts,
-    wanted: Mapping[ComponentId, int],
-    workers: int | None,
-    *,
-    anew: bool,
-) -> Assignment:
-    """The assignment after a rebalance.
-
-    Args:
-        anew: Nothing but the placement is to change: as many workers as were wanted once, if there are slots by now.
-    """
-
-    def ask(many: int) -> Assignment:
-        demand = Demand(t.spec, many, wanted, t.finished, rebalance=True, spread=anew or workers is not None)
-        return reign.scheduler.schedule([demand], facts.cluster, facts.assignments)[t.name]
-
-    present = len(t.assignment.workers) if t.assignment is not None else 0
-    if workers is not None:
-        return ask(workers)
-    if anew:
-        with contextlib.suppress(Refused):
-            return ask(t.workers_wanted())
-    return ask(present or t.workers_wanted())
-
-
-def _await_epoch(reign: Reign, t: TopologyFacts, new: Assignment, wait: float) -> None:
-    def behind(facts: Facts) -> tuple[str, ...]:
-        found = _same(facts, t)
-        if found is None or not found.running:
-            return ()
-        if found.assignment is None or found.assignment.epoch < new.epoch:
-            return ("nimbus",)
-        return found.behind(new.epoch)
-
-    if wait <= 0 or reign.wait_for(lambda f: not behind(f), wait, f"topology {t.name!r} was rebalanced"):
-        found = _same(reign.facts(), t)
-        if wait > 0 and (found is None or not found.running):
-            raise Refused(f"topology {t.name!r} ended while it was being rebalanced")
-        return
-    late = behind(reign.facts())
-    if late:
-        raise DeadlineExceeded(
-            f"topology {t.name!r}: assignment {new.epoch} is written, and {', '.join(late)} had not carried it out "
-            f"after {wait:g} s",
-            remedy=f"`elastic describe {t.name}` shows when they have",
-        )
 
 
 # --- looking
@@ -381,19 +252,9 @@ def topologies(reign: Reign) -> tuple[TopologySummary, ...]:
 def describe(reign: Reign, name: str) -> TopologyDetail:
     """See `Nimbus.describe`."""
     facts = reign.facts()
-    t = _find(facts, name)
+    t = find(facts, name)
     store = reign.reports
     store.see(t.name, t.workers, facts.now)
-    return answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
-
-
-def stateful_on(facts: Facts, node: NodeId) -> list[str]:
-    """Components that hold state on a node, as `topology/component`, sorted."""
-    found: set[str] = set()
-    for t in facts.topologies.values():
-        if t.running and t.assignment is not None:
-            demand = t.demand()
-            for executor, worker in t.assignment.executors:
-                if t.assignment.workers[worker].node == node and demand.pinned(executor):
-                    found.add(f"{t.name}/{executor.component}")
-    return sorted(found)
+    detail = answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
+    more = [*placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)]
+    return replace(detail, waits=(*detail.waits, *more)) if t.running else detail

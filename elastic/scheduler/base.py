@@ -60,6 +60,7 @@ class Demand:
         spread: With `rebalance`: also move workers without state to nodes that have fewer of this topology.
         marked: A scaling decision changed `executors` (the label of seed 004, section IV.C): algorithms
             (`elastic.scheduler.decision`) make them true, relocating as few tasks as possible.
+        movable: State goes along with a task that changes its worker: nothing has to stay for its sake.
     """
 
     spec: TopologySpec
@@ -69,10 +70,11 @@ class Demand:
     rebalance: bool = False
     spread: bool = False
     marked: bool = False
+    movable: bool = False
 
     def pinned(self, executor: ExecutorId) -> bool:
         """Whether it owns state that would be lost if it went to another worker."""
-        if not self.spec.component(executor.component).stateful:
+        if self.movable or not self.spec.component(executor.component).stateful:
             return False
         return any(TaskId(t) not in self.finished for t in executor.tasks())
 

@@ -1,9 +1,8 @@
 """Storm's even scheduler: executors dealt in turn to workers, workers dealt in turn to nodes.
 
 What runs in a valid place stays there. Only executors that have none (their node is gone, or they are new)
-are dealt, and those that can leave a draining node. A rebalance may move stateless executors; the tasks of a
-stateful component keep their worker, because moving state needs live migration, which this scheduler does
-not ask for.
+are dealt, and those that can leave a draining node. A rebalance may move executors. The tasks of a stateful
+component keep their worker unless the demand says that state goes along (`Demand.movable`).
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class RoundRobinScheduler:
         for demand in demands:
             name = demand.spec.name
             result[name] = _Placing(demand, nodes, taken, current.get(name)).assignment()
-            for key in [k for k, owner in taken.items() if owner == name]:
-                del taken[key]
+            for key in [k for k, owner in taken.items() if owner == name and not demand.movable]:
+                del taken[key]  # what moves away keeps its slot until it has
             for slot in result[name].workers.values():
                 taken[slot.node, slot.slot] = name
         return result
@@ -220,7 +219,8 @@ class _Placing:
                 continue
             tasks = spec.tasks_of(component.id)
             places = {TaskId(t): where[e] for e in old if e in where for t in e.tasks()}
-            if component.stateful or wanted >= len(runs(tasks, places)) or not 1 <= wanted <= len(tasks):
+            fixed = component.stateful and not self.demand.movable
+            if fixed or wanted >= len(runs(tasks, places)) or not 1 <= wanted <= len(tasks):
                 new = regroup(component, tasks, places, wanted)
             else:
                 new = self._redeal(component.id, tasks, places, wanted)
@@ -369,8 +369,10 @@ class _Placing:
         old = self.current
         if old is None:
             return Assignment(self.name, Epoch(1), workers, executors, unassigned)
+        # It may name workers without executors: those of moves that have not ended. They are for others to think of.
+        busy = {w: old.workers[w] for _, w in old.executors}
         same = (
-            dict(old.workers) == workers
+            busy == workers
             and set(old.executors) == set(executors)
             and set(old.unassigned) == set(unassigned)
         )

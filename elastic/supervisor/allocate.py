@@ -10,11 +10,13 @@ from elastic.supervisor.observe import TopologyView
 
 
 def workers_here(view: TopologyView, node: NodeId) -> tuple[WorkerId, ...]:
-    """The workers of a topology that should run on this node: placed here, with something to do. Sorted."""
+    """The workers of a topology that should run on this node: all that the assignment names here. Sorted.
+
+    One without executors is the target of a move that begins when it lives, or the source of one that is not closed.
+    """
     if not view.running or view.assignment is None:
         return ()
-    busy = {worker for _, worker in view.assignment.executors}
-    return tuple(sorted(w for w, slot in view.assignment.workers.items() if slot.node == node and w in busy))
+    return tuple(sorted(w for w, slot in view.assignment.workers.items() if slot.node == node))
 
 
 def allocation(view: TopologyView, worker: WorkerId) -> Allocation:

@@ -37,8 +37,11 @@ def view(
     id: str = "1",
     workers: tuple[WorkerInfo, ...] = (),
     epoch: int = 1,
+    held: bool = False,
 ) -> TopologyView:
+    """`held`: both workers are named, whoever has the executors."""
     places = {W: WorkerSlot(NODE, 0), ELSEWHERE: WorkerSlot(NodeId("m"), 0)}
+    places = places if held else {worker: places[worker]}
     assignment = Assignment(T, Epoch(epoch), places, ((executor(1, 2), worker),))
     return TopologyView(T, TopologyState(status, id, f"bundle-{id}", 0.0), assignment, workers)
 
@@ -72,6 +75,7 @@ def situation(
 
 START = d.Start(W, T, "1", "bundle-1", 0)
 GONE = view(ELSEWHERE)
+HELD = view(ELSEWHERE, held=True)
 OVER = view(status=TopologyStatus.KILLED)
 STOP_AT = NOW + 5.0 + 1.0  # the topology's stop_grace, and ours
 
@@ -89,6 +93,16 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
     "new: ending": (situation(ending=True), (d.Finish(),), None),
     "running, registered": (situation(view(workers=(info("t@n/0#1"),)), life()), (), None),
     "running, not yet registered": (situation(known=life()), (), NOW + 50),
+    "new, without executors: the target of a move": (
+        situation(HELD, written=False),
+        (d.Write(allocation(HELD, W)), START),
+        None,
+    ),
+    "running, its tasks moved, and still named": (
+        situation(view(ELSEWHERE, workers=(info("t@n/0#1"),), held=True), life()),
+        (),
+        None,
+    ),
     "running, never registered": (
         situation(known=life(since=NOW - 60)),
         (d.Kill(W, "it has not registered within 60 s"),),
@@ -201,10 +215,11 @@ def test_bundles_are_wanted_and_dropped() -> None:
     assert d.Drop("old") not in decide(given_).actions
 
 
-def test_only_workers_with_executors_run_here() -> None:
+def test_the_workers_that_an_assignment_names_run_here() -> None:
     assert workers_here(view(), NODE) == (W,)
     assert workers_here(GONE, NODE) == ()
     assert workers_here(view(), NodeId("m")) == ()
+    assert workers_here(HELD, NODE) == (W,) and allocation(HELD, W).executors == ()
     assert workers_here(TopologyView(T), NODE) == ()
     assert workers_here(OVER, NODE) == ()
 

@@ -1,0 +1,159 @@
+"""What the notifier of a move needs of the world, on Nimbus: records, cleaning, timers and voice (`elastic.migration.ports`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination, Create, Delete, Operation, Set
+from elastic.errors import Conflict, Superseded
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.record import Marks, MoveRecord, encode_marks
+from elastic.model.assignment import Assignment
+from elastic.model.codec import encode
+from elastic.model.events import Event
+from elastic.model.ids import Incarnation, TaskId, TopologyName
+from elastic.nimbus import stories
+from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
+from elastic.nimbus.placing import held
+from elastic.nimbus.plans import Plan, after_outcomes, interim
+
+T = TypeVar("T")
+
+
+class Leader(Protocol):
+    """The reign, as far as moves need it. All calls are made with its lock."""
+
+    coordination: Coordination
+
+    def commit(self, operations: Sequence[Operation]) -> None: ...
+    def read(self, path: str, kind: type[T]) -> tuple[T | None, int]: ...
+    def tell(self, event: Event) -> None: ...
+
+
+class MovePorts:
+    """All ports of one move.
+
+    Args:
+        tell: Hands an event to the driver of this move.
+        clean: Has the stores emptied elsewhere; `StoresCleaned` follows.
+        limits: Seconds for each kind of timer.
+
+    Attributes:
+        known: What was read last.
+        timers: When each is due, by the monotonic clock.
+        conflict: Set when a commit did not go through.
+    """
+
+    def __init__(
+        self,
+        leader: Leader,
+        known: tuple[TopologyFacts, MoveFacts, Facts],
+        tell: Callable[[object], None],
+        clean: Callable[[MoveRecord, tuple[str, ...]], None],
+        limits: dict[str, float],
+    ) -> None:
+        self.known = known
+        self.record = known[1].record
+        self.timers: dict[tuple[str, int], float] = {}
+        self.living: frozenset[Incarnation] = frozenset()
+        self.conflict = False
+        self._leader, self._tell, self._clean, self._limits = leader, tell, clean, limits
+
+    @property
+    def _name(self) -> TopologyName:
+        return self.record.topology
+
+    # --- Records
+
+    def commit(self, action: ac.Commit) -> None:
+        before, after = self.record, action.record
+        path = paths.move(self._name, after.epoch)
+        operations: list[Operation] = [Set(path, encode(after), action.version)]
+        operations += [self._marks(after, c) for c in action.marks]
+        operations += self._places(before, after, action)
+        try:
+            self._leader.commit(operations)
+        except Superseded:
+            raise
+        except Conflict:
+            record, version = self._leader.read(path, MoveRecord)
+            if record is None:
+                raise
+            self.record, self.conflict = record, True
+            self._tell(ev.RecordConflict(record, version))
+            return
+        self.record = after
+        for event in stories.paused(before, after, time.time()):
+            self._leader.tell(event)
+        self._tell(ev.RecordWritten(action.version + 1))
+
+    def _marks(self, record: MoveRecord, change: ac.MarksChange) -> Operation:
+        path = paths.move_marks(self._name, record.epoch, change.incarnation)
+        data = encode_marks(change.marks)
+        return Create(path, data) if change.version < 0 else Set(path, data, change.version)
+
+    def _places(self, before: MoveRecord, after: MoveRecord, action: ac.Commit) -> list[Operation]:
+        """The assignment and the plan, as they are after these outcomes."""
+        if all(a.outcome == b.outcome for a, b in zip(after.tasks, before.tasks, strict=True)):
+            return []
+        t, _, facts = self.known
+        assignment, version = self._leader.read(paths.assignment(self._name), Assignment)
+        if assignment is None:
+            raise Conflict(f"topology {self._name!r} has no assignment any more")
+        plan, plan_version = self._leader.read(paths.plan(self._name), Plan)
+        result: list[Operation] = []
+        if action.places:
+            places = {**assignment.place_of(), **{TaskId(t): w for t, w in action.places}}
+            staying = {**held(t, facts), **{w: slot_of(w) for _, w in action.places}}
+            desired = plan.assignment if plan is not None else assignment
+            new = interim(assignment, desired, places, staying)
+            result.append(Set(paths.assignment(self._name), encode(new), version))
+        if plan is not None:
+            done = after_outcomes(plan, before, after, self.living, time.time())
+            if done != plan:
+                result.append(Set(paths.plan(self._name), encode(done), plan_version))
+        return result
+
+    def remove(self, action: ac.RemoveRecord) -> None:
+        """With all marks that there are: nobody who took part in any attempt may be without the outcomes.
+
+        Raises:
+            Conflict: There are marks that were not looked at, or something has changed.
+        """
+        path = paths.move(self._name, self.record.epoch)
+        names = self._leader.coordination.children(path) or ()
+        unknown = {paths.life(n) for n in names} - set(self.known[1].marks)
+        if unknown:
+            raise Conflict(f"{path}: marks of {', '.join(sorted(unknown))} have not been read yet")
+        self._leader.commit([*(Delete(f"{path}/{n}") for n in names), Delete(path, action.version)])
+        self._tell(ev.RecordRemoved())
+
+    # --- the others
+
+    def clean(self, action: ac.CleanStores) -> None:
+        self._clean(self.record, action.nodes)
+
+    def start(self, action: ac.StartTimer) -> None:
+        self.timers[action.kind, action.number] = time.monotonic() + self._limits[action.kind]
+
+    def say(self, action: ac.Say) -> None:
+        self._leader.tell(stories.of_task(self.record, action, time.time()))
+
+
+def beginning(t: TopologyFacts, record: MoveRecord) -> list[Operation]:
+    """What begins a move, but for the leader's guard: its number, its record and an empty node of marks for each who takes part."""
+    name = t.name
+    digits = str(record.epoch).encode()
+    latest: Operation = (
+        Create(paths.moves(name), digits)
+        if t.latest_version < 0
+        else Set(paths.moves(name), digits, t.latest_version)
+    )
+    marks = [
+        Create(paths.move_marks(name, record.epoch, i), encode_marks(Marks(i))) for i in record.participants()
+    ]
+    return [latest, Create(paths.move(name, record.epoch), encode(record)), *marks]

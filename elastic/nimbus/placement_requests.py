@@ -1,0 +1,303 @@
+"""Requests that change who runs what: rebalance, scale, move. Each decides under the lock of the reign, and waits without it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from elastic.coordination import paths
+from elastic.coordination.base import Operation, Set
+from elastic.errors import ConfigError, DeadlineExceeded, NotFound, Refused
+from elastic.model.assignment import Assignment
+from elastic.model.codec import encode
+from elastic.model.events import Event
+from elastic.model.ids import ComponentId, Epoch
+from elastic.model.records import TopologyState
+from elastic.nimbus import placing
+from elastic.nimbus.decisions import Place
+from elastic.nimbus.facts import EXECUTORS, WORKERS, Facts, TopologyFacts
+from elastic.nimbus.lookup import running, same
+from elastic.nimbus.plans import Plan
+from elastic.nimbus.plans import same as same_places
+from elastic.nimbus.reign import Reign
+from elastic.nimbus.targets import place_for, tasks_named
+from elastic.scheduler.base import Demand
+
+
+def rebalance(
+    reign: Reign,
+    name: str,
+    executors: Mapping[str, int],
+    workers: int | None,
+    wait: float,
+    share: float | None = None,
+) -> Assignment:
+    """See `Nimbus.rebalance`."""
+    _check_share(share)
+    with reign.deciding() as facts:
+        t = running(facts, name)
+        for component in executors:
+            _check_component(t, component)
+        wanted = {**t.executors_wanted(), **{ComponentId(c): n for c, n in executors.items()}}
+        new = _scheduled(reign, facts, t, wanted, workers, anew=not executors)
+        settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in executors.items()}}
+        if workers is not None:
+            settings[WORKERS] = workers
+        state = replace(t.state, settings=settings)
+        asked = ", ".join(
+            [f"{c}={n}" for c, n in sorted(executors.items())]
+            + ([f"{workers} workers"] if workers is not None else [])
+        )
+        if reign.options.moves:
+            placed = _plan(reign, facts, t, new, state, f"rebalance {asked}".strip(), share)
+        else:
+            placed = _place(reign, t, new, state)
+        if placed.changed:
+            message = (
+                f"topology {name} is rebalanced: {len(new.executors)} executors in {len(new.workers)} workers"
+            )
+            reign.tell(
+                Event(
+                    time.time(),
+                    "topology-rebalanced",
+                    message,
+                    topology=name,
+                    details={
+                        "epoch": placed.assignment.epoch,
+                        "executors": len(new.executors),
+                        "workers": len(new.workers),
+                    },
+                )
+            )
+    if not reign.options.moves:
+        _await_epoch(reign, t, new, wait)
+        return new
+    return _await_plan(reign, t, placed, new, wait)
+
+
+def move(
+    reign: Reign, name: str, what: str, where: str, wait: float, share: float | None = None
+) -> Assignment:
+    """See `Nimbus.move`."""
+    _check_share(share)
+    if not reign.options.moves:
+        raise Refused(
+            "this cluster does not move running tasks", remedy="start Nimbus with the option moves=1"
+        )
+    with reign.deciding() as facts:
+        t = running(facts, name)
+        base = t.base
+        if base is None:
+            raise Refused(f"topology {name!r} has no assignment")
+        tasks = tasks_named(t.spec, what)
+        new = place_for(facts, t, base, tasks, where)
+        placed = _plan(reign, facts, t, new, t.state, f"move {what} to {where}", share)
+    return _await_plan(reign, t, placed, new, wait)
+
+
+def _check_share(share: float | None) -> None:
+    if share is not None and not 0 < share <= 1:
+        raise ConfigError(
+            f"the share of a component that may be paused is {share:g}", remedy="give one above 0 and up to 1"
+        )
+
+
+def _check_component(t: TopologyFacts, component: str) -> None:
+    if component not in {c.id for c in t.spec.components}:
+        known = ", ".join(str(c.id) for c in t.spec.components)
+        raise NotFound(f"topology {t.name!r} has no component {component!r}", remedy=f"it has {known}")
+
+
+def _scheduled(
+    reign: Reign,
+    facts: Facts,
+    t: TopologyFacts,
+    wanted: Mapping[ComponentId, int],
+    workers: int | None,
+    *,
+    anew: bool,
+) -> Assignment:
+    """The assignment after a rebalance.
+
+    Args:
+        anew: Nothing but the placement is to change: as many workers as were wanted once, if there are slots by now.
+    """
+    base, movable = t.base, reign.options.moves
+    current = facts.claims() if movable else facts.assignments
+
+    def ask(many: int) -> Assignment:
+        demand = Demand(
+            t.spec,
+            many,
+            wanted,
+            t.finished,
+            rebalance=True,
+            spread=anew or workers is not None,
+            movable=movable,
+        )
+        new = reign.scheduler.schedule([demand], facts.cluster, current)[t.name]
+        return base if base is not None and same_places(new, base) else new
+
+    present = len({w for _, w in base.executors}) if base is not None else 0
+    if workers is not None:
+        return ask(workers)
+    if anew:
+        with contextlib.suppress(Refused):
+            return ask(t.workers_wanted())
+    return ask(present or t.workers_wanted())
+
+
+class _Placed:
+    """What a request has written: the assignment in force, and its number while something of it is missing."""
+
+    def __init__(self, assignment: Assignment, request: str, changed: bool) -> None:
+        self.assignment, self.request, self.changed = assignment, request, changed
+
+
+def _place(reign: Reign, t: TopologyFacts, new: Assignment, state: TopologyState) -> _Placed:
+    operations: list[Operation] = []
+    if state != t.state:
+        operations.append(Set(paths.state(t.name), encode(state), t.state_version))
+    if new is not t.assignment:
+        operations.append(Set(paths.assignment(t.name), encode(new), t.assignment_version))
+    if operations:
+        reign.commit(operations)
+    return _Placed(new, "", bool(operations))
+
+
+def _plan(
+    reign: Reign,
+    facts: Facts,
+    t: TopologyFacts,
+    desired: Assignment,
+    state: TopologyState,
+    why: str,
+    share: float | None,
+) -> _Placed:
+    """Write what is wanted, and what of it can be done without a move."""
+    if t.assignment is None:
+        raise Refused(f"topology {t.name!r} has no assignment")
+    request = secrets.token_hex(4)
+    plan = Plan(desired, why, facts.now, request, share or 0.0)
+    step = placing.step(t, facts, plan, reign.rules)
+    changed = step.assignment is not t.assignment or step.plan is not None
+    if changed or t.plan is not None or state != t.state:
+        place = Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
+        operations = reign.placing(t, place)
+        if state != t.state:
+            operations.append(Set(paths.state(t.name), encode(state), t.state_version))
+        reign.commit(operations)
+    return _Placed(step.assignment, request, changed or state != t.state)
+
+
+# --- waiting
+
+
+def _await_epoch(reign: Reign, t: TopologyFacts, new: Assignment, wait: float) -> None:
+    def behind(facts: Facts) -> tuple[str, ...]:
+        found = same(facts, t)
+        if found is None or not found.running:
+            return ()
+        if found.assignment is None or found.assignment.epoch < new.epoch:
+            return ("nimbus",)
+        return found.behind(new.epoch)
+
+    if wait <= 0 or reign.wait_for(lambda f: not behind(f), wait, f"topology {t.name!r} was rebalanced"):
+        found = same(reign.facts(), t)
+        if wait > 0 and (found is None or not found.running):
+            raise Refused(f"topology {t.name!r} ended while it was being rebalanced")
+        return
+    late = behind(reign.facts())
+    if late:
+        raise DeadlineExceeded(
+            f"topology {t.name!r}: assignment {new.epoch} is written, and {', '.join(late)} had not carried it out "
+            f"after {wait:g} s",
+            remedy=f"`elastic describe {t.name}` shows when they have",
+        )
+
+
+def _await_plan(
+    reign: Reign, t: TopologyFacts, placed: _Placed, desired: Assignment, wait: float
+) -> Assignment:
+    """Wait until what was asked for is so.
+
+    Returns:
+        The assignment in force then; without waiting, what is wanted.
+
+    Raises:
+        Refused: It will not be so: tasks could not be moved, or something else was asked for meanwhile.
+        DeadlineExceeded: It goes on.
+    """
+    if wait <= 0:
+        return replace(desired, epoch=placed.assignment.epoch)
+    name, until = t.name, time.monotonic() + wait
+    while True:
+        seen = reign.mirror.revision
+        left = max(0.0, until - time.monotonic())
+        reached = reign.wait_for(
+            lambda f: not _missing(reign, f, t, placed), left, f"topology {name!r} was changed"
+        )
+        with reign.lock:
+            facts = reign.refresh()
+        missing = _missing(reign, facts, t, placed)
+        found = same(facts, t)
+        if found is None or not found.running:
+            raise Refused(f"topology {name!r} ended while it was being changed")
+        _refuse_failed(reign, found, placed)
+        if not missing and found.assignment is not None:
+            return found.assignment
+        if not reached or time.monotonic() >= until:
+            what = "; ".join(missing)
+            raise DeadlineExceeded(
+                f"topology {name!r}: not everything was where it shall be after {wait:g} s: {what}",
+                remedy=f"it goes on; `elastic moves {name}` and `elastic describe {name}` show how far it is",
+            )
+        # The mirror was ahead of, or behind, what has just been read.
+        reign.mirror.wait_for(
+            lambda seen=seen: reign.over or reign.mirror.revision != seen,  # type: ignore[misc]
+            max(0.0, until - time.monotonic()),
+        )
+
+
+def _missing(reign: Reign, facts: Facts, t: TopologyFacts, placed: _Placed) -> tuple[str, ...]:
+    """What is missing until the request is carried out; nothing also when it never will be."""
+    found = same(facts, t)
+    if found is None or not found.running:
+        return ()
+    a = found.assignment
+    if a is None or a.epoch < placed.assignment.epoch:
+        return ("Nimbus has not seen its own change yet",)
+    if placed.request in reign.aborted:
+        return ()
+    if found.plan is not None and found.plan.request == placed.request:
+        if placing.stuck(found, reign.rules):
+            return ()
+        more = (*placing.waits(found, facts, reign.rules), *reign.move_log.waits(t.name))
+        return more or ("tasks are on their way",)
+    if found.plan is not None and found.plan.request:
+        return ()
+    if found.moving:
+        return tuple(reign.move_log.waits(t.name)) or ("tasks are on their way",)
+    return tuple(f"worker {w} has not carried it out" for w in found.behind(Epoch(a.epoch)))
+
+
+def _refuse_failed(reign: Reign, found: TopologyFacts, placed: _Placed) -> None:
+    name, plan = found.name, found.plan
+    if (why := reign.aborted.get(placed.request)) is not None:
+        raise Refused(f"topology {name!r}: tasks stay where they are: {why}")
+    if plan is None or not plan.request:
+        return
+    if plan.request != placed.request:
+        raise Refused(
+            f"topology {name!r}: another request has changed where its tasks shall run ({plan.why})"
+        )
+    if failed := placing.stuck(found, reign.rules):
+        reasons = "; ".join(f"task {n}: {why}" for n, why in sorted(failed.items())[:5])
+        more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
+        raise Refused(
+            f"topology {name!r}: {len(failed)} tasks stay where they are: {reasons}{more}",
+            remedy=f"see `elastic moves {name}`, mend the cause, and ask again",
+        )

@@ -1,0 +1,218 @@
+"""Where tasks are placed without a move, and which moves begin: pure.
+
+Every change of a running task's worker is a move. What is placed at once is what no process runs: tasks that are new, and those whose
+worker does not live. Tasks of moves without an outcome are left alone in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from elastic.errors import Refused
+from elastic.migration.plan import Change, Seat, changes_between, plan_move
+from elastic.migration.record import MoveRecord
+from elastic.model.assignment import Assignment, WorkerSlot
+from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId
+from elastic.nimbus.facts import Facts, TopologyFacts, node_of, slot_of
+from elastic.nimbus.plans import Plan, interim, same
+
+_SENTENCES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How moves are begun. Times are seconds.
+
+    Attributes:
+        tries: How often a task's move may fail before it is given up.
+        retry: Pause after the first failure; twice as long after the second, and so on.
+        start_timeout: How long the worker that a task shall go to may take to register.
+        at_once: Up to so many tasks are moved in one batch.
+        share: Of a component's tasks that may be paused at once when there are more.
+    """
+
+    tries: int = 3
+    retry: float = 2.0
+    start_timeout: float = 60.0
+    at_once: int = 8
+    share: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be written.
+
+    Attributes:
+        assignment: The very object that is in force when it does not change.
+        plan: None: nothing of it is missing.
+        gone: Workers that must not live: their tasks are placed elsewhere.
+    """
+
+    assignment: Assignment
+    plan: Plan | None
+    gone: tuple[WorkerId, ...] = ()
+
+
+def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
+    """What can be written now to come nearer to a plan."""
+    present = t.assignment
+    assert present is not None
+    desired = plan.assignment
+    places, gone = _places(t, facts, desired)
+    written = interim(present, desired, places, held(t, facts))
+    if same(written, desired):
+        return Step(written, None, gone)
+    return Step(written, _overdue(t, facts, _still_failed(plan, places), places, rules), gone)
+
+
+def _places(
+    t: TopologyFacts, facts: Facts, desired: Assignment
+) -> tuple[dict[TaskId, WorkerId], tuple[WorkerId, ...]]:
+    """Each task's worker, with those placed anew that nobody runs; and who must not live for that."""
+    assert t.assignment is not None
+    places, wanted = t.assignment.place_of(), desired.place_of()
+    gone: set[WorkerId] = set()
+    for number in range(1, t.spec.task_count + 1):
+        task = TaskId(number)
+        now, to = places.get(task), wanted.get(task)
+        if now == to or task in t.moving:
+            continue
+        if now is None:
+            assert to is not None
+            places[task] = to
+        elif now not in t.workers or (to is None and facts.drains.get(node_of(now), False)):
+            if now not in t.workers:
+                gone.add(now)
+            if to is None:
+                del places[task]
+            else:
+                places[task] = to
+    return places, tuple(sorted(gone))
+
+
+def held(t: TopologyFacts, facts: Facts) -> dict[WorkerId, WorkerSlot]:
+    """Workers that have to be kept running for the sake of moves that are not closed."""
+    workers = {w for m in t.moves.values() for w in m.workers}
+    return {
+        w: slot_of(w)
+        for w in sorted(workers)
+        if w in t.workers or node_of(w) in facts.nodes or node_of(w) in facts.expected
+    }
+
+
+def _still_failed(plan: Plan, places: dict[TaskId, WorkerId]) -> Plan:
+    """Without the failures of tasks that have come to their place by now."""
+    wanted = plan.assignment.place_of()
+    return plan.without([f.task for f in plan.failures if places.get(f.task) == wanted.get(f.task)])
+
+
+def _changes(t: TopologyFacts, plan: Plan, places: dict[TaskId, WorkerId], rules: Rules) -> Iterator[Change]:
+    """What is to move, and has been neither begun nor given up."""
+    for change in changes_between(places, plan.assignment.place_of()):
+        failure = plan.failure(change.task)
+        if change.task not in t.moving and (failure is None or failure.times < rules.tries):
+            yield change
+
+
+def _overdue(
+    t: TopologyFacts, facts: Facts, plan: Plan, places: dict[TaskId, WorkerId], rules: Rules
+) -> Plan:
+    """With the tasks given up whose new worker has not come in time."""
+    if plan.halted:
+        return plan
+    for change in _changes(t, plan, places, rules):
+        if t.seat(change.target) is None and facts.now >= _start_by(plan, change, rules):
+            reason = (
+                f"worker {change.target}, where it was to go, did not start within {rules.start_timeout:g} s"
+            )
+            plan = plan.with_failure(change.task, facts.now, reason, rules.tries)
+    return plan
+
+
+def _start_by(plan: Plan, change: Change, rules: Rules) -> float:
+    failure = plan.failure(change.task)
+    since = plan.asked if failure is None else max(plan.asked, failure.at)
+    return since + rules.start_timeout
+
+
+def begin(t: TopologyFacts, facts: Facts, rules: Rules) -> MoveRecord | None:
+    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live."""
+    plan, assignment = t.plan, t.assignment
+    if plan is None or plan.halted or assignment is None or not t.running or t.kill_at is not None:
+        return None
+    now = []
+    for change in _changes(t, plan, assignment.place_of(), rules):
+        if t.seat(change.source) is None or node_of(change.source) not in facts.nodes:
+            continue  # Its process has ended, or is about to: it is placed without a move.
+        if t.seat(change.target) is None or node_of(change.target) not in facts.nodes:
+            return None
+        if facts.now >= _retry_at(plan, change, rules):
+            now.append(change)
+    if not now:
+        return None
+    share = plan.share or (1.0 if len(now) <= rules.at_once else rules.share)
+    try:
+        move = plan_move(t.spec, Epoch(t.latest + 1), plan.why, now, seats(t), busy=t.moving, share=share)
+    except Refused:
+        return None
+    return replace(move.record, began=facts.now)
+
+
+def seats(t: TopologyFacts) -> dict[WorkerId, Seat]:
+    """The workers that live and that the assignment names."""
+    found: dict[WorkerId, Incarnation] = {w: i for w in t.workers if (i := t.seat(w)) is not None}
+    return {w: Seat(i, node_of(w)) for w, i in found.items()}
+
+
+def _retry_at(plan: Plan, change: Change, rules: Rules) -> float:
+    failure = plan.failure(change.task)
+    return 0.0 if failure is None else failure.at + rules.retry * failure.times
+
+
+def deadlines(t: TopologyFacts, rules: Rules) -> Iterator[float]:
+    """When `step` or `begin` may say something else although nothing else has changed: seconds since 1970."""
+    if t.plan is None or t.plan.halted or t.assignment is None:
+        return
+    for change in _changes(t, t.plan, t.assignment.place_of(), rules):
+        yield _retry_at(t.plan, change, rules)
+        if t.seat(change.target) is None:
+            yield _start_by(t.plan, change, rules)
+
+
+def stuck(t: TopologyFacts, rules: Rules) -> dict[TaskId, str]:
+    """The tasks that have been given up, with the reason; only when nothing else is under way or to come."""
+    if t.plan is None or t.assignment is None or t.moving:
+        return {}
+    places = t.assignment.place_of()
+    changes = changes_between(places, t.plan.assignment.place_of())
+    if t.plan.halted:
+        return {c.task: t.plan.halted for c in changes}
+    given_up = {f.task: f.reason for f in t.plan.failures if f.times >= rules.tries}
+    left = {c.task for c in changes}
+    return {k: v for k, v in given_up.items() if k in left} if left <= given_up.keys() else {}
+
+
+def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
+    """Sentences that say why tasks are not where they shall be, as far as no move says so."""
+    if t.plan is None or t.assignment is None:
+        return []
+    places = t.assignment.place_of()
+    result = []
+    for change in changes_between(places, t.plan.assignment.place_of()):
+        if change.task in t.moving:
+            continue
+        failure = t.plan.failure(change.task)
+        stays = f"task {change.task} stays in worker {change.source}"
+        if t.plan.halted:
+            result.append(f"{stays}: {t.plan.halted}; the next request for the topology tries again")
+        elif failure is not None and failure.times >= rules.tries:
+            result.append(f"{stays}: {failure.reason}; the next request for the topology tries again")
+        elif failure is not None:
+            result.append(f"{stays}, and is tried again: {failure.reason}")
+        elif t.seat(change.target) is None:
+            result.append(f"task {change.task} waits for worker {change.target} to start")
+        else:
+            result.append(f"task {change.task} waits for its move to begin")
+    more = len(result) - _SENTENCES
+    return result if more <= 0 else [*result[:_SENTENCES], f"{more} more tasks wait to be moved"]

@@ -1,0 +1,211 @@
+"""A plan: the assignment that moves are bringing about. While they are under way, what is written is a function of it and of the present
+places.
+
+A plan lies in coordination for as long as something of it is missing, so that a Nimbus that takes over goes on with it. Tasks come to
+their planned places by moves alone; executors are grouped as planned as soon as all their tasks have come.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from elastic.migration.record import MoveRecord, Outcome
+from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
+from elastic.model.ids import Epoch, Incarnation, TaskId, TopologyName, WorkerId
+from elastic.scheduler.round_robin import natural
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that could not be moved.
+
+    Attributes:
+        times: How often in this plan.
+        at: The last time, seconds since 1970.
+        reason: Why, the last time.
+    """
+
+    task: TaskId
+    times: int
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """See the module.
+
+    Attributes:
+        assignment: Who shall run what. Its epoch means nothing.
+        why: What asked for it, for people.
+        asked: When it was made or changed last, seconds since 1970.
+        request: Identifies the request that made it; "" when a node's coming or going did.
+        share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default.
+        failures: Of tasks that have not come to their place, ascending.
+        halted: Why no further move begins because of it, or "". It is replaced by the next request.
+    """
+
+    assignment: Assignment
+    why: str
+    asked: float
+    request: str = ""
+    share: float = 0.0
+    failures: tuple[Failure, ...] = ()
+    halted: str = ""
+
+    def failure(self, task: int) -> Failure | None:
+        """How the task has failed so far, if it has."""
+        return next((f for f in self.failures if f.task == task), None)
+
+    def without(self, tasks: Iterable[int]) -> Plan:
+        """With the failures of these tasks forgotten."""
+        gone = set(tasks)
+        left = tuple(f for f in self.failures if f.task not in gone)
+        return self if left == self.failures else replace(self, failures=left)
+
+    def with_failure(self, task: int, at: float, reason: str, times: int | None = None) -> Plan:
+        """With one more failure of a task.
+
+        Args:
+            times: How many it has then; None: one more than before.
+        """
+        known = self.failure(task)
+        if times is None:
+            times = 1 + (known.times if known is not None else 0)
+        failures = {f.task: f for f in self.failures} | {
+            TaskId(task): Failure(TaskId(task), times, at, reason)
+        }
+        return replace(self, failures=tuple(failures[t] for t in sorted(failures)))
+
+
+def same(a: Assignment, b: Assignment) -> bool:
+    """Whether both have the same executors in the same workers."""
+    return set(a.executors) == set(b.executors) and set(a.unassigned) == set(b.unassigned)
+
+
+class _Group(NamedTuple):
+    """Tasks that share an executor, as far as they are neighbours. `worker`: "" while they wait for a slot."""
+
+    worker: WorkerId
+    executor: ExecutorId
+    planned: bool
+
+
+def interim(
+    present: Assignment,
+    desired: Assignment,
+    places: Mapping[TaskId, WorkerId],
+    held: Mapping[WorkerId, WorkerSlot],
+) -> Assignment:
+    """What is to be written while tasks are on their way.
+
+    In each worker, the tasks that are where they shall be are in their desired executors, restricted to those that have come; the others
+    stay in (ranges of) the executors that they are in at present. When all tasks are at their desired places the executors
+    are the desired ones.
+
+    Args:
+        present: What is written now.
+        desired: Who shall run what.
+        places: Each task's worker; a task that is not in it waits for a slot.
+        held: Workers that must stay although they may have no task, with their slots.
+
+    Returns:
+        `present` itself when nothing changes, otherwise an assignment whose epoch is one larger.
+    """
+    planned = {TaskId(t): (e, w) for e, w in desired.executors for t in e.tasks()}
+    waiting = {TaskId(t): e for e in desired.unassigned for t in e.tasks()}
+    now = {TaskId(t): e for e in (*dict(present.executors), *present.unassigned) for t in e.tasks()}
+    groups: dict[_Group, list[TaskId]] = defaultdict(list)
+    for task in sorted({*planned, *waiting}):
+        place = places.get(task, WorkerId(""))
+        executor, worker = planned.get(task) or (waiting[task], WorkerId(""))
+        if worker != place and task in now:
+            groups[_Group(place, now[task], False)].append(task)
+        else:
+            groups[_Group(place, executor, True)].append(task)
+    placed: list[tuple[ExecutorId, WorkerId]] = []
+    unassigned: list[ExecutorId] = []
+    for (worker, executor, _), tasks in groups.items():
+        for first, last in _ranges(tasks):
+            one = ExecutorId(executor.component, first, last)
+            if worker:
+                placed.append((one, worker))
+            else:
+                unassigned.append(one)
+    slots = {**held, **present.workers, **desired.workers}
+    named = {*held, *(w for _, w in desired.executors), *(w for _, w in placed)}
+    result = Assignment(
+        present.topology,
+        Epoch(present.epoch + 1),
+        {w: slots[w] for w in sorted(named, key=natural)},
+        tuple(sorted(placed, key=lambda item: item[0].first)),
+        tuple(sorted(unassigned, key=lambda e: e.first)),
+    )
+    unchanged = same(present, result) and dict(present.workers) == dict(result.workers)
+    return present if unchanged else result
+
+
+def _ranges(tasks: Iterable[TaskId]) -> list[tuple[TaskId, TaskId]]:
+    """Ascending task numbers as ranges, both ends included."""
+    result: list[tuple[TaskId, TaskId]] = []
+    for task in tasks:
+        if result and result[-1][1] == task - 1:
+            result[-1] = (result[-1][0], task)
+        else:
+            result.append((task, task))
+    return result
+
+
+def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot: WorkerSlot) -> Assignment:
+    """An assignment with some tasks in another worker. Executors of which only a part goes are divided."""
+    going = set(tasks)
+    executors: list[tuple[ExecutorId, WorkerId]] = []
+    unassigned: list[ExecutorId] = []
+    for executor, where in (*base.executors, *((e, None) for e in base.unassigned)):
+        parts = (
+            (worker, [TaskId(t) for t in executor.tasks() if t in going]),
+            (where, [TaskId(t) for t in executor.tasks() if t not in going]),
+        )
+        for at, members in parts:
+            for first, last in _ranges(members):
+                one = ExecutorId(executor.component, first, last)
+                if at is None:
+                    unassigned.append(one)
+                else:
+                    executors.append((one, at))
+    slots = {**base.workers, worker: slot}
+    named = {w for _, w in executors}
+    return Assignment(
+        base.topology,
+        Epoch(base.epoch + 1),
+        {w: slots[w] for w in sorted(named, key=natural)},
+        tuple(sorted(executors, key=lambda item: item[0].first)),
+        tuple(sorted(unassigned, key=lambda e: e.first)),
+    )
+
+
+def after_outcomes(
+    plan: Plan, before: MoveRecord, after: MoveRecord, living: Iterable[Incarnation], now: float
+) -> Plan:
+    """The plan after a move's record has been written: which tasks have failed once more, and which have come.
+
+    A task whose own worker has died is no failure of the move: it is placed anew without one.
+    """
+    alive = set(living)
+    old = {t.task: t for t in before.tasks}
+    for task in after.tasks:
+        if not task.outcome or old[task.task].outcome:
+            continue
+        if task.outcome is Outcome.ROLLED_BACK and task.source in alive:
+            plan = plan.with_failure(task.task, now, task.reason)
+        else:
+            plan = plan.without([task.task])
+    return plan
+
+
+def nothing(topology: TopologyName) -> Assignment:
+    """The assignment of a topology that has none yet."""
+    return Assignment(topology, Epoch(0))
