@@ -5,10 +5,10 @@ Promises, for two living processes:
 1. Frames from one process to another arrive once and in the order of `offer`, whatever happens to the connection
    between them: a broken one is made again and goes on after the last frame that the receiver confirmed.
 2. A target (a task) whose frames are not consumed stops only the senders to that target: each target has its own window
-   of bytes that were sent and not yet consumed.
+   of bytes, and one of rows (tuples), that were sent and not yet consumed.
 3. At most `in_flight` bytes are on their way to one peer (offered, not yet received there): in-band marks wait behind
    them. A larger frame passes alone.
-4. A frame larger than a window passes when nothing else is in that window; one larger than `max_frame` raises
+4. A frame larger than a window (of bytes or of rows) passes when nothing else is in that window; one larger than `max_frame` raises
    `TupleTooLarge`.
 5. Urgent frames are taken whatever is full. They are small and few, count in the bounds (which they may exceed), and
    overtake nothing that was taken before them.
@@ -41,6 +41,7 @@ class TransportOptions:
 
     Attributes:
         window: Bytes per target that are sent and not consumed.
+        window_rows: Rows per target that are sent and not consumed, 0 for any number.
         in_flight: Bytes per peer that are offered and not received there.
         max_frame: Bytes of the largest frame.
         reconnect_min, reconnect_max: Seconds between attempts to connect again, growing from one to the other.
@@ -49,6 +50,7 @@ class TransportOptions:
     window: int = 1 << 20
     in_flight: int = 1 << 20
     max_frame: int = 256 << 20
+    window_rows: int = 0
     reconnect_min: float = 0.02
     reconnect_max: float = 1.0
 
@@ -90,7 +92,7 @@ class Link(Protocol):
     @property
     def connected(self) -> bool: ...
 
-    def offer(self, target: int, payload: Sequence[Buffer], *, urgent: bool = False) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], *, urgent: bool = False, rows: int = 0) -> bool:
         """Take a frame for `target`, to be sent at the next `flush`. The buffers must not change afterwards.
 
         Args:
@@ -98,6 +100,8 @@ class Link(Protocol):
             payload: Its content, in parts.
             urgent: Take it whatever is full: for fences and openings of links, of at most `LARGEST_URGENT` bytes. In
                 all else it is a frame like any other; `Transport.consumed` gives its room back.
+            rows: How many tuples are in it; the peer says the same number to `Transport.consumed`. A frame without rows
+                is not stopped by the window of rows.
 
         Returns:
             False when the target's window or the peer's in-flight bound is full: nothing was taken, what was offered
@@ -141,8 +145,8 @@ class Transport(Protocol):
         A link to an earlier incarnation of the same worker is closed: one place has one process.
         """
 
-    def consumed(self, source: Incarnation, target: int, size: int) -> None:
-        """The task has taken frames of `size` payload bytes from that source: gives their room back to it."""
+    def consumed(self, source: Incarnation, target: int, size: int, rows: int = 0) -> None:
+        """The task has taken frames of `size` payload bytes with so many rows from that source: gives their room back to it."""
 
     def close(self) -> None:
         """Close everything; threads have ended when it returns. Safe to call twice.

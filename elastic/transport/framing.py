@@ -7,12 +7,12 @@ The process that has something to send dials (`docs/transport.md` has the whole 
 
     frame     u32 length (at most max_frame)   u32 target   payload
     request   u32 1 | kind (15 bits) | length (16 bits)   u32 target   body
-                kind 1, ASK: u64 total. "Report as soon as that many bytes of this target have been consumed."
+                kind 1, ASK: u64 bytes   u64 rows. "Report as soon as that many of this target have been consumed."
                              Target 0xFFFFFFFF: "confirm now what you have received."
                 kind 2, BYE: the link was closed for good; forget its session.
-    report    u32 target   u64 total
-                Bytes of that target that have been consumed since the session began.
-                Target 0xFFFFFFFF: the number of the last frame that was received; frames are counted from 1.
+    report    u32 target   u64 bytes   u64 rows
+                What has been consumed of that target since the session began.
+                Target 0xFFFFFFFF: the number of the last frame that was received, and 0; frames are counted from 1.
 
 Frames carry no number: a connection keeps their order, and the Welcome says where to go on. Reports say totals, never
 differences, so that one which got lost with its connection is made good by the next.
@@ -26,8 +26,11 @@ from enum import IntEnum
 
 HEADER = struct.Struct(">II")
 HEADER_SIZE = HEADER.size
-REPORT = struct.Struct(">IQ")
-TOTAL = struct.Struct(">Q")
+REPORT = struct.Struct(">IQQ")
+TOTALS = struct.Struct(">QQ")
+
+Report = tuple[int, int, int]
+"""Target, bytes, rows."""
 
 LARGEST_FRAME = (1 << 31) - 1
 """What the length field can say; `TransportOptions.max_frame` is usually far less."""
@@ -37,6 +40,9 @@ ALL_TARGETS = 0xFFFFFFFF
 
 DIRECT = 256 << 10
 """A frame of which at least so many bytes are still to come is received straight into its own buffer."""
+
+UNBOUNDED = 1 << 62
+"""The bound of rows where there is none."""
 
 _REQUEST = 1 << 31
 
@@ -57,10 +63,10 @@ def request(kind: Request, target: int = 0, body: bytes = b"") -> bytes:
     return HEADER.pack(_REQUEST | kind << 16 | len(body), target) + body
 
 
-def reports(entries: Iterable[tuple[int, int]]) -> bytes:
-    """Reports (target, total) as bytes."""
+def reports(entries: Iterable[Report]) -> bytes:
+    """Reports as bytes."""
     pack = REPORT.pack
-    return b"".join([pack(target, total) for target, total in entries])
+    return b"".join([pack(*entry) for entry in entries])
 
 
 class ReportReader:
@@ -71,8 +77,8 @@ class ReportReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """The (target, total) pairs that are complete with `data`."""
+    def feed(self, data: bytes) -> Iterator[Report]:
+        """The reports that are complete with `data`."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
         self._rest = data[whole:]
@@ -157,7 +163,7 @@ class Splitter:
             raise ProtocolError(f"a frame of {word} bytes, where at most {self._limit} are allowed")
         kind = word >> 16 & 0x7FFF
         length = word & 0xFFFF
-        if kind not in (Request.ASK, Request.BYE) or length != (TOTAL.size if kind == Request.ASK else 0):
+        if kind not in (Request.ASK, Request.BYE) or length != (TOTALS.size if kind == Request.ASK else 0):
             raise ProtocolError(f"an unknown request 0x{word:08x}")
         return length
 

@@ -1,7 +1,7 @@
 """How a connection begins: the dialler's Hello and the listener's Welcome. Pure.
 
     Hello     "ELTR"   u16 version   u16 length   u64 session   u32 attempt   u8 resuming
-              u64 window   u64 in_flight   u32 max_frame   text sender   text receiver
+              u64 window   u64 in_flight   u32 max_frame   u64 window_rows   text sender   text receiver
     Welcome   "ELTR"   u16 version   u16 length   u8 verdict   u64 received   text incarnation
 
 `text` is a u16 length and UTF-8. The first eight bytes keep their meaning in every version.
@@ -18,12 +18,12 @@ from elastic.model.ids import Incarnation
 from elastic.transport.framing import LARGEST_FRAME, ProtocolError
 
 MAGIC = b"ELTR"
-VERSION = 1
+VERSION = 2
 LONGEST = 4096
 """Bytes of the longest Hello or Welcome."""
 
 _PREFIX = struct.Struct(">4sHH")
-_HELLO = struct.Struct(">QIBQQI")
+_HELLO = struct.Struct(">QIBQQIQ")
 _WELCOME = struct.Struct(">BQ")
 _LENGTH = struct.Struct(">H")
 
@@ -54,6 +54,7 @@ class Hello:
         attempt: Grows with each connection of the link: the greatest is the newest.
         resuming: Whether the dialler was welcomed before: the listener must know the session then.
         window, in_flight, max_frame: The dialler's bounds, in bytes.
+        window_rows: The dialler's bound of rows per target, 0 for none.
         sender, receiver: Who dials, and whom it wants.
     """
 
@@ -63,13 +64,20 @@ class Hello:
     window: int
     in_flight: int
     max_frame: int
+    window_rows: int
     sender: Incarnation
     receiver: Incarnation
 
     def encode(self) -> bytes:
         """As bytes. Raises ValueError when the names are too long."""
         body = _HELLO.pack(
-            self.session, self.attempt, self.resuming, self.window, self.in_flight, self.max_frame
+            self.session,
+            self.attempt,
+            self.resuming,
+            self.window,
+            self.in_flight,
+            self.max_frame,
+            self.window_rows,
         )
         return _greeting(body + _text(self.sender) + _text(self.receiver))
 
@@ -125,7 +133,7 @@ def split(data: bytes) -> Body | None:
 def parse_hello(body: bytes) -> Hello:
     """The Hello in a body from `split`. Raises ProtocolError."""
     try:
-        session, attempt, resuming, window, in_flight, max_frame = _HELLO.unpack_from(body)
+        session, attempt, resuming, window, in_flight, max_frame, window_rows = _HELLO.unpack_from(body)
     except struct.error as e:
         raise ProtocolError("a Hello that is too short") from e
     sender, at = _read_text(body, _HELLO.size)
@@ -139,6 +147,7 @@ def parse_hello(body: bytes) -> Hello:
         window,
         in_flight,
         max_frame,
+        window_rows,
         Incarnation(sender),
         Incarnation(receiver),
     )

@@ -15,11 +15,11 @@ from contextlib import suppress
 from elastic.model.ids import Incarnation
 from elastic.transport.base import Buffer, Receiver
 from elastic.transport.channel import Channel
-from elastic.transport.framing import TOTAL, ProtocolError, Request, Splitter, reports
+from elastic.transport.framing import TOTALS, ProtocolError, Request, Splitter, reports
 from elastic.transport.handshake import Hello, Verdict, Welcome, WrongVersion, parse_hello, split
+from elastic.transport.inbound import Inbound
 from elastic.transport.loop import READ, Loop, Timer
 from elastic.transport.peer import GREETING_TIME
-from elastic.transport.session import Inbound
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class Source:
         self.incarnation = hello.sender
         self.session = hello.session
         self.attempt = hello.attempt
-        self.inbound = Inbound(hello.window, hello.in_flight)
+        self.inbound = Inbound(hello.window, hello.in_flight, hello.window_rows)
         self.lock = threading.Lock()  # guards inbound
         self.inlet: Inlet | None = None
 
-    def consumed(self, target: int, size: int) -> None:
+    def consumed(self, target: int, size: int, rows: int) -> None:
         """See `Transport.consumed`."""
         with self.lock:
-            due = self.inbound.consumed(target, size)
+            due = self.inbound.consumed(target, size, rows)
         if due:
             inlet = self.inlet
             if inlet is not None:  # else the next one begins with all totals
@@ -280,7 +280,7 @@ class Inlet:
                 self.close()
                 break
             with source.lock:
-                due = source.inbound.asked(target, *TOTAL.unpack(body)) or due
+                due = source.inbound.asked(target, *TOTALS.unpack(body)) or due
         requests.clear()
         return due
 

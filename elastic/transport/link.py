@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from elastic.model.ids import Incarnation
 from elastic.transport.base import Buffer, Receiver, TransportOptions
+from elastic.transport.framing import Report
 from elastic.transport.loop import Loop, Timer
 from elastic.transport.session import Outbound
 
@@ -71,12 +72,12 @@ class BaseLink(ABC):
         """How many frames were offered and not confirmed by the peer."""
         return self._outbound.unconfirmed[0]
 
-    def offer(self, target: int, payload: Sequence[Buffer], *, urgent: bool = False) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], *, urgent: bool = False, rows: int = 0) -> bool:
         """See `Link.offer`. False for ever once the link has ended. A refusal flushes."""
         with self._lock:
             if self._closed:
                 return False
-            taken = self._outbound.offer(target, payload, urgent)
+            taken = self._outbound.offer(target, payload, urgent, rows)
         if not taken:
             self.flush()
         return taken
@@ -112,14 +113,14 @@ class BaseLink(ABC):
     def _disconnect(self) -> None:
         """Let the connection go, at the link's end."""
 
-    def _take_reports(self, entries: Iterable[tuple[int, int]]) -> None:
+    def _take_reports(self, entries: Iterable[Report]) -> None:
         """The peer has confirmed frames, or its tasks have taken some. Raises ProtocolError."""
         room: list[int] = []
         try:
             with self._lock:
                 outbound = self._outbound
-                for target, total in entries:
-                    room += outbound.reported(target, total)
+                for target, total, rows in entries:
+                    room += outbound.reported(target, total, rows)
         finally:
             self._announce(room)
             self._moved()

@@ -12,10 +12,10 @@ from functools import partial
 
 from elastic.model.ids import Incarnation, worker_of
 from elastic.transport.base import Address, Receiver, TransportOptions
-from elastic.transport.framing import TOTAL, Request, Splitter, request
+from elastic.transport.framing import TOTALS, Report, Request, Splitter, request
+from elastic.transport.inbound import Inbound
 from elastic.transport.link import BaseLink
 from elastic.transport.loop import Loop
-from elastic.transport.session import Inbound
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class _Source:
 
     def __init__(self, wire: _Wire) -> None:
         options = wire.link.transport.options
-        self.inbound = Inbound(options.window, options.in_flight)
+        self.inbound = Inbound(options.window, options.in_flight, options.window_rows)
         self.lock = threading.Lock()
         self.wire = wire
 
@@ -217,7 +217,7 @@ class MemoryLink(BaseLink):
         self._next = wire = _Wire(self, target)
         target.loop.post(partial(target.accept, wire, self._welcomed))
 
-    def welcome(self, wire: _Wire, received: int | None, entries: list[tuple[int, int]]) -> None:
+    def welcome(self, wire: _Wire, received: int | None, entries: list[Report]) -> None:
         """The peer has answered; `received` is None when it doesn't know the session any more."""
         if self._ended or wire is not self._next:
             return
@@ -237,7 +237,7 @@ class MemoryLink(BaseLink):
         self.reported(wire, entries)
         self.flush()
 
-    def reported(self, wire: _Wire, entries: list[tuple[int, int]]) -> None:
+    def reported(self, wire: _Wire, entries: list[Report]) -> None:
         """The peer has confirmed frames, or its tasks have taken some."""
         if wire.broken or wire is not self._wire:
             return
@@ -320,12 +320,12 @@ class MemoryTransport:
                     self.loop.post(link.connect)
         return link
 
-    def consumed(self, source: Incarnation, target: int, size: int) -> None:
+    def consumed(self, source: Incarnation, target: int, size: int, rows: int = 0) -> None:
         """See `Transport.consumed`."""
         known = self._sources.get(source)
         if known is not None:
             with known.lock:
-                due = known.inbound.consumed(target, size)
+                due = known.inbound.consumed(target, size, rows)
             if due:
                 known.report()
 
@@ -364,7 +364,7 @@ class MemoryTransport:
         sender = link.transport.incarnation
         source = self._sources.get(sender)
         received: int | None = None
-        entries: list[tuple[int, int]] = []
+        entries: list[Report] = []
         if source is None and not resuming:
             source = self._sources[sender] = _Source(wire)
         if source is not None:
@@ -393,7 +393,7 @@ class MemoryTransport:
                 if kind is Request.BYE:
                     self._sources.pop(sender, None)
                 else:
-                    source.inbound.asked(target, *TOTAL.unpack(body))
+                    source.inbound.asked(target, *TOTALS.unpack(body))
             wire.splitter.requests.clear()
         source.report()
 

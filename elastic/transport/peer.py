@@ -140,6 +140,7 @@ class SocketLink(BaseLink):
             window=self._options.window,
             in_flight=self._options.in_flight,
             max_frame=self._options.max_frame,
+            window_rows=self._options.window_rows,
             sender=self._own,
             receiver=self._peer,
         )

@@ -1,23 +1,24 @@
 """A link's two ends as pure state: numbers, retained frames, windows, confirmations. No sockets, threads or clock.
 
-`Outbound` is the sender's end, `Inbound` the receiver's. Between them goes any ordered pipe that may break and be made
+`Outbound` is the sender's end, `Inbound` (`inbound.py`) the receiver's. Between them goes any ordered pipe that may break and be made
 again.
 
     Outbound                                      Inbound
       offer -> retained, in the order of offer
       take  -> bytes to write      ---------->      arrived(frames)      counts them; due: report
       confirmed(number)            <----------      report: number       so many have arrived: no longer retained
-      consumed(target, total)      <----------      report: target       the task has taken so many bytes: room again
+      consumed(target, totals)     <----------      report: target       the task has taken so much: room again
       broken ... resumed(number)   <----------      received             retained frames after it are written again
 
-A frame is refused when its target's window or the link's in-flight bound has no room for it. One that is
-larger than a bound passes when nothing else is in it. So that a stream of small frames can't keep a large one
-out, a refused frame of more than half of a bound reserves it: smaller ones are refused too, until it was
-taken, or until `expire` says that it didn't come back in time. An urgent frame is never refused; it counts like any other.
+A frame is refused when its target's window, of bytes or of rows, or the link's in-flight bound has no room for it. One
+that is larger than a bound passes when nothing else is in it. So that a stream of small frames can't keep a large one
+out, a refused frame of more than half of a bound reserves it: smaller ones (by their share of the bound that they fill
+most) are refused too, until it was taken, or until `expire` says that it didn't come back in time. An urgent frame is
+never refused; it counts like any other.
 
-The receiver reports a target when half of its window has been consumed since its last report, and confirms at
-every quarter of the in-flight bound; the sender *asks* where that may not be enough for the frame that it has
-to place. So no report is needed for every frame, and none can be missing for ever.
+The receiver reports a target when half of its window, of bytes or of rows, has been consumed since its last report, and
+confirms at every quarter of the in-flight bound; the sender *asks* where that may not be enough for the frame that it
+has to place. So no report is needed for every frame, and none can be missing for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from collections.abc import Callable, Sequence
 
 from elastic.errors import TupleTooLarge
 from elastic.transport.base import LARGEST_URGENT, Buffer, TransportOptions
-from elastic.transport.framing import ALL_TARGETS, HEADER, HEADER_SIZE, TOTAL, ProtocolError, Request, request
+from elastic.transport.framing import (
+    ALL_TARGETS,
+    HEADER,
+    HEADER_SIZE,
+    TOTALS,
+    UNBOUNDED,
+    ProtocolError,
+    Request,
+    request,
+)
 
 _pack = HEADER.pack
 
@@ -35,14 +45,34 @@ _pack = HEADER.pack
 class _Window:
     """A target's window, at the sender."""
 
-    __slots__ = ("asked", "consumed", "reserved", "sent", "waiting")
+    __slots__ = (
+        "asked",
+        "consumed",
+        "reserved",
+        "reserved_rows",
+        "reserved_size",
+        "rows_asked",
+        "rows_consumed",
+        "rows_sent",
+        "sent",
+        "told",
+        "waiting",
+        "waiting_rows",
+    )
 
     def __init__(self) -> None:
         self.sent = 0  # bytes offered since the session began
         self.consumed = 0  # of those, consumed as far as the receiver has said
-        self.reserved = 0  # size of the largest refused frame that may not be overtaken
-        self.waiting = -1  # size of the smallest refused frame, -1: none
-        self.asked = 0  # the total that the receiver was asked to report
+        self.rows_sent = 0
+        self.rows_consumed = 0
+        self.reserved = 0.0  # the weight of the largest refused frame that may not be overtaken
+        self.reserved_size = 0  # its bytes
+        self.reserved_rows = 0
+        self.told = False  # whether that one was told of room and has not come back since
+        self.waiting = -1  # bytes of the smallest refused frame, -1: none
+        self.waiting_rows = 0  # and rows of the one with the fewest
+        self.asked = 0  # the totals that the receiver was asked to report
+        self.rows_asked = 0
 
 
 class Outbound:
@@ -69,9 +99,11 @@ class Outbound:
         "_peer",
         "_reserved",
         "_reserved_for",
+        "_told",
         "_waiting",
         "_watchers",
         "_window",
+        "_window_rows",
         "_windows",
         "_writable",
         "asks",
@@ -81,6 +113,7 @@ class Outbound:
 
     def __init__(self, options: TransportOptions, peer: str) -> None:
         self._window = options.window
+        self._window_rows = options.window_rows or UNBOUNDED
         self._in_flight = options.in_flight
         self._max_frame = options.max_frame
         self._peer = peer
@@ -90,8 +123,9 @@ class Outbound:
         self._first = 1  # number of the first of them
         self._flight = 0  # bytes of all of them, with headers
         self._bytes = 0  # and without
-        self._reserved = 0  # as in _Window, for the in-flight bound; with header
+        self._reserved = 0  # bytes, with header: as in _Window, for the in-flight bound
         self._reserved_for = -1  # the target of that frame
+        self._told = False
         self._asked = 0  # up to which number a confirmation was asked for
         self._watchers: deque[tuple[int, Callable[[], None]]] = (
             deque()
@@ -111,13 +145,13 @@ class Outbound:
         """The number of the last frame that was offered."""
         return self._first + len(self._frames) - 1
 
-    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False, rows: int = 0) -> bool:
         """As `Link.offer`."""
         size = 0
         for buffer in payload:
             if type(buffer) is memoryview:
                 if buffer.itemsize != 1 or buffer.ndim != 1:
-                    return self.offer(target, [memoryview(b).cast("B") for b in payload], urgent)
+                    return self.offer(target, [memoryview(b).cast("B") for b in payload], urgent, rows)
                 size += buffer.nbytes
             else:
                 size += len(buffer)
@@ -138,15 +172,24 @@ class Outbound:
                 raise ValueError(f"an urgent frame of {size} bytes; at most {LARGEST_URGENT}")
         else:
             used = window.sent - window.consumed
-            if (used and used + size > self._window) or size < window.reserved:
-                self._refuse_window(target, window, size)
+            if (
+                (used and used + size > self._window)
+                or (
+                    rows
+                    and (held := window.rows_sent - window.rows_consumed)
+                    and held + rows > self._window_rows
+                )
+                or (window.reserved and self._weight(size, rows) < window.reserved)
+            ):
+                self._refuse_window(target, window, size, rows)
                 return False
             if (self._flight and self._flight + cost > self._in_flight) or cost < self._reserved:
-                self._refuse_flight(target, window, size, cost)
+                self._refuse_flight(target, window, size, rows, cost)
                 return False
-            window.reserved = 0
+            window.reserved = 0.0
             self._reserved = 0
         window.sent += size
+        window.rows_sent += rows
         self._flight += cost
         self._bytes += size
         frame = (_pack(size, target), *payload)
@@ -183,9 +226,9 @@ class Outbound:
         self._watchers.clear()
         return calls
 
-    def reported(self, target: int, total: int) -> list[int]:
+    def reported(self, target: int, total: int, rows: int) -> list[int]:
         """A report has come: `confirmed` or `consumed`."""
-        return self.confirmed(total) if target == ALL_TARGETS else self.consumed(target, total)
+        return self.confirmed(total) if target == ALL_TARGETS else self.consumed(target, total, rows)
 
     def confirmed(self, number: int) -> list[int]:
         """The receiver has all frames up to `number`. Returns the targets that have room again.
@@ -207,12 +250,13 @@ class Outbound:
         self._flight -= size + count * HEADER_SIZE
         return self._room()
 
-    def consumed(self, target: int, total: int) -> list[int]:
-        """The target has taken `total` bytes since the session began. Returns the targets that have room again."""
+    def consumed(self, target: int, total: int, rows: int) -> list[int]:
+        """The target has taken so many bytes and rows since the session began. Returns the targets that have room again."""
         window = self._windows.get(target)
         if window is None:
             return []
         window.consumed = max(window.consumed, min(total, window.sent))
+        window.rows_consumed = max(window.rows_consumed, min(rows, window.rows_sent))
         return [target] if window.waiting >= 0 and self._announce(target, window) else []
 
     def broken(self) -> None:
@@ -242,8 +286,8 @@ class Outbound:
         if self._reserved or (self._frames and self._watchers):
             self.ask()
         for target, window in self._waiting.items():
-            window.asked = 0
-            self._ask_for_window(target, window, max(window.waiting, window.reserved))
+            window.asked = window.rows_asked = 0
+            self._ask_for_window(target, window)
         return room
 
     def ask(self) -> None:
@@ -251,68 +295,96 @@ class Outbound:
         if self._writable and self._asked < self.last:
             self._asked = self.last
             self.asks = True
-            self.unsent.append(request(Request.ASK, ALL_TARGETS, TOTAL.pack(self.last)))
+            self.unsent.append(request(Request.ASK, ALL_TARGETS, TOTALS.pack(self.last, 0)))
 
     def expire(self) -> list[int]:
-        """Give up reservations that could have been used by now. Returns the targets that have room again."""
+        """Give up the reservations of those who were told and have not come back. Returns the targets that have room again."""
         self.turn = False
-        if self._reserved and self._fits_flight(self._reserved):
+        if self._told:
+            self._told = False
             self._reserved = 0
-        for (
-            window
-        ) in self._windows.values():  # not only those that wait: whoever was notified waits no longer
-            if window.reserved and self._fits_window(window, window.reserved):
-                window.reserved = 0
+        for window in self._windows.values():
+            if window.told:
+                window.told = False
+                window.reserved = 0.0
         return self._room()
 
-    def _refuse_window(self, target: int, window: _Window, size: int) -> None:
-        if size > self._window // 2 and size > window.reserved:
-            window.reserved = size
-        self._wait(target, window, size)
-        if self._writable:
-            self._ask_for_window(target, window, max(size, window.reserved))
+    def _weight(self, size: int, rows: int) -> float:
+        return max(size / self._window, rows / self._window_rows)
 
-    def _refuse_flight(self, target: int, window: _Window, size: int, cost: int) -> None:
-        if cost > self._in_flight // 2 and cost > self._reserved:
+    def _refuse_window(self, target: int, window: _Window, size: int, rows: int) -> None:
+        if size > self._window // 2 or rows > self._window_rows // 2:
+            weight = self._weight(size, rows)
+            if weight >= window.reserved:
+                window.told = False
+                window.reserved, window.reserved_size, window.reserved_rows = weight, size, rows
+        self._wait(target, window, size, rows)
+        self._ask_for_window(target, window)
+
+    def _refuse_flight(self, target: int, window: _Window, size: int, rows: int, cost: int) -> None:
+        if cost > self._in_flight // 2 and cost >= self._reserved:
+            self._told = False
             self._reserved = cost
             self._reserved_for = target
-        self._wait(target, window, size)
+        self._wait(target, window, size, rows)
         if max(cost, self._reserved) > self._in_flight - self._in_flight // 4:
             self.ask()
 
-    def _wait(self, target: int, window: _Window, size: int) -> None:
-        if window.waiting < 0 or size < window.waiting:
-            window.waiting = size
+    def _wait(self, target: int, window: _Window, size: int, rows: int) -> None:
+        # Of each the least: where one of those who wait fits, this does too.
+        if window.waiting < 0:
+            window.waiting, window.waiting_rows = size, rows
+        else:
+            window.waiting = min(window.waiting, size)
+            window.waiting_rows = min(window.waiting_rows, rows)
         self._waiting[target] = window
 
-    def _ask_for_window(self, target: int, window: _Window, size: int) -> None:
-        need = window.sent if size > self._window else window.sent + size - self._window
-        if need > window.sent - self._window // 2 and need > window.asked:
-            window.asked = need
-            self.asks = True
-            self.unsent.append(request(Request.ASK, target, TOTAL.pack(need)))
+    def _wanted(self, window: _Window) -> tuple[int, int]:
+        """The bytes and rows that there must be room for before anybody is told."""
+        if window.reserved:
+            return window.reserved_size, window.reserved_rows
+        return window.waiting, window.waiting_rows
 
-    def _fits_window(self, window: _Window, size: int) -> bool:
+    def _ask_for_window(self, target: int, window: _Window) -> None:
+        """Ask for a report if what the receiver says of its own accord may not be enough for whoever waits."""
+        size, rows = self._wanted(window)
+        limit, limit_rows = self._window, self._window_rows
+        if not self._writable or (size <= limit - limit // 2 and rows <= limit_rows - limit_rows // 2):
+            return
+        need = window.sent + min(0, size - limit)
+        need_rows = window.rows_sent + min(0, rows - limit_rows) if rows else 0
+        if need > window.asked or need_rows > window.rows_asked:
+            window.asked = max(window.asked, need)
+            window.rows_asked = max(window.rows_asked, need_rows)
+            self.asks = True
+            self.unsent.append(request(Request.ASK, target, TOTALS.pack(window.asked, window.rows_asked)))
+
+    def _fits_window(self, window: _Window, size: int, rows: int) -> bool:
         used = window.sent - window.consumed
-        return not used or used + size <= self._window
+        held = window.rows_sent - window.rows_consumed
+        return (not used or used + size <= self._window) and (
+            not rows or not held or held + rows <= self._window_rows
+        )
 
     def _fits_flight(self, cost: int) -> bool:
         return not self._flight or self._flight + cost <= self._in_flight
 
     def _announce(self, target: int, window: _Window) -> bool:
         """Whether a waiting target has room now; then it waits no longer."""
-        size = window.reserved or window.waiting
+        size, rows = self._wanted(window)
         cost = size + HEADER_SIZE
         if target == self._reserved_for:
             cost = max(cost, self._reserved)
-        if not self._fits_window(window, size):
+        if not self._fits_window(window, size, rows):
             # It may have been refused when something else stood in the way, or urgent frames have come since.
-            if self._writable:
-                self._ask_for_window(target, window, size)
+            self._ask_for_window(target, window)
             return False
         if cost < self._reserved or not self._fits_flight(cost):
             return False
-        self.turn = self.turn or bool(window.reserved or self._reserved)
+        if window.reserved:
+            self.turn = window.told = True
+        if self._reserved and target == self._reserved_for:
+            self.turn = self._told = True
         window.waiting = -1
         del self._waiting[target]
         return True
@@ -321,81 +393,3 @@ class Outbound:
         if not self._waiting:
             return []
         return [target for target, window in list(self._waiting.items()) if self._announce(target, window)]
-
-
-class Inbound:
-    """The receiver's end. Not thread-safe.
-
-    Args:
-        window: The sender's bound of bytes per target.
-        in_flight: The sender's bound of bytes per link.
-
-    Attributes:
-        received: How many frames have arrived since the session began: also the number of the last one.
-    """
-
-    __slots__ = ("_changed", "_confirmed", "_quarter", "_step", "_targets", "_unconfirmed", "received")
-
-    def __init__(self, window: int, in_flight: int) -> None:
-        self.received = 0
-        self._confirmed = 0
-        self._unconfirmed = 0  # bytes that arrived since the last confirmation
-        self._quarter = max(1, in_flight // 4)
-        self._step = max(1, window // 2)
-        self._targets: dict[int, list[int]] = {}  # [consumed, the total to report at, the total asked for]
-        self._changed: set[int] = set()
-
-    @property
-    def owes(self) -> bool:
-        """Whether frames have arrived that are not confirmed."""
-        return self.received > self._confirmed
-
-    def arrived(self, frames: int, size: int) -> bool:
-        """So many frames were handed on, with `size` bytes read. Returns whether a report is due now."""
-        self.received += frames
-        self._unconfirmed += size
-        return self._unconfirmed >= self._quarter and self.received > self._confirmed
-
-    def consumed(self, target: int, size: int) -> bool:
-        """A task has taken `size` bytes. Returns whether a report is due now."""
-        entry = self._targets.get(target)
-        if entry is None:
-            entry = self._targets[target] = [0, self._step, 0]
-        entry[0] = total = entry[0] + size
-        self._changed.add(target)
-        return total >= entry[1]
-
-    def asked(self, target: int, total: int) -> bool:
-        """The sender asks for a report at a total. Returns whether one is due now."""
-        if target == ALL_TARGETS:
-            return self.received > self._confirmed
-        entry = self._targets.get(target)
-        if entry is None:
-            entry = self._targets[target] = [0, self._step, 0]
-        entry[1] = min(entry[1], total)
-        entry[2] = total
-        if entry[0] < total:
-            return False
-        self._changed.add(target)
-        return True
-
-    def report(self) -> list[tuple[int, int]]:
-        """Everything that the sender does not know yet, as (target, total)."""
-        entries = []
-        if self.received > self._confirmed:
-            self._confirmed = self.received
-            self._unconfirmed = 0
-            entries.append((ALL_TARGETS, self.received))
-        for target in self._changed:
-            entry = self._targets[target]
-            total, _, asked = entry
-            entry[1] = min(total + self._step, asked) if asked > total else total + self._step
-            entries.append((target, total))
-        self._changed.clear()
-        return entries
-
-    def resumed(self) -> list[tuple[int, int]]:
-        """The pipe is new; `received` is said in the handshake, and this after it: every target's total."""
-        self._confirmed = self.received
-        self._changed.update(target for target, entry in self._targets.items() if entry[0])
-        return self.report()

@@ -1,9 +1,9 @@
 """Transport over TCP and Unix sockets: length-prefixed frames, one I/O thread. See `docs/transport.md`.
 
 SocketTransport   listens, keeps the links and the sources
-  SocketLink        peer.py       the way to one process: dials                     (sending end)
+  SocketLink        peer.py       the way to one process: dials                     (sending end; link.py)
   Source, Inlet     inlet.py      one dialling process, one connection from it      (receiving end)
-    Outbound, Inbound session.py  numbers, windows, retained frames: pure
+    Outbound, Inbound session.py, inbound.py   numbers, windows, retained frames: pure
     Channel         channel.py    an open connection that any thread may write to
     framing.py, handshake.py      the bytes: pure
   Loop              loop.py       the I/O thread
@@ -151,11 +151,11 @@ class SocketTransport:
                 self._loop.post(link.dial)
         return link
 
-    def consumed(self, source: Incarnation, target: int, size: int) -> None:
+    def consumed(self, source: Incarnation, target: int, size: int, rows: int = 0) -> None:
         """See `Transport.consumed`. Cheap: a system call only when half of a window has come together."""
         known = self._sources.get(source)
         if known is not None:
-            known.consumed(target, size)
+            known.consumed(target, size, rows)
 
     def sever(self) -> None:
         """Break all connections, as a failing network would; the links go on by themselves. For tests."""
@@ -287,6 +287,7 @@ def _validate(options: TransportOptions) -> None:
         ("window", 1, 1 << 62),
         ("in_flight", 1, 1 << 62),
         ("max_frame", 1, LARGEST_FRAME),
+        ("window_rows", 0, 1 << 62),
         ("reconnect_min", 0.001, 3600),
         ("reconnect_max", options.reconnect_min, 3600),
     ):

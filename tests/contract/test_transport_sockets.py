@@ -100,7 +100,7 @@ def connect(transport: SocketTransport) -> socket.socket:
 
 
 def hello(attempt: int = 1, *, session: int = 5, resuming: bool = False, to: Incarnation = B) -> bytes:
-    return Hello(session, attempt, resuming, 1000, 1000, 1000, STRANGER, to).encode()
+    return Hello(session, attempt, resuming, 1000, 1000, 1000, 0, STRANGER, to).encode()
 
 
 def read_welcome(sock: socket.socket) -> Welcome:
@@ -223,8 +223,8 @@ def test_a_network_that_breaks_at_any_byte_loses_and_doubles_nothing(start: Star
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00",
         bytes(100),
-        b"ELTR\0\1\xff\xff",
-        b"ELTR\0\1\0\3abc",
+        b"ELTR\0\2\xff\xff",
+        b"ELTR\0\2\0\3abc",
         b"ELTR\0\x63\0\0",
         hello() + HEADER.pack(1001, 1),
         hello() + HEADER.pack(0x7FFFFFFF, 1),
@@ -420,6 +420,8 @@ def test_a_taken_socket_file_is_an_environment_problem_but_a_dead_one_is_replace
 def test_bad_options_and_addresses_are_refused(start: Start) -> None:
     with pytest.raises(ConfigError, match="max_frame"):
         SocketTransport(A, options=TransportOptions(max_frame=1 << 32))
+    with pytest.raises(ConfigError, match="window_rows"):
+        SocketTransport(A, options=TransportOptions(window_rows=-1))
     with pytest.raises(ConfigError, match="window"):
         SocketTransport(A, options=TransportOptions(window=0))
     a, _ = start(A)

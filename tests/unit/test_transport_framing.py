@@ -13,7 +13,7 @@ from elastic.transport import framing, handshake
 from elastic.transport.framing import (
     ALL_TARGETS,
     HEADER,
-    TOTAL,
+    TOTALS,
     ProtocolError,
     ReportReader,
     Request,
@@ -22,7 +22,7 @@ from elastic.transport.framing import (
 
 targets = st.integers(0, ALL_TARGETS)
 frame = st.tuples(st.just("frame"), targets, st.binary(max_size=400))
-ask = st.tuples(st.just("ask"), targets, st.integers(0, 2**64 - 1).map(TOTAL.pack))
+ask = st.tuples(st.just("ask"), targets, st.binary(min_size=TOTALS.size, max_size=TOTALS.size))
 bye = st.tuples(st.just("bye"), st.just(0), st.just(b""))
 stream = st.lists(st.one_of(frame, frame, frame, ask, bye), max_size=30)
 
@@ -74,7 +74,7 @@ def test_any_chunking_gives_the_same_frames(
 @given(st.integers(401, 2**32 - 1))
 def test_a_giant_length_or_unknown_request_is_refused(word: int) -> None:
     splitter = Splitter(400)
-    known = (framing.request(Request.ASK, 0, bytes(8))[:4], framing.request(Request.BYE)[:4])
+    known = (framing.request(Request.ASK, 0, bytes(16))[:4], framing.request(Request.BYE)[:4])
     data = HEADER.pack(word, 1)
     for pieces in ([8], [3, 5]):
         splitter = Splitter(400)
@@ -88,13 +88,13 @@ def test_a_giant_length_or_unknown_request_is_refused(word: int) -> None:
 
 
 @given(
-    st.lists(st.tuples(targets, st.integers(0, 2**64 - 1)), max_size=20),
+    st.lists(st.tuples(targets, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), max_size=20),
     st.lists(st.integers(0, 40), max_size=20),
 )
-def test_reports_come_out_as_they_went_in(entries: list[tuple[int, int]], pieces: list[int]) -> None:
+def test_reports_come_out_as_they_went_in(entries: list[tuple[int, int, int]], pieces: list[int]) -> None:
     data = framing.reports(entries)
     reader = ReportReader()
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
     for piece in [*pieces, len(data)]:
         found += reader.feed(data[:piece])
         data = data[piece:]
@@ -110,6 +110,7 @@ hellos = st.builds(
     window=st.integers(1, 2**62),
     in_flight=st.integers(1, 2**62),
     max_frame=st.integers(1, framing.LARGEST_FRAME),
+    window_rows=st.integers(0, 2**62),
     sender=names,
     receiver=names,
 )

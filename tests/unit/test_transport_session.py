@@ -26,19 +26,23 @@ from elastic.transport.base import Buffer, TransportOptions
 from elastic.transport.framing import (
     ALL_TARGETS,
     HEADER_SIZE,
-    TOTAL,
+    TOTALS,
+    UNBOUNDED,
     ProtocolError,
+    Report,
     Request,
     Splitter,
     request,
 )
-from elastic.transport.session import Inbound, Outbound
+from elastic.transport.inbound import Inbound
+from elastic.transport.session import Outbound
 
-WINDOW, IN_FLIGHT, LARGEST = 100, 160, 400
-OPTIONS = TransportOptions(window=WINDOW, in_flight=IN_FLIGHT, max_frame=LARGEST)
+WINDOW, IN_FLIGHT, LARGEST, ROWS = 100, 160, 400, 30
+OPTIONS = TransportOptions(window=WINDOW, in_flight=IN_FLIGHT, max_frame=LARGEST, window_rows=ROWS)
 TASKS = (1, 2)
 targets = st.sampled_from(TASKS)
 sizes = st.one_of(st.integers(0, 30), st.integers(0, 120), st.integers(WINDOW // 2, LARGEST))
+rows_of = st.one_of(st.just(0), st.integers(0, 8), st.integers(ROWS // 2, 2 * ROWS))
 
 
 class SessionMachine(RuleBasedStateMachine):
@@ -48,15 +52,16 @@ class SessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.out = self.outbound_type(OPTIONS, "peer")
-        self.into = self.inbound_type(WINDOW, IN_FLIGHT)
+        self.into = self.inbound_type(WINDOW, IN_FLIGHT, ROWS)
         self.accepted: list[tuple[int, bytes]] = []
         self.arrived: list[tuple[int, bytes]] = []
         self.queued: dict[int, deque[tuple[int, int]]] = {t: deque() for t in TASKS}
         # (number, size) of what arrived and was not consumed
+        self.rows: list[int] = []  # of every accepted frame
         self.wants: dict[int, int] = {}  # refused, and not told of room: target -> size
         self.up = False
         self.wire = b""
-        self.back: list[tuple[int, int]] = []
+        self.back: list[Report] = []
         self.splitter = Splitter(LARGEST)
         self.serial = 0
         self.urgent: set[int] = set()  # numbers of the urgent frames
@@ -65,15 +70,17 @@ class SessionMachine(RuleBasedStateMachine):
 
     # the sender
 
-    @rule(task=targets, size=sizes)
-    def offer(self, task: int, size: int) -> None:
+    @rule(task=targets, size=sizes, rows=rows_of)
+    def offer(self, task: int, size: int, rows: int) -> None:
         self.serial += 1
         content = self.serial.to_bytes(4, "big") * (size // 4 + 1)
         payload: Sequence[Buffer] = [content[: size // 2], memoryview(content)[size // 2 : size]]
-        held = self.held(task)
-        if self.out.offer(task, payload):
+        held, held_rows = self.held(task)
+        if self.out.offer(task, payload, rows=rows):
             assert not held or held + size <= WINDOW
+            assert not rows or not held_rows or held_rows + rows <= ROWS
             self.accepted.append((task, content[:size]))
+            self.rows.append(rows)
             self.wants.pop(task, None)
         else:
             self.wants[task] = size
@@ -84,6 +91,7 @@ class SessionMachine(RuleBasedStateMachine):
         content = self.serial.to_bytes(4, "big") * 10
         assert self.out.offer(task, [content[:size]], urgent=True)
         self.accepted.append((task, content[:size]))
+        self.rows.append(0)
         self.urgent.add(len(self.accepted))
 
     @rule()
@@ -93,10 +101,15 @@ class SessionMachine(RuleBasedStateMachine):
         if not self.out.when_received(partial(self.called.append, mark)):
             self.called.append(mark)
 
-    @rule(task=targets, size=st.integers(10, 50))
-    def fill(self, task: int, size: int) -> None:
+    @rule(task=targets, size=st.integers(10, 50), rows=rows_of)
+    def fill(self, task: int, size: int, rows: int) -> None:
         while task not in self.wants:
-            self.offer(task, size)
+            self.offer(task, size, rows)
+
+    @rule(task=targets, rows=st.integers(1, 20))
+    def fill_with_rows(self, task: int, rows: int) -> None:
+        while task not in self.wants:
+            self.offer(task, 1, rows)
 
     @rule()
     def write(self) -> None:
@@ -110,8 +123,8 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.back)
     @rule(count=st.integers(1, 5))
     def hear(self, count: int) -> None:
-        for target, total in self.back[:count]:
-            self.told(self.out.reported(target, total))
+        for report in self.back[:count]:
+            self.told(self.out.reported(*report))
         del self.back[:count]
 
     def told(self, room: list[int]) -> None:
@@ -154,7 +167,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.queued[target].append((len(self.arrived), len(payload)))
         due = self.into.arrived(len(frames), len(part))
         for _, target, body in self.splitter.requests:
-            due = self.into.asked(target, *TOTAL.unpack(body)) or due
+            due = self.into.asked(target, *TOTALS.unpack(body)) or due
         self.splitter.requests.clear()
         if due:
             self.report()
@@ -175,7 +188,11 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.queued.values()))
     @rule(task=targets)
     def consume(self, task: int) -> None:
-        if self.queued[task] and self.into.consumed(task, self.queued[task].popleft()[1]):
+        if not self.queued[task]:
+            return
+        number, size = self.queued[task].popleft()
+        assert number <= len(self.rows), "more came than was sent"
+        if self.into.consumed(task, size, self.rows[number - 1]):
             self.report()
 
     def report(self) -> None:
@@ -187,10 +204,12 @@ class SessionMachine(RuleBasedStateMachine):
     def confirm_after_a_while(self) -> None:
         self.report()
 
-    def held(self, task: int) -> int:
-        """Bytes for a task that were accepted and not consumed, urgent ones too."""
-        missing = self.accepted[len(self.arrived) :]
-        return sum(size for _, size in self.queued[task]) + sum(len(b) for t, b in missing if t == task)
+    def held(self, task: int) -> tuple[int, int]:
+        """Bytes and rows for a task that were accepted and not consumed, urgent ones too."""
+        here = len(self.arrived)
+        numbers = [n for n, _ in self.queued[task]]
+        numbers += [n for n, (t, _) in enumerate(self.accepted[here:], here + 1) if t == task]
+        return sum(len(self.accepted[n - 1][1]) for n in numbers), sum(self.rows[n - 1] for n in numbers)
 
     # what must hold
 
@@ -240,14 +259,14 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.out.unconfirmed == (0, 0)
         assert len(self.called) == len(self.asked)
         for target in TASKS:
-            if not self.out.offer(target, [bytes(WINDOW)]):  # the sender may have to ask first
+            if not self.out.offer(target, [bytes(WINDOW)], rows=ROWS):  # the sender may have to ask first
                 self.wire += b"".join(self.out.take())
                 while self.wire:
                     self.read(1000)
                 self.report()
                 while self.back:
                     self.hear(5)
-                assert self.out.offer(target, [bytes(WINDOW)]), f"a window of {target} has shrunk"
+                assert self.out.offer(target, [bytes(WINDOW)], rows=ROWS), f"a window of {target} has shrunk"
             self.wire += b"".join(self.out.take())
             while self.wire:
                 self.read(1000)
@@ -288,16 +307,16 @@ class KeepsUnsentOverABreak(Outbound):
 
 
 class LetsLargeFramesIn(Outbound):
-    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False, rows: int = 0) -> bool:
         window = self._windows.get(target)
         if window is not None and sum(map(len, payload)) > WINDOW:
             window.consumed = window.sent  # not only when it is empty
-        return super().offer(target, payload, urgent)
+        return super().offer(target, payload, urgent, rows)
 
 
 class LetsUrgentFramesOvertake(Outbound):
-    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
-        taken = super().offer(target, payload, urgent)
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False, rows: int = 0) -> bool:
+        taken = super().offer(target, payload, urgent, rows)
         if urgent and len(self._frames) > 1:
             last, before = self._frames.pop(), self._frames.pop()
             self._frames += [last, before]
@@ -306,8 +325,8 @@ class LetsUrgentFramesOvertake(Outbound):
 
 
 class DoesNotCountUrgentFrames(Outbound):
-    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False) -> bool:
-        taken = super().offer(target, payload, urgent)
+    def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False, rows: int = 0) -> bool:
+        taken = super().offer(target, payload, urgent, rows)
         if urgent:
             self._windows[target].sent -= sum(map(len, payload))
         return taken
@@ -347,8 +366,24 @@ class ForgetsWhoWaits(Outbound):
 
 
 class NeverAsks(Outbound):
-    def _ask_for_window(self, target: int, window: Any, size: int) -> None:
+    def _ask_for_window(self, target: int, window: Any) -> None:
         pass
+
+
+class IgnoresRows(Outbound):
+    def __init__(self, options: TransportOptions, peer: str) -> None:
+        super().__init__(options, peer)
+        self._window_rows = UNBOUNDED
+
+
+class AsksForBytesAlone(Outbound):
+    def _ask_for_window(self, target: int, window: Any) -> None:
+        asked, count = window.asked, len(self.unsent)
+        super()._ask_for_window(target, window)
+        if len(self.unsent) > count:
+            self.unsent[-1:] = (
+                [request(Request.ASK, target, TOTALS.pack(window.asked, 0))] if window.asked > asked else []
+            )
 
 
 class KeepsReservationsForEver(Outbound):
@@ -363,22 +398,40 @@ class ConfirmsBeforeItHasIt(Inbound):
 
 
 class ForgetsWhatWasAsked(Inbound):
-    def report(self) -> list[tuple[int, int]]:
-        for entry in self._targets.values():
-            entry[2] = 0
+    def report(self) -> list[Report]:
+        for taken in self._targets.values():
+            taken.asked = taken.rows_asked = 0
         return super().report()
 
 
 class LosesReportsInABreak(Inbound):
-    def resumed(self) -> list[tuple[int, int]]:
+    def resumed(self) -> list[Report]:
         self._confirmed = self.received
         return self.report()
 
 
 class ReportsOnlyFullWindows(Inbound):
-    def __init__(self, window: int, in_flight: int) -> None:
-        super().__init__(window, in_flight)
+    def __init__(self, window: int, in_flight: int, window_rows: int = 0) -> None:
+        super().__init__(window, in_flight, window_rows)
         self._step = window + 1
+
+
+class ReportsOnlyFullWindowsOfRows(Inbound):
+    def __init__(self, window: int, in_flight: int, window_rows: int = 0) -> None:
+        super().__init__(window, in_flight, window_rows)
+        self._rows_step = window_rows + 1
+
+
+class ForgetsRowsInABreak(Inbound):
+    def resumed(self) -> list[Report]:
+        return [(target, total, 0) for target, total, _ in super().resumed()]
+
+
+class AnswersHalfOfWhatIsAsked(Inbound):
+    """When the bytes have been consumed, as if it had been asked for them alone."""
+
+    def asked(self, target: int, total: int, rows: int) -> bool:
+        return super().asked(target, total, 0)
 
 
 @pytest.mark.parametrize(
@@ -401,6 +454,11 @@ class ReportsOnlyFullWindows(Inbound):
         ForgetsWhatWasAsked,
         LosesReportsInABreak,
         ReportsOnlyFullWindows,
+        ReportsOnlyFullWindowsOfRows,
+        ForgetsRowsInABreak,
+        AnswersHalfOfWhatIsAsked,
+        IgnoresRows,
+        AsksForBytesAlone,
     ],
 )
 def test_a_planted_bug_is_found(bug: type[Outbound] | type[Inbound]) -> None:
@@ -459,6 +517,19 @@ def test_a_reservation_that_is_not_used_expires() -> None:
     assert out.offer(3, [bytes(5)])
 
 
+def test_a_reservation_that_is_not_used_expires_although_an_urgent_frame_takes_its_room() -> None:
+    out = Outbound(OPTIONS, "peer")
+    out.resumed(0)
+    assert out.offer(1, [b""])
+    assert not out.offer(1, [bytes(IN_FLIGHT - HEADER_SIZE - 1)])
+    assert out.confirmed(1) == [1]
+    assert out.offer(1, [b"fence"], urgent=True)
+    assert not out.offer(2, [b"x"])
+    assert out.turn
+    assert out.expire() == [2]
+    assert out.offer(2, [b"x"])
+
+
 def test_a_question_is_asked_again_over_the_next_pipe() -> None:
     out = Outbound(OPTIONS, "peer")
     assert not out.when_received(lambda: None)
@@ -466,7 +537,7 @@ def test_a_question_is_asked_again_over_the_next_pipe() -> None:
     assert out.offer(1, [b"x"])
     for _ in range(3):
         assert out.when_received(lambda: None)
-    question = request(Request.ASK, ALL_TARGETS, TOTAL.pack(1))
+    question = request(Request.ASK, ALL_TARGETS, TOTALS.pack(1, 0))
     assert out.take()[-1:] == [question]  # once
     out.broken()
     out.resumed(0)
