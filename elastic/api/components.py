@@ -63,7 +63,7 @@ class Component(ABC):
     def finish(self) -> None:
         """Called when all input that there will ever be has been worked off; may still emit."""
 
-    # The four below are replaced on each task's copy by functions made for its streams, before `prepare` is called.
+    # The functions below are replaced on each task's copy by functions made for its streams, before `prepare` is called.
 
     def emit(self, *values: Any) -> None:
         """Emit a tuple on the default stream.
@@ -125,6 +125,41 @@ class Component(ABC):
             ExecutionError: The columns do not fit the stream, or a consumer's grouping cannot divide record batches.
         """
         self._unwired("emit_batch")
+
+    def _emit_each(
+        self,
+        values: Iterable[Any],
+        failed: Callable[[Exception, Any], bool] | None = None,
+        ended: Callable[[Exception], None] | None = None,
+    ) -> int:
+        """Emit what a generator or a function gives: single values, or tuples of values.
+
+        Args:
+            failed: Told of a value that cannot be emitted; returns whether to stop. Without it, the error is raised.
+            ended: Told of an error of `values` itself, which is the end of it. Without it, the error is raised.
+
+        Returns:
+            How many there were.
+        """
+        count = 0
+        try:
+            for value in values:
+                count += 1
+                try:
+                    if value.__class__ is tuple:
+                        self.emit(*value)
+                    else:
+                        self.emit(value)
+                except Exception as e:
+                    if failed is None:
+                        raise
+                    if failed(e, value):
+                        break
+        except Exception as e:
+            if ended is None:
+                raise
+            ended(e)
+        return count
 
     def _unwired(self, name: str) -> None:
         raise ElasticError(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import astuple
 
 from elastic.api.components import Bolt, StatefulBolt
 from elastic.api.fields import Fields
@@ -29,12 +32,7 @@ class FlatMap(Bolt):
         self.function = function
 
     def execute(self, tup: Any) -> None:
-        emit = self.emit
-        for value in self.function(*tup.values):
-            if value.__class__ is tuple:
-                emit(*value)
-            else:
-                emit(value)
+        self._emit_each(self.function(*astuple(tup)))
 
 
 class CountBy(StatefulBolt):
@@ -54,17 +52,14 @@ class CountBy(StatefulBolt):
             raise TopologyError("CountBy counts by fields, and was given none.", remedy='CountBy("word")')
         self.outputs = Fields(*fields, count=int)  # type: ignore[misc]  # of this instance
         self.fields = fields
-        self.single = fields[0] if len(fields) == 1 else ""
+        self.key = attrgetter(*fields)  # of several fields a tuple
 
     def execute(self, tup: Any) -> None:
-        if self.single:
-            self.counts[getattr(tup, self.single)] += 1
-        else:
-            self.counts[tuple([getattr(tup, name) for name in self.fields])] += 1
+        self.counts[self.key(tup)] += 1
 
     def finish(self) -> None:
         for key, count in self.counts.items():
-            if self.single:
+            if len(self.fields) == 1:
                 self.emit(key, count)
             else:
                 self.emit(*key, count)

@@ -8,9 +8,7 @@ The order of emission from this task to each target is kept across all of its st
 
 from __future__ import annotations
 
-import functools
 import itertools
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -21,6 +19,7 @@ from elastic.model.grouping import GroupingKind
 from elastic.model.topology import ComponentSpec, InputSpec
 from elastic.worker.batch import Batch, Mark, Stream, Streams
 from elastic.worker.destination import Destination, Emitter
+from elastic.worker.emits import Emits, compiled, functions
 from elastic.worker.hashing import hash_values, task_index
 
 BIRTH_BITS = 40
@@ -113,8 +112,9 @@ class Outputs:
         self._choosers: dict[int, Callable[[], list[Any]]] = {}
         self._local_first: list[_LocalFirst] = []
         made = {str(s.spec.id): self._make_emit(s) for s in subscriptions}
-        self.emits = {name: one for name, (one, _) in made.items()}
-        self._emits_all = {name: many for name, (_, many) in made.items()}
+        self.emits = {name: one.emit for name, one in made.items()}
+        self.emits_all = {name: one.emit_all for name, one in made.items()}
+        self.emits_each = {name: one.emit_each for name, one in made.items()}
         self._turns: dict[tuple[str, int], Any] = {}
 
     # ------------------------------------------------------------------ what user code calls
@@ -128,7 +128,7 @@ class Outputs:
 
     def emit_all(self, values: Iterable[Any], stream: str = "default") -> None:
         """Emit many tuples on a stream."""
-        emit = self._emits_all.get(stream)
+        emit = self.emits_all.get(stream)
         if emit is None:
             raise self._no_stream(stream)
         emit(values)
@@ -283,8 +283,8 @@ class Outputs:
 
     # ------------------------------------------------------------------ making `emit`
 
-    def _make_emit(self, stream: Stream) -> tuple[Callable[..., None], Callable[[Iterable[Any]], None]]:
-        """Generate `emit` and `emit_all` for a stream: the fields are parameters, each subscription a few lines of the body."""
+    def _make_emit(self, stream: Stream) -> Emits:
+        """Generate a stream's functions: the fields are parameters or what the loop assigns, each subscription a few lines of the body."""
         names = [f.name for f in stream.spec.fields]
         scope: dict[str, Any] = {"_T": stream.kind, "_full": self.full, "_limit": self._limit, "_self": self}
         body: list[str] = []
@@ -304,19 +304,14 @@ class Outputs:
             body += self._route(s, n, names, scope, value)
         if not subscriptions:
             body.append("_self.unrouted += 1")
-        parameters = ", ".join(names)
-        # One field is taken as it comes, several out of each value.
-        each = parameters if len(names) == 1 else f"({parameters},)"
-        lines = [f"def emit({parameters}):", *("    " + line for line in body)]
-        lines += [
-            "def emit_all(_values):",
-            f"    for {each} in _values:",
-            *("        " + line for line in body),
-        ]
-        exec(_compiled("\n".join(lines), f"<emit of {self.component.id}.{stream.spec.id}>"), scope)
+        code = functions(str(stream.spec.id), names, body)
+        exec(compiled(code, f"<emit of {self.component.id}.{stream.spec.id}>"), scope)
         one: Callable[..., None] = scope["emit"]
-        one.__doc__ = f"Emit a tuple ({parameters}) on stream {stream.spec.id!r} of {self.component.id!r}."
-        return one, scope["emit_all"]
+        one.__doc__ = (
+            f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self.component.id!r}."
+        )
+        scope["_emit"], scope["_other"] = one, self.emit_all
+        return Emits(one, scope["emit_all"], scope["emit_each"])
 
     def _route(
         self, s: Subscription, n: int, names: list[str], scope: dict[str, Any], value: str
@@ -376,12 +371,6 @@ class Outputs:
                 ) from e
 
         return choose
-
-
-@functools.lru_cache(256)
-def _compiled(code: str, name: str) -> types.CodeType:
-    """Compiled once for all tasks of a component."""
-    return compile(code, name, "exec")
 
 
 def _memo(lists: list[list[Any]], fields: int) -> tuple[dict[Any, list[Any]], Callable[[Any], list[Any]]]:

@@ -137,28 +137,8 @@ class SpoutDriver:
         if self._from_generator:
             if self._generator is None:
                 self._generator = iter(spout.tuples())
-            emit = spout.emit
-            asked = 0
-            try:
-                for value in islice(self._generator, chunk):
-                    asked += 1
-                    try:
-                        if value.__class__ is tuple:
-                            emit(*value)
-                        else:
-                            emit(value)
-                    except Exception as e:  # this one cannot be emitted; the generator knows of nothing
-                        task.failures.failed(e, value)
-                        if task.failures.broken:
-                            return None, asked
-            except Exception as e:
-                # A generator that raised has ended; there is nothing to go on with.
-                task.failures.give_up(
-                    f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {described(e)}",
-                    user_traceback(e),
-                )
-                return None, asked
-            if asked < chunk:
+            asked = spout._emit_each(islice(self._generator, chunk), self._failed, self._generator_failed)
+            if asked < chunk and not task.failures.broken:
                 spout.exhausted()
             return None, asked
         call = spout.next_batch if task.spec.vector else spout.next_tuple
@@ -174,6 +154,19 @@ class SpoutDriver:
         except Exception as e:
             task.failures.failed(e, None)
         return None, asked
+
+    def _failed(self, error: Exception, value: Any) -> bool:
+        """A value cannot be emitted; the generator knows of nothing. Returns whether to stop."""
+        self._task.failures.failed(error, value)
+        return self._task.failures.broken
+
+    def _generator_failed(self, error: Exception) -> None:
+        """A generator that raised has ended; there is nothing to go on with."""
+        task = self._task
+        task.failures.give_up(
+            f"tuples() of {str(task.spec.id)!r} (task {task.id}) raised {described(error)}",
+            user_traceback(error),
+        )
 
 
 def _seconds(hint: object) -> float | None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import dis
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic import Bolt, CustomGrouping, Fields, LocalCluster, Spout, TopologyBuilder
+from elastic import (
+    Bolt,
+    CustomGrouping,
+    Fields,
+    FlatMap,
+    KeyedState,
+    LocalCluster,
+    Spout,
+    StatefulBolt,
+    TopologyBuilder,
+)
 from elastic.errors import ExecutionError
 from elastic.testing import BoltTester, collect
 
@@ -123,3 +135,123 @@ def test_a_stream_that_is_not_declared_is_refused() -> None:
     b.spout("s", ToNowhere())
     with LocalCluster() as cluster, pytest.raises(ExecutionError, match="nowhere"):
         cluster.submit(b.build()).wait(20)
+
+
+class Given(Spout):
+    def __init__(self, values: list[Any], breaks: bool = False, **fields: Any) -> None:
+        self.outputs = Fields(**fields)  # type: ignore[misc]
+        self.given, self.breaks = values, breaks
+
+    def tuples(self) -> Iterator[Any]:
+        yield from self.given
+        if self.breaks:
+            raise LookupError("no more")
+
+
+class Sub(tuple[Any, ...]):
+    """Not exactly a tuple: a value by itself."""
+
+
+ONE: list[Any] = ["a", ("b",), ("c", "d"), None, [1], (), Sub("xy"), *"efg"]
+TWO: list[Any] = [("a", 1), "b", ["c", 2], ("d", 3), (), ("e", 4, 5), Sub("xy"), None, ("f", 6)]
+
+
+def by_hand(values: list[Any], fields: dict[str, Any]) -> tuple[list[tuple[Any, ...]], int, int]:
+    """What the component's own slow version does: (emitted, wrong ones, how many there were)."""
+    emitted: list[tuple[Any, ...]] = []
+    wrong: list[Any] = []
+
+    def emit(*given: Any) -> None:
+        if len(given) != len(fields):
+            raise TypeError
+        emitted.append(given)
+
+    def failed(error: Exception, value: Any) -> bool:
+        wrong.append(value)
+        return False
+
+    spout = Given(values, **fields)
+    spout.__dict__["emit"] = emit
+    count = spout._emit_each(spout.tuples(), failed)
+    return emitted, len(wrong), count
+
+
+@pytest.mark.parametrize(("values", "fields"), [(ONE, {"a": Any}), (TWO, {"a": Any, "b": Any})])
+def test_a_generator_gives_single_values_or_tuples_and_wrong_ones_cost_only_themselves(
+    values: list[Any], fields: dict[str, Any]
+) -> None:
+    expected, wrong, count = by_hand(values * 300, fields)
+    assert wrong and len(expected) + wrong == count == len(values) * 300
+    out = collect()
+    b = TopologyBuilder("t", max_errors=wrong)
+    b.spout("given", Given(values * 300, **fields))
+    b.bolt("out", out).shuffle("given")
+    with LocalCluster() as cluster:
+        run = cluster.submit(b.build()).wait(20)
+        assert out.rows == expected
+        assert next(e for e in run.events if e.kind == "tuple-failed").message.count("TypeError") == 1
+
+
+def test_after_too_many_wrong_ones_the_generator_is_asked_no_more() -> None:
+    out, asked = collect(), Counter[int]()
+
+    class Counted(Given):
+        def tuples(self) -> Iterator[Any]:
+            for n in range(100):
+                asked[0] += 1
+                yield (n, n)
+
+    b = TopologyBuilder("t", max_errors=2)
+    b.spout("given", Counted([], a=int))
+    b.bolt("out", out).shuffle("given")
+    with LocalCluster() as cluster, pytest.raises(ExecutionError, match="3 failed tuples"):
+        cluster.submit(b.build()).wait(20)
+    assert asked[0] == 3
+
+
+def test_a_generator_that_raises_fails_the_topology_with_its_own_error() -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("given", Given([1, 2], breaks=True, a=int))
+    b.bolt("out", out).shuffle("given")
+    with LocalCluster() as cluster, pytest.raises(ExecutionError, match=r"tuples\(\).*LookupError"):
+        cluster.submit(b.build()).wait(20)
+
+
+def test_flat_map_emits_what_came_before_an_error_and_tells_it() -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("given", Given(["ab", "cd"], line=str))
+    b.bolt(
+        "flat", FlatMap(lambda line: (c if c != "d" else (c, "too many") for c in line), letter=str)
+    ).shuffle("given")
+    b.bolt("out", out).shuffle("flat")
+    with LocalCluster() as cluster:
+        run = cluster.submit(b.build()).wait(20)
+        assert out.rows == [("a",), ("b",), ("c",)]
+        assert "TypeError" in next(e.message for e in run.events if e.kind == "tuple-failed")
+
+
+class Reads(StatefulBolt):
+    seen: KeyedState[int, int] = KeyedState(int)
+
+    def execute(self, tup: Any) -> None:
+        self.seen[tup.n] += 1
+
+
+class Numbers(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Iterator[int]:
+        yield from range(2000)
+
+
+def test_attributes_of_components_are_read_by_specialised_instructions() -> None:
+    b = TopologyBuilder("t")
+    b.spout("n", Numbers())
+    b.bolt("reads", Reads()).shuffle("n")
+    with LocalCluster() as cluster:
+        cluster.submit(b.build()).wait(20)
+    code = dis.get_instructions(Reads.execute, adaptive=True)
+    (read,) = [i.opname for i in code if i.argval == "seen"]
+    assert read.startswith("LOAD_ATTR_") and read != "LOAD_ATTR_ADAPTIVE"

@@ -1,0 +1,77 @@
+"""The code of the functions that are generated for each stream: `emit`, `emit_all` and what emits a generator's values."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Emits(NamedTuple):
+    """The functions that are generated for a stream.
+
+    Attributes:
+        emit: A tuple, of its values.
+        emit_all: Many tuples; `Component.emit_all`.
+        emit_each: Many tuples, values that are tuples taken apart; `Component._emit_each`.
+    """
+
+    emit: Callable[..., None]
+    emit_all: Callable[..., None]
+    emit_each: Callable[..., int]
+
+
+def functions(stream: str, names: list[str], body: list[str]) -> str:
+    """The code of a stream's `Emits`: the same body in each, with the fields as its variables.
+
+    Args:
+        stream: The stream's name.
+        names: Its fields.
+        body: The lines that make a tuple and put it into the buffers of its targets.
+    """
+    fields = ", ".join(names)
+    # One field is taken as it comes, several out of each value.
+    each = fields if len(names) == 1 else f"({fields},)"
+    if len(names) == 1:
+        value, routed = fields, [f"if {fields}.__class__ is tuple: _emit(*{fields})", "else:"]
+    else:
+        # `_emit` says what is wrong with a value that does not fit.
+        value = "_v"
+        routed = [
+            "if _v.__class__ is not tuple: _emit(_v)",
+            f"elif len(_v) != {len(names)}: _emit(*_v)",
+            "else:",
+            f"    {each} = _v",
+        ]
+    return "\n".join(
+        [
+            f"def emit({fields}):",
+            *("    " + line for line in body),
+            f"def emit_all(values, stream={stream!r}):",
+            f"    if stream != {stream!r}: return _other(values, stream)",
+            f"    for {each} in values:",
+            *("        " + line for line in body),
+            "def emit_each(_values, _failed=None, _ended=None):",
+            "    _n = 0",
+            "    try:",
+            f"        for {value} in _values:",
+            "            _n += 1",
+            "            try:",
+            *("                " + line for line in routed),
+            *("                    " + line for line in body),
+            "            except Exception as _e:",
+            "                if _failed is None: raise",
+            f"                if _failed(_e, {value}): break",
+            "    except Exception as _e:",
+            "        if _ended is None: raise",
+            "        _ended(_e)",
+            "    return _n",
+        ]
+    )
+
+
+@functools.lru_cache(256)
+def compiled(code: str, name: str) -> types.CodeType:
+    """Compiled once for all tasks of a component."""
+    return compile(code, name, "exec")
