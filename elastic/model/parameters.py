@@ -4,6 +4,8 @@
     class Params:
         gamma: float = parameter(1.0, minimum=0.1, help="Consolidation factor.")
 
+A dataclass whose parameters depend on each other checks that in `__post_init__`, and raises ConfigError.
+
 `parse("scheduler 'tstorm'", Params, ["--gamma", "1.7"])` gives `Params(gamma=1.7)`; `spell` is its inverse.
 """
 

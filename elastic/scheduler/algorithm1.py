@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 
 from elastic.model.ids import TopologyName
 from elastic.model.parameters import parameter
-from elastic.scheduler.instance import MEASURES, Instance
+from elastic.scheduler.instance import MEASURES, Home, Instance
 from elastic.scheduler.labels import Group
 
 EPSILON = 1e-9
@@ -153,7 +153,10 @@ class Algorithm1:
         weight = [math.fsum(r.values()) for r in p.rate]
         order = sorted(range(len(p.keys)), key=lambda i: (-weight[i], -p.load[i], i))
         result = Schedule(self.chosen)
+        self._settle()
         for i in order:
+            if p.pinned[i]:
+                continue
             topology, cores = p.keys[i].topology, p.load[i]
             group = None
             if cores < self.barred.get(topology, math.inf):
@@ -172,14 +175,25 @@ class Algorithm1:
                 self._put(i, group)
         return result
 
+    def _settle(self) -> None:
+        """Who has to stay, stays."""
+        fixed: dict[tuple[TopologyName, Home], Group] = {}
+        for i, home in enumerate(self.p.home):
+            if not self.p.pinned[i] or home is None:
+                continue
+            at = self.p.keys[i].topology, home
+            if at not in fixed:
+                have = len(self.groups.get((at[0], home[0]), ()))
+                fixed[at] = Group(at[0], home[0], have, slot=home[1])
+            self._put(i, fixed[at])
+
     def _by_traffic(self, i: int) -> Group | None:
         """On the node that it exchanges most with, or the next."""
         affinity: dict[int, float] = {}
-        chosen = self.chosen
+        chosen, placeable = self.chosen, self.placeable
         for j, tuples in self.p.rate[i].items():
             group = chosen[j]
-            if group is not None:
-                k = group.node
+            if group is not None and (k := group.node) in placeable:
                 affinity[k] = affinity.get(k, 0.0) + tuples
         if not affinity:
             return None
@@ -203,7 +217,6 @@ class Algorithm1:
             return found
         for k in [home, *self.fresh] if home in self.fresh else list(self.fresh):
             if k is not None and (group := self._fit(i, k)) is not None:
-                self._open(k)
                 return group
         return None
 
@@ -292,7 +305,9 @@ class Algorithm1:
         self.count[k] += 1
         if self.count[k] > self.limit:
             self.spare -= 1
-        heappush(self.opened, (self._fullness(k), k))
+        if k in self.placeable:
+            self.fresh.pop(k, None)
+            heappush(self.opened, (self._fullness(k), k))
 
 
 def cores_of(cores: float) -> int:

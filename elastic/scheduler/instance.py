@@ -48,6 +48,7 @@ class Instance:
         movable: The topologies whose executors may be placed anew. All others stay, and what they use is taken.
         places: Where everything is now: of every topology, movable or not.
         measure: Which load counts: "cpu" or "busy".
+        pinned: Executors of movable topologies that have to stay all the same.
 
     Attributes:
         keys: The movable executors, by topology and first task; the others of the lists are in this order.
@@ -55,7 +56,7 @@ class Instance:
         fill: How full each one's queue is, 0 to 1.
         home: Where each is; None when it waits for a slot or its node is gone.
         rate: For each, the executors that it exchanges tuples with, and how many a second, both ways together (r_ij + r_ji).
-        measured: How many of them were measured.
+        pinned: Those that have to stay at home.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Instance:
         load: LoadView,
         places: Mapping[TopologyName, Assignment],
         measure: str = "cpu",
+        pinned: Collection[ExecutorKey] = frozenset(),
     ) -> None:
         self.places = {name: places[name] for name in sorted(places)}
         self.movable = frozenset(movable)
@@ -88,7 +90,7 @@ class Instance:
         loads = [load.executors.get(key) for key in self.keys]
         self.load = [0.0 if x is None else max(0.0, getattr(x, measure)) for x in loads]
         self.fill = [0.0 if x is None else x.fill for x in loads]
-        self.measured = sum(x is not None for x in loads)
+        self.pinned = [k in pinned and h is not None for k, h in zip(self.keys, self.home, strict=True)]
         self.rate = self._rates(load)
 
     def _take_movable(self, name: TopologyName, assignment: Assignment) -> None:

@@ -22,6 +22,7 @@ class Group:
         number: Which of the topology's workers on that node.
         members: Indices of executors.
         load: Cores they use.
+        slot: Where it has to be, because of members that have to stay; None: anywhere.
     """
 
     topology: TopologyName
@@ -29,6 +30,7 @@ class Group:
     number: int = 0
     members: list[int] = field(default_factory=list)
     load: float = 0.0
+    slot: int | None = None
 
 
 def label(p: Instance, groups: Sequence[Group | None], cap: Sequence[float]) -> list[Home | None]:
@@ -65,8 +67,8 @@ def _nodes(
         home = p.home[i]
         if group is not None and home is not None and classes[group.node] == classes[home[0]]:
             overlap[group.node, home[0]] += tasks[i]
-    result: dict[int, int] = {}
-    taken: set[int] = set()
+    result = {g.node: g.node for g in groups if g is not None and g.slot is not None}
+    taken = set(result)
     for k, real in sorted(overlap, key=lambda pair: (-overlap[pair], pair[0] != pair[1], pair)):
         if k not in result and real not in taken:
             result[k] = real
@@ -94,7 +96,8 @@ def _slots(p: Instance, k: int, groups: Iterable[Group], tasks: Sequence[int]) -
             home = p.home[i]
             if home is not None and home[0] == k and home[1] in free:
                 overlap[number, home[1]] += tasks[i]
-    slots: dict[int, int] = {}
+    slots = {number: group.slot for number, group in enumerate(groups) if group.slot is not None}
+    free -= set(slots.values())
     for number, slot in sorted(overlap, key=lambda pair: (-overlap[pair], pair)):
         if number not in slots and slot in free:
             slots[number] = slot

@@ -9,20 +9,22 @@ which. How it was read: docs/schedulers.md.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
+from elastic.errors import Refused
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId, worker_id
-from elastic.model.loadview import ExecutorKey, LoadView
+from elastic.model.loadview import ExecutorKey, LoadView, regrouped
 from elastic.model.split import split_tasks
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Reason, homes
 from elastic.scheduler.instance import assemble
 from elastic.scheduler.round_robin import natural
-from elastic.scheduler.search import Item, Seat, Solution, search
+from elastic.scheduler.search import MILLION, Cost, Item, Seat, Solution, micro, search
+from elastic.scheduler.tasks import regroup
 
 ARRANGEMENTS = 64
 """Ways of dividing tasks that are all tried; of more, the one that looks best without capacities is taken."""
@@ -67,12 +69,9 @@ def relocate(
         InvalidParallelism: More executors than tasks, or fewer than one.
     """
     name, current = demand.spec.name, places[demand.spec.name]
-    existing: dict[ComponentId, list[ExecutorId]] = defaultdict(list)
-    for executor in [*homes(current), *current.unassigned]:
-        existing[executor.component].append(executor)
     wanted = {c.id: demand.executors.get(c.id, c.executors) for c in demand.spec.components}
-    changing = [c for c in wanted if wanted[c] != len(existing[c])]
-    if not changing:
+    asked = _changing(current, wanted)
+    if not asked:
         return current, []
     absent = {n.id for n in cluster.nodes if n.absent}
     for worker, slot in sorted(current.workers.items()):
@@ -81,10 +80,16 @@ def relocate(
                 f"{name} keeps its executors until node {slot.node} is back or given up: {worker} is there."
             )
             return current, [Reason("postponed", text, name)]
+    try:
+        start = _divide_pinned(demand, current)
+    except Refused as error:
+        return current, [Reason("postponed", error.message, name, warning=True)]
+    if start is not current:
+        load = regrouped(load, name, [*homes(start), *start.unassigned])
+        places = {**places, name: start}
+    changing = list(_changing(start, wanted))
     ground = _Ground(name, cluster, load, places, limits, set(changing))
-    options = [
-        _arrangements(c, demand.spec.tasks_of(c), wanted[c], existing[c], ground.where) for c in changing
-    ]
+    options = [_arrangements(c, demand.spec.tasks_of(c), wanted[c], ground.where) for c in changing]
     complete = (
         math.prod(math.comb(wanted[c], len(demand.spec.tasks_of(c)) % wanted[c]) for c in changing)
         <= ARRANGEMENTS
@@ -94,13 +99,39 @@ def relocate(
         ways = [[_best(c, demand.spec.tasks_of(c), wanted[c], ground.where) for c in changing]]
     best: _Plan | None = None
     for way in sorted((ground.plan([e for part in way for e in part]) for way in ways), key=_Plan.bound):
-        if best is None or best.solution is None or (0.0, way.bound()) < best.solution.cost:
+        if best is None or best.solution is None or way.bound() < best.solution.cost:
             way.solve(best)
             complete = complete and way.complete
             if way.solution is not None or best is None:
                 best = way
     assert best is not None
-    return _answer(demand, current, existing, wanted, changing, ground, best, complete)
+    new = _assembled(start, current, set(changing), best)
+    return new, _reasons(new, current, asked, best, complete)
+
+
+def _changing(current: Assignment, wanted: Mapping[ComponentId, int]) -> dict[ComponentId, tuple[int, int]]:
+    """The components whose number of executors is not what is wanted: (how many they have, how many are wanted)."""
+    have = Counter(e.component for e in [*homes(current), *current.unassigned])
+    return {c: (have[c], wanted[c]) for c in wanted if wanted[c] != have[c]}
+
+
+def _divide_pinned(demand: Demand, current: Assignment) -> Assignment:
+    """The assignment with the components divided anew whose state has to stay where it is: no task leaves its worker.
+
+    Raises:
+        Refused: That cannot be done.
+    """
+    mine = homes(current)
+    for component in demand.spec.components:
+        old = {e: w for e, w in mine.items() if e.component == component.id}
+        wanted = demand.executors.get(component.id, component.executors)
+        if len(old) == wanted or not any(demand.pinned(e) for e in old):
+            continue
+        where = {TaskId(t): w for e, w in old.items() for t in e.tasks()}
+        new = regroup(component, demand.spec.tasks_of(component.id), where, wanted)
+        mine = {e: w for e, w in mine.items() if e not in old} | {e: w for e, w in new if w is not None}
+    places = {e: current.workers[w] for e, w in mine.items()}
+    return assemble(current.topology, places, [e for e in current.unassigned if e not in mine], current)
 
 
 class _Plan:
@@ -109,6 +140,7 @@ class _Plan:
     Attributes:
         kept: Executors that exist already, with their workers.
         items: The others.
+        excess: By how many cores those that are kept exceed capacities.
     """
 
     def __init__(self, ground: _Ground, executors: Sequence[ExecutorId]) -> None:
@@ -119,17 +151,19 @@ class _Plan:
         for executor, worker in self.kept.items():
             self.room[ground.mine[worker].node] -= ground.load(executor)
         self.seats = ground.seats(len(self.executors), self.kept, self.room)
+        self.excess = math.fsum(max(0.0, -r) for r in self.room.values())
+        self.excess += math.fsum(max(0.0, s.load - s.room) for s in self.seats if s.count > 1)
         self.items = [ground.item(e, self.seats) for e in self.executors]
         self.solution: Solution | None = None
         self.complete = True
 
-    def bound(self) -> int:
+    def bound(self) -> Cost:
         """No solution costs less."""
-        return sum(min(item.costs, default=0) for item in self.items)
+        return micro(self.excess) / MILLION, sum(min(item.costs, default=0) for item in self.items)
 
     def solve(self, best: _Plan | None) -> None:
         limit = None if best is None or best.solution is None else best.solution.cost
-        self.solution, self.complete = search(self.items, self.seats, self.room, limit)
+        self.solution, self.complete = search(self.items, self.seats, self.room, limit, self.excess)
 
 
 class _Ground:
@@ -247,7 +281,6 @@ def _arrangements(
     component: ComponentId,
     tasks: range,
     executors: int,
-    existing: Sequence[ExecutorId],
     where: Mapping[TaskId, WorkerId],
 ) -> list[tuple[ExecutorId, ...]]:
     """The ways of dividing tasks into ranges whose sizes differ by one at most; just one when there are too many."""
@@ -309,31 +342,30 @@ def _best(
 # --- the answer
 
 
-def _answer(
-    demand: Demand,
-    current: Assignment,
-    existing: Mapping[ComponentId, Sequence[ExecutorId]],
-    wanted: Mapping[ComponentId, int],
-    changing: Sequence[ComponentId],
-    ground: _Ground,
-    plan: _Plan,
-    complete: bool,
-) -> tuple[Assignment, list[Reason]]:
-    name = demand.spec.name
-    where = {e: current.workers[w] for e, w in current.executors if e.component not in changing}
-    where.update((e, ground.mine[w]) for e, w in plan.kept.items())
-    waiting = [e for e in current.unassigned if e.component not in changing]
-    solution = plan.solution
-    if solution is None:
+def _assembled(start: Assignment, current: Assignment, changing: set[ComponentId], plan: _Plan) -> Assignment:
+    where = {e: start.workers[w] for e, w in start.executors if e.component not in changing}
+    where.update((e, plan.ground.mine[w]) for e, w in plan.kept.items())
+    waiting = [e for e in start.unassigned if e.component not in changing]
+    if plan.solution is None:
         waiting += plan.executors
     else:
-        for executor, seat in zip(plan.executors, solution.seats, strict=True):
+        for executor, seat in zip(plan.executors, plan.solution.seats, strict=True):
             where[executor] = WorkerSlot(plan.seats[seat].node, plan.seats[seat].slot)
-    new = assemble(name, where, waiting, current)
-    was, now = current.place_of(), new.place_of()
+    return assemble(current.topology, where, waiting, current)
+
+
+def _reasons(
+    new: Assignment,
+    old: Assignment,
+    asked: Mapping[ComponentId, tuple[int, int]],
+    plan: _Plan,
+    complete: bool,
+) -> list[Reason]:
+    name, solution = new.topology, plan.solution
+    was, now = old.place_of(), new.place_of()
     moved = sum(now.get(t) != w for t, w in was.items())
-    fresh = len(set(new.workers) - set(current.workers))
-    numbers = ", ".join(f"{c} {len(existing[c])} -> {wanted[c]}" for c in changing)
+    fresh = len(set(new.workers) - set(old.workers))
+    numbers = ", ".join(f"{c} {have} -> {wanted}" for c, (have, wanted) in asked.items())
     proof = "the fewest possible" if complete else "the fewest found"
     reasons = [
         Reason(
@@ -355,4 +387,4 @@ def _answer(
                 details={"excess": solution.cost[0]},
             )
         )
-    return new, reasons
+    return reasons

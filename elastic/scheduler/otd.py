@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from elastic.errors import ConfigError
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TopologyName, worker_id
 from elastic.model.loadview import LoadView
@@ -70,6 +71,17 @@ class OtdParams:
         0, minimum=0, help="Workers that a topology may have on one node. 0: as many as it has cores."
     )
     measure: str = parameter("cpu", choices=MEASURES, help="Which load of an executor counts.")
+
+    def __post_init__(self) -> None:
+        for low, high, names in (
+            (self.low, self.high, ("low", "high")),
+            (self.queue_low, self.queue_high, ("queue-low", "queue-high")),
+        ):
+            if low >= high:
+                raise ConfigError(
+                    f"scheduler 'otd': --{names[0]} {low:g} is not below --{names[1]} {high:g}",
+                    remedy="leave room between them for workers with normal load",
+                )
 
 
 class Class(StrEnum):
@@ -239,7 +251,7 @@ class Deployment:
         own = targets.get(source.node)
         for i in source.members:
             wide = self.p.load[i] <= widest + EPSILON
-            if not self.helps(i, source) or not (wide or own is not None):
+            if self.p.pinned[i] or not self.helps(i, source) or not (wide or own is not None):
                 continue
             near = self.with_nodes(i)
             here = near.get(source.node, 0.0)
@@ -268,7 +280,7 @@ class Deployment:
         p, best = self.p, None
         by_home = {w.home: w for w in self.workers}
         for i, home in enumerate(p.home):
-            if home is None or not p.rate[i]:
+            if home is None or p.pinned[i] or not p.rate[i]:
                 continue
             targets = self.lowest(p.keys[i].topology)
             near = self.with_nodes(i)
@@ -309,7 +321,7 @@ def decide(
         return ready.decision()  # that was this cycle's change
     if not ready.movable:
         return ready.decision(Reason("nothing-measured", "Nothing was measured yet: OTD waits."))
-    p = Instance(ready.movable, cluster, ready.load, ready.places, params.measure)
+    p = Instance(ready.movable, cluster, ready.load, ready.places, params.measure, ready.pinned)
     cycle = Deployment(p, params)
     before = p.cut(p.home_nodes)
     move, reasons = _case(p, cycle, params)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, TopologyName
-from elastic.model.loadview import LoadView, regrouped
+from elastic.model.loadview import ExecutorKey, LoadView, regrouped
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decision, Reason, homes, same_places
 from elastic.scheduler.minimal_relocation import Limits, relocate
@@ -28,6 +28,7 @@ class Prepared:
         asked: The demanded topologies.
         movable: Those of them that the algorithm may place anew: measured, not marked this time, and without executors on a
             node that is expected back.
+        pinned: Executors of theirs that have to stay, because state does not go along.
         load: What was measured, as it would be with the executors in `places`.
     """
 
@@ -35,6 +36,7 @@ class Prepared:
     places: Mapping[TopologyName, Assignment]
     asked: tuple[TopologyName, ...]
     movable: tuple[TopologyName, ...]
+    pinned: frozenset[ExecutorKey]
     load: LoadView
     reasons: tuple[Reason, ...]
 
@@ -110,7 +112,15 @@ def prepare(
         if name not in marked and not any(s.node in absent for s in places[name].workers.values()):
             movable.append(name)
     measured = {key.topology for key in load.executors}
-    return Prepared(current, places, asked, tuple(n for n in movable if n in measured), load, tuple(reasons))
+    pinned = frozenset(
+        ExecutorKey(d.spec.name, e)
+        for d in plain
+        if not d.movable and any(c.stateful for c in d.spec.components)
+        for e in homes(places[d.spec.name])
+        if d.pinned(e)
+    )
+    ready = tuple(n for n in movable if n in measured)
+    return Prepared(current, places, asked, ready, pinned, load, tuple(reasons))
 
 
 def _said(name: TopologyName, old: Assignment | None, new: Assignment) -> list[Reason]:

@@ -1,7 +1,8 @@
 """Cheapest seats for a few items under capacities: branch and bound; greedy for many.
 
 Cost is (cores by which capacities are exceeded, cost of the seats), compared in this order. An item alone in a worker never exceeds
-the worker's capacity: no other worker would help it.
+the worker's capacity: no other worker would help it. Inside, cores are counted in whole millionths: sums of floats depend on the order, and
+two ways that exceed by as much have to compare equal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ DEPTH = 16
 """Items up to which the best solution is looked for."""
 BUDGET = 20_000
 """How many placings of one item are tried before the best found so far is taken."""
-EPSILON = 1e-9
+MILLION = 1_000_000
+UNLIMITED = 1 << 60
 
 Cost = tuple[float, int]
 
@@ -62,12 +64,14 @@ def search(
     seats: Sequence[Seat],
     node_room: Mapping[NodeId, float],
     limit: Cost | None = None,
+    excess: float = 0.0,
 ) -> tuple[Solution | None, bool]:
     """The cheapest solution.
 
     Args:
         node_room: Cores left on each node by everything that is not in `items`, seats' `load` included.
         limit: Only a solution cheaper than this is wanted.
+        excess: By how many cores capacities are exceeded without any item.
 
     Returns:
         The solution, None when there is none (no seat, or nothing cheaper than `limit`); and whether no other is cheaper for certain.
@@ -76,11 +80,18 @@ def search(
         return None, True
     state = _Search(items, seats, node_room, limit)
     if len(items) > DEPTH:
-        state.greedy()
+        state.greedy(micro(excess))
     else:
-        state.descend(0, 0.0, 0)
+        state.descend(0, micro(excess), 0)
     complete = len(items) <= DEPTH and state.budget > 0
-    return (None if state.best is None else Solution(tuple(state.best), state.best_cost)), complete
+    if state.best is None:
+        return None, complete
+    return Solution(tuple(state.best), (state.best_cost[0] / MILLION, state.best_cost[1])), complete
+
+
+def micro(cores: float) -> int:
+    """Cores in whole millionths."""
+    return UNLIMITED if math.isinf(cores) else round(cores * MILLION)
 
 
 class _Search:
@@ -92,51 +103,53 @@ class _Search:
         limit: Cost | None,
     ) -> None:
         self.items, self.seats = items, seats
-        self.order = sorted(range(len(items)), key=lambda i: (-items[i].load, i))
+        self.loads = [micro(item.load) for item in items]
+        self.order = sorted(range(len(items)), key=lambda i: (-self.loads[i], i))
         self.rest = [0] * (len(items) + 1)
         for depth in reversed(range(len(items))):
             self.rest[depth] = self.rest[depth + 1] + min(items[self.order[depth]].costs)
-        self.load = [s.load for s in seats]
+        self.load = [micro(s.load) for s in seats]
+        self.limits = [micro(s.room) for s in seats]
         self.count = [s.count for s in seats]
-        self.room = dict(node_room)
+        self.room = {n: micro(room) for n, room in node_room.items()}
         self.chosen = [0] * len(items)
         self.best: list[int] | None = None
-        self.best_cost: Cost = limit if limit is not None else (math.inf, 0)
+        self.best_cost = (UNLIMITED, 0) if limit is None else (micro(limit[0]), limit[1])
         self.budget = BUDGET
 
-    def excess(self, seat: int, load: float) -> float:
+    def excess(self, seat: int, load: int) -> int:
         """By how much more capacities are exceeded when an item comes here."""
-        s, room, have = self.seats[seat], self.room[self.seats[seat].node], self.load[seat]
-        more = max(0.0, load - room) - max(0.0, -room)
+        limit, room, have = self.limits[seat], self.room[self.seats[seat].node], self.load[seat]
+        more = max(0, load - room) - max(0, -room)
         if self.count[seat]:
-            alone = have if self.count[seat] == 1 else 0.0
-            more += max(0.0, have + load - s.room) - max(0.0, have - max(s.room, alone))
-        return more if more > EPSILON else 0.0
+            alone = have if self.count[seat] == 1 else 0
+            more += max(0, have + load - limit) - max(0, have - max(limit, alone))
+        return more
 
-    def options(self, item: Item) -> list[tuple[float, int, int]]:
+    def options(self, index: int) -> list[tuple[int, int, int]]:
         """Seats with what they exceed and cost, the cheapest first."""
         return sorted(
-            (self.excess(i, item.load), item.costs[i], i)
+            (self.excess(i, self.loads[index]), self.items[index].costs[i], i)
             for i, seat in enumerate(self.seats)
             if seat.after is None or self.count[seat.after]
         )
 
     def put(self, index: int, seat: int, sign: int) -> None:
-        load = sign * self.items[index].load
+        load = sign * self.loads[index]
         self.load[seat] += load
         self.count[seat] += sign
         self.room[self.seats[seat].node] -= load
         self.chosen[index] = seat
 
-    def descend(self, depth: int, excess: float, cost: int) -> None:
+    def descend(self, depth: int, excess: int, cost: int) -> None:
         """Try all ways for the items from `depth` on."""
         if depth == len(self.order):
             if (excess, cost) < self.best_cost:
                 self.best, self.best_cost = list(self.chosen), (excess, cost)
             return
         index = self.order[depth]
-        for more, price, seat in self.options(self.items[index]):
-            if self.budget <= 0 and not math.isinf(self.best_cost[0]):
+        for more, price, seat in self.options(index):
+            if self.budget <= 0 and self.best_cost[0] < UNLIMITED:
                 return
             if (excess + more, cost + price + self.rest[depth + 1]) >= self.best_cost:
                 continue
@@ -145,11 +158,11 @@ class _Search:
             self.descend(depth + 1, excess + more, cost + price)
             self.put(index, seat, -1)
 
-    def greedy(self) -> None:
+    def greedy(self, excess: int) -> None:
         """One way: each item in turn where it exceeds least and costs least."""
-        excess, cost = 0.0, 0
+        cost = 0
         for index in self.order:
-            more, price, seat = self.options(self.items[index])[0]
+            more, price, seat = self.options(index)[0]
             excess, cost = excess + more, cost + price
             self.put(index, seat, 1)
         if (excess, cost) < self.best_cost:

@@ -107,7 +107,7 @@ def decide(
                 "Nothing was measured yet, or only what has just been placed: T-Storm waits.",
             )
         )
-    p = Instance(ready.movable, cluster, ready.load, ready.places, params.measure)
+    p = Instance(ready.movable, cluster, ready.load, ready.places, params.measure, ready.pinned)
     run = Algorithm1(p, params)
     found = run.run()
     homes = label(p, found.groups, run.cap)
