@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 
-# Options for the targets, for instance: make test PYTEST_ARGS="-k router -x", make demo DEMO_ARGS=--help
+# Options for the targets, for instance: make test PYTEST_ARGS="-k router -x", make demo DEMO_ARGS=--help, make demo STORE=hazelcast
 DEMO_ARGS ?=
+STORE ?=
 PYTEST_ARGS ?=
 BENCH ?=
 BENCH_ARGS ?=
@@ -17,7 +18,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 demo: setup ## Run the demonstration: a cluster on Spark, regrouped and hurt while it counts words
-	@$(PY) -m examples.demo $(DEMO_ARGS)
+	@$(PY) -m examples.demo $(if $(STORE),--store $(STORE)) $(DEMO_ARGS)
 
 test: check ## Run everything: style, types, imports, protos, all tests
 	@echo "== Tests"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from statestore.errors import Invalid
 
+_NONE = "-"
+
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
@@ -18,14 +20,18 @@ class StoreAddress:
         tcp: `host:port`.
         unix: Path of its Unix socket (`statestore.near`); "" when it has none.
         boot: Of the machine that the socket is on; see `boot_id`.
+        group: Stores with the same one have the same contents, as they stand before one cluster; "" for a store of its own.
     """
 
     tcp: str
     unix: str = ""
     boot: str = ""
+    group: str = ""
 
     def __str__(self) -> str:
-        return f"{self.tcp} {self.boot} {self.unix}" if self.unix else self.tcp
+        if not (self.unix or self.group):
+            return self.tcp
+        return f"{self.tcp} {self.group or _NONE} {self.boot or _NONE} {self.unix}".rstrip()
 
     @property
     def near(self) -> bool:
@@ -39,12 +45,12 @@ class StoreAddress:
         Raises:
             Invalid: It is something else.
         """
-        tcp, _, rest = text.partition(" ")
-        boot, _, unix = rest.partition(" ")
-        host, _, port = tcp.rpartition(":")
-        if not host or not port.isdigit() or bool(boot) != bool(unix):
+        words = text.split(" ", 3)
+        host, _, port = words[0].rpartition(":")
+        if not host or not port.isdigit() or len(words) == 2:
             raise Invalid(f"{text!r} is no address of a state store", remedy="It begins with host:port.")
-        return cls(tcp, unix, boot)
+        group, boot, unix = (*words[1:], "", "", "")[:3]
+        return cls(words[0], unix, "" if boot == _NONE else boot, "" if group == _NONE else group)
 
 
 @functools.cache

@@ -38,7 +38,8 @@ class StoreProcess:
         python: str = sys.executable,
     ) -> None:
         self.log = log
-        self._arguments = list(arguments)
+        self.arguments = list(arguments)
+        """For the next start."""
         self._spawn = spawn
         self._listen = listen
         self._python = python
@@ -55,7 +56,7 @@ class StoreProcess:
         Raises:
             Missing: It cannot be started.
         """
-        argv = [self._python, "-m", "statestore.server", *self._arguments]
+        argv = [self._python, "-m", "statestore.server", *self.arguments]
         argv += ["--listen", self._listen, "--parent", str(os.getpid())]
         try:
             self.process = self._spawn(argv, log=self.log, stdout=subprocess.PIPE)

@@ -1,7 +1,8 @@
 """A node's state store as a process: `python -m statestore.server --backend embedded --directory DIR`.
 
 When it is ready it prints one line of JSON, {"address": "host:port", "pid": ...}. It ends by SIGTERM or SIGINT, and with its
-parent. Exit codes: 0 asked to end; 2 wrong arguments; 1 anything else, said on stderr.
+parent. Exit codes: 0 asked to end; 2 wrong arguments; 5 the Hazelcast cluster is not the one
+that this store saw before; 1 anything else. The log says more.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from statestore.base import StateStore
-from statestore.errors import StateStoreError
+from statestore.errors import Lost, StateStoreError
 from statestore.lifetime import die_with_parent
 
 log = logging.getLogger("statestore")
 
 LIMIT = 1 << 30
+
+EXIT_LOST = 5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(options)
     except StateStoreError as error:
         log.error("%s", error)
-        return 1
+        return EXIT_LOST if isinstance(error, Lost) else 1
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -39,6 +39,7 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
     """
     options.validate()
     directory = options.directory
+    _prepare(options, on_progress)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         log = _new_log(directory / LOG)
@@ -85,6 +86,7 @@ def run_foreground(
     from elastic.cluster.running import Launcher
 
     os.environ.pop(procs.PARENT_VARIABLE, None)
+    _prepare(options.validate(), on_progress)
     launcher = Launcher(options, on_progress, on_ready)
     before = {
         number: signal.signal(number, lambda *_: launcher.ask_stop())
@@ -136,6 +138,19 @@ def stop(
             raise DeadlineExceeded(f"process {info.pid} of cluster {cluster} does not end")
     clean(directory, purge=purge)
     return info
+
+
+def _prepare(options: UpOptions, on_progress: Callable[[str], None]) -> None:
+    """What may take minutes the first time, and can be given up by Ctrl-C at any moment."""
+    from elastic.cluster.commands import away
+
+    if options.store == "hazelcast" and not away(options, options.host):
+        import tempfile
+
+        from elastic.cluster.grid_service import prepare
+
+        with tempfile.TemporaryDirectory(prefix="elastic-hazelcast-") as directory:
+            prepare(Path(directory), on_progress)
 
 
 def _follow(

@@ -3,16 +3,108 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
+from elastic import procs
 from elastic.cluster.network import is_loopback
-from elastic.cluster.store_keeper import StoreKeeper
+from elastic.cluster.store_keeper import Service, StoreKeeper
 from elastic.cluster.store_service import DIRECTORY, LOG, StoreService, socket_path
 from elastic.cluster.store_sweep import Sweeper
+from elastic.coordination import paths
 from elastic.coordination.base import Coordination
+from elastic.errors import ElasticError
 from elastic.model.ids import NodeId
 from elastic.supervisor.happenings import Happenings
 from elastic.supervisor.supervisor import Supervisor
+
+EMBEDDED = 1 << 30
+HEAP = 512 << 20
+EXTERNAL = 128 << 20
+"""Bytes, when nothing else is said: see `UpOptions.store_memory`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is to run, and how; see `NodeStore`."""
+
+    options: argparse.Namespace
+    node: NodeId
+    coordination: Coordination
+    host: str
+    directory: Path
+    run_dir: Path
+
+    @property
+    def unix(self) -> Path | None:
+        return socket_path(self.run_dir, self.node, self.directory)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the store, whatever its kind."""
+        remote = () if is_loopback(self.host) else ("--allow-remote",)
+        states = str(self.directory / DIRECTORY)
+        return ["--directory", states, "--log-level", self.options.log_level, *remote]
+
+
+def _embedded(place: Place) -> Service:
+    limit = place.options.store_memory or EMBEDDED
+    arguments = ["--backend", "embedded", "--limit", str(limit), *place.arguments]
+    return StoreService(arguments, log=place.directory / LOG, host=place.host, unix=place.unix)
+
+
+def _hazelcast(place: Place) -> Service:
+    from elastic.cluster.grid_members import GridMembers
+    from elastic.cluster.grid_service import External, GridService, cluster_name
+    from elastic.cluster.java import find_java
+    from statestore.hazelcast.member import HazelcastMember, MemberOptions
+
+    options = place.options
+    _, _, there = options.store.partition(":")
+    arguments = ["--backend", "hazelcast", "--backups", str(options.store_backups), *place.arguments]
+    if there:
+        external = External.parse(there)
+        limit = options.store_memory or EXTERNAL
+        store = StoreService(
+            [], log=place.directory / LOG, host=place.host, unix=place.unix, group=f"{external.name}@{there}"
+        )
+        return GridService(
+            store,
+            [*arguments, "--limit", str(limit)],
+            external.name,
+            place.directory,
+            member=None,
+            members=None,
+            external=external.members,
+        )
+    name = cluster_name(options.zookeeper)
+    heap = options.store_memory or HEAP
+    limit = heap * max(1, options.store_nodes) // (4 * (1 + options.store_backups))
+    store = StoreService([], log=place.directory / LOG, host=place.host, unix=place.unix, group=name)
+    member = HazelcastMember(
+        MemberOptions(name, place.host, backups=options.store_backups, heap=heap),
+        place.directory / "hazelcast",
+        java=find_java(),
+        spawn=procs.spawn,
+    )
+    return GridService(
+        store,
+        [*arguments, "--limit", str(limit)],
+        name,
+        place.directory,
+        member=member,
+        members=GridMembers(place.coordination, place.node),
+        leaving=lambda: _others_go_on(place),
+    )
+
+
+def _others_go_on(place: Place) -> bool:
+    """Whether the cluster lives on without this node."""
+    try:
+        wanted = place.coordination.children(paths.WANTED) or ()
+    except ElasticError:
+        return False
+    return any(name != place.node for name in wanted)
 
 
 class NodeStore:
@@ -38,12 +130,8 @@ class NodeStore:
         run_dir: Path,
     ) -> None:
         node = NodeId(options.node)
-        arguments = ["--backend", "embedded", "--directory", str(directory / DIRECTORY)]
-        arguments += ["--limit", options.store_limit, "--log-level", options.log_level]
-        if not is_loopback(host):
-            arguments.append("--allow-remote")
-        unix = socket_path(run_dir, node, directory)
-        service = StoreService(arguments, log=directory / LOG, host=host, unix=unix)
+        place = Place(options, node, coordination, host, directory, run_dir)
+        service = _embedded(place) if options.store == "embedded" else _hazelcast(place)
         self._supervisor = supervisor
         self._sweeper = Sweeper(coordination)
         self._keeper = StoreKeeper(service, Happenings(node), self._serving, supervisor.tell)

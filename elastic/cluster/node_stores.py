@@ -120,12 +120,10 @@ class NodeStores:
         doing = f"keep room for {key}"
         if not nodes:
             raise ProtocolViolation(f"{key}: a state has to be stored somewhere")
-        ways: dict[NodeId, Way] = {}
-        for node in dict.fromkeys(nodes):
-            try:
-                ways[node] = self._way(node)
-            except NotFound as error:
-                raise Unavailable(f"{key} cannot be stored: {error.message}") from error
+        try:
+            ways = self._ways_to(nodes)
+        except NotFound as error:
+            raise Unavailable(f"{key} cannot be stored: {error.message}") from error
         begun: dict[NodeId, Begun] = {}
         try:
             ask_all(
@@ -160,7 +158,7 @@ class NodeStores:
         """
         outcomes: list[ElasticError | Full | None] = [None] * len(states)
         try:
-            ways = {node: self._way(node) for node in dict.fromkeys(nodes)}
+            ways = self._ways_to(nodes)
         except (NotFound, Unavailable) as error:
             return [Unavailable(f"states cannot be stored: {error.message}")] * len(states)
 
@@ -275,6 +273,27 @@ class NodeStores:
             self._changed.notify_all()
         for way in ways:
             way.close()
+
+    def _ways_to(self, nodes: Sequence[NodeId]) -> dict[NodeId, Way]:
+        """The ways to several nodes' stores. Of those before the same cluster one is enough, that of the own node if it is among
+        them: what is stored lies with its member."""
+        ways: dict[NodeId, Way] = {}
+        groups: set[str] = set()
+        for node in sorted(dict.fromkeys(nodes), key=lambda n: n != self._own):
+            way = self._way(node)
+            group = self._group(node)
+            if not group or group not in groups:
+                ways[node] = way
+                groups.add(group)
+        return ways
+
+    def _group(self, node: NodeId) -> str:
+        """Of a node that there is a way to."""
+        return StoreAddress.parse(self._addresses[node]).group
+
+    def _shared(self, node: NodeId) -> bool:
+        address = self._address_of(node)
+        return bool(address and StoreAddress.parse(address).group)
 
     def _way(self, node: NodeId) -> Way:
         """The way to a node's store, which is waited for a little.

@@ -9,6 +9,8 @@ from pathlib import Path
 from elastic.cluster import network
 from elastic.errors import ConfigError
 
+_MEMBERS = re.compile(r"([\w.-]{1,100}@)?[^\s,@:]+:\d{1,5}(,[^\s,@:]+:\d{1,5})*")
+_LEAST_MEMORY = 64 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
@@ -30,7 +32,11 @@ class UpOptions:
             ZooKeeper. There is no authentication yet.
         zookeeper: An ensemble that is there already: "host:port[,host:port...][/root]"; "" starts a server.
         nimbus: How many Nimbuses; all but one stand by.
-        store: The state store.
+        store: The state store: "embedded"; "hazelcast", with a member on every node; or "hazelcast:[NAME@]HOST:PORT,...": members
+            of a Hazelcast cluster that is there already.
+        store_memory: Bytes: what the embedded store of a node may hold, and may use twice over, in memory and on disk; the
+            heap of a node's Hazelcast member; what all may hold of a Hazelcast cluster that is there already. 0: as it suits.
+        store_backups: Synchronous backups of what is in Hazelcast.
         port: Where the first Nimbus listens, the others on the ports after it; 0 for free ones.
         session_timeout: Of the sessions with ZooKeeper.
         supervisor_cycle: T_S (N-Storm 2019, section IV.B); 0: supervisors are told of changes.
@@ -50,6 +56,8 @@ class UpOptions:
     zookeeper: str = ""
     nimbus: int = 1
     store: str = "embedded"
+    store_memory: int = 0
+    store_backups: int = 1
     port: int = 0
     session_timeout: float = 6.0
     supervisor_cycle: float = 0.0
@@ -104,7 +112,17 @@ class UpOptions:
                 key != "spark.master", "--spark-conf spark.master: it is --master that says where Spark is"
             )
         network.check_bind(self.bind)
-        wanted(self.store == "embedded", f"the state store {self.store!r} is not available")
+        kind, _, members = self.store.partition(":")
+        wanted(
+            self.store in ("embedded", "hazelcast")
+            or (kind == "hazelcast" and bool(_MEMBERS.fullmatch(members))),
+            f"--store must be embedded, hazelcast or hazelcast:[NAME@]HOST:PORT,..., not {self.store!r}",
+        )
+        wanted(
+            self.store_memory == 0 or self.store_memory >= _LEAST_MEMORY,
+            f"--store-memory must be {_LEAST_MEMORY >> 20}M or more, not {self.store_memory}",
+        )
+        wanted(0 <= self.store_backups <= 6, f"--store-backups must be 0 to 6, not {self.store_backups}")
         wanted(0 <= self.port <= 65536 - self.nimbus, f"{self.port} is no port for {self.nimbus} Nimbuses")
         wanted(
             self.session_timeout >= 1.0,

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from elastic.errors import ElasticError
 from elastic.model.events import Event
 from elastic.supervisor.happenings import Happenings
 from statestore.errors import StateStoreError
@@ -104,7 +105,7 @@ class StoreKeeper:
                     log.info("the state store serves at %s", address)
                     self._serving(address)
                 why = self._service.wait()
-            except StateStoreError as error:
+            except (StateStoreError, ElasticError) as error:
                 why = str(error)
             except Exception as error:
                 log.exception("the state store")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,18 +32,34 @@ class StoreService:
         log: File for what it says.
         host: Where it listens.
         unix: Path of a Unix socket for processes of this machine.
+        group: See `StoreAddress`.
     """
 
     def __init__(
-        self, arguments: Sequence[str], *, log: Path, host: str = "127.0.0.1", unix: Path | None = None
+        self,
+        arguments: Sequence[str],
+        *,
+        log: Path,
+        host: str = "127.0.0.1",
+        unix: Path | None = None,
+        group: str = "",
     ) -> None:
-        self._arguments = [*arguments, *(("--near", str(unix)) if unix is not None else ())]
+        self.arguments = list(arguments)
+        """For the next start."""
         self._log = log
         self._host = host
         self._unix = unix
         self._lock = threading.Lock()
         self._closed = False
+        self._group = group
+        self.exit_code: int | None = None
+        """Of the last one that did not come to serve."""
         self._process = self._make(f"{host}:0")
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The one that runs or ran last."""
+        return self._process.process
 
     @property
     def pid(self) -> int | None:
@@ -54,17 +71,21 @@ class StoreService:
         with self._lock:
             if self._closed:
                 raise Unavailable("the state store is being ended")
+            near = ("--near", str(self._unix)) if self._unix is not None else ()
+            self._process.arguments = [*self.arguments, *near]
             self._process.launch()
         try:
             address = self._process.wait_ready(timeout)
         except StateStoreError:
             self._process.stop(0.0)
+            process = self._process.process
+            self.exit_code = None if process is None else process.returncode
             with self._lock:
                 self._process = self._make(f"{self._host}:0")  # somebody else may have its port now
             raise
         if self._unix is None:
-            return address
-        return str(StoreAddress(address, str(self._unix), boot_id()))
+            return str(StoreAddress(address, group=self._group))
+        return str(StoreAddress(address, str(self._unix), boot_id(), self._group))
 
     def wait(self) -> str:
         process = self._process.process
@@ -72,6 +93,10 @@ class StoreService:
         code = process.wait()
         self._process.stop()
         return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+
+    def end(self) -> None:
+        """End it, to start it again."""
+        self._process.stop(_LEAVE)
 
     def terminate(self) -> None:
         with self._lock:
@@ -88,7 +113,7 @@ class StoreService:
             lifetime.end(process, 0.0 if process.poll() is not None else _LEAVE)
 
     def _make(self, listen: str) -> StoreProcess:
-        return StoreProcess(self._arguments, self._log, spawn=procs.spawn, listen=listen)
+        return StoreProcess(self.arguments, self._log, spawn=procs.spawn, listen=listen)
 
 
 def socket_path(run_dir: Path, node: NodeId, directory: Path) -> Path | None:

@@ -173,8 +173,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--worker-cycle", type=float, default=0.0, metavar="T_W", help="the same for workers")
     parser.add_argument("--worker-program", metavar="FILE", help="run instead of elastic.cluster.worker_main")
-    parser.add_argument("--store", default=NO_STORE, choices=(NO_STORE, "embedded"), help="its state store")
-    parser.add_argument("--store-limit", default="1G", metavar="BYTES", help="what that may hold")
+    parser.add_argument(
+        "--store",
+        default=NO_STORE,
+        metavar="KIND",
+        help="its state store: none, embedded, hazelcast or hazelcast:[NAME@]HOST:PORT,...",
+    )
+    parser.add_argument("--store-memory", type=int, default=0, metavar="BYTES", help="see `elastic up`")
+    parser.add_argument("--store-backups", type=int, default=1, help="of what is in Hazelcast")
+    parser.add_argument("--store-nodes", type=int, default=2, help="how many nodes share that, at least")
     parser.add_argument("--session-timeout", type=float, default=6.0, metavar="SECONDS")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return parser

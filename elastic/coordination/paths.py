@@ -5,6 +5,7 @@
 /nodes/<node>                        ephemeral: NodeInfo
 /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
 /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
+/members/entered/<n>, /members/ready/<n>  ephemeral: members of the state stores' own Hazelcast cluster (elastic/cluster/grid_members.py)
 /topologies                          data: the greatest number of a move of any topology that is no more, as decimal digits
 /topologies/<name>/spec              TopologySpec
 /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
@@ -27,8 +28,9 @@ LAUNCHER = "/launcher"
 NODES = "/nodes"
 WANTED = "/wanted"
 DRAINS = "/drains"
+MEMBERS = "/members"
 TOPOLOGIES = "/topologies"
-ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, TOPOLOGIES)
+ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, MEMBERS, TOPOLOGIES)
 
 
 def node(id: NodeId) -> str:

@@ -119,7 +119,8 @@ class Demo:
         began = time.monotonic()
         host = self.options.host
         self.say(f"Starting a cluster: ZooKeeper, Nimbus, {NODES} nodes ({host}).")
-        options = UpOptions(home=str(self.home), host=host, nodes=NODES, slots=SLOTS)
+        store = self.options.store
+        options = UpOptions(home=str(self.home), host=host, nodes=NODES, slots=SLOTS, store=store)
         info = start_background(options, lambda text: self.say(f"  {text}"))
         self.say(f"The cluster is ready after {time.monotonic() - began:.1f} s.")
         return info
@@ -309,6 +310,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--host", choices=("spark", "process"), default="spark", help="what provides the nodes"
+    )
+    parser.add_argument(
+        "--store",
+        choices=("embedded", "hazelcast"),
+        default="embedded",
+        help="where states are kept in moves",
     )
     parser.add_argument("--seconds", type=_positive, default=45.0, help="how long it reads (default: 45)")
     parser.add_argument("--rate", type=_positive, default=2000.0, help="lines per second (default: 2000)")

@@ -72,6 +72,7 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
         "--worker-cycle",
         "2",
         *("--spark-conf", "spark.task.cpus=2", "--spark-conf", "spark.x=a=b", "--bind", "127.0.0.3"),
+        *("--store", "hazelcast:grid@h1:5701,h2:5701", "--store-memory", "256M", "--store-backups", "2"),
     ]
     result = invoke(None, "up", "--home", str(tmp_path), "--cluster", "c", *words)
     assert result.exit_code == 0, result.output
@@ -87,6 +88,9 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
             bind="127.0.0.3",
             zookeeper="zk:2181/e",
             nimbus=2,
+            store="hazelcast:grid@h1:5701,h2:5701",
+            store_memory=256 << 20,
+            store_backups=2,
             session_timeout=4.0,
             supervisor_cycle=1.0,
             worker_cycle=2.0,
@@ -113,7 +117,12 @@ def test_the_defaults_are_those_of_the_options() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--store", "hazelcast"), "not available yet"),
+        (("--store", "redis"), "--store must be embedded, hazelcast or"),
+        (("--store", "hazelcast:"), "--store must be"),
+        (("--store", "hazelcast:host"), "--store must be"),
+        (("--store-memory", "1M"), "--store-memory must be 64M or more"),
+        (("--store-memory", "much"), "is not a size"),
+        (("--store-backups", "7"), "--store-backups"),
         (("--master", "local[2]"), "--host spark"),
         (("--spark-conf", "spark.x=y"), "--host spark"),
         (("--host", "spark", "--spark-conf", "spark.x"), "KEY=VALUE"),

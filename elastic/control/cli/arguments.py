@@ -84,3 +84,22 @@ class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 SECONDS = Seconds()
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A number of bytes: `1048576`, `512M` or `4G`."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().upper()
+        number = text.rstrip("KMG")
+        unit = {"": 0, "K": 10, "M": 20, "G": 30}.get(text[len(number) :])
+        if unit is None or not number.isdigit():
+            self.fail(f"{value!r} is not a size; write 512M, 4G, or bytes.", param, ctx)
+        return int(number) << unit
+
+
+SIZE = Size()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elastic.control.cli import output
-from elastic.control.cli.arguments import SECONDS
+from elastic.control.cli.arguments import SECONDS, SIZE
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
@@ -84,10 +84,25 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--store",
-    type=click.Choice(["embedded", "hazelcast"]),
     default="embedded",
     show_default=True,
-    help="The state store.",
+    metavar="KIND",
+    help="The state store: embedded, hazelcast, or hazelcast:[NAME@]HOST:PORT,… for members that run already.",
+)
+@click.option(
+    "--store-memory",
+    type=SIZE,
+    default=0,
+    show_default="1G; 512M with hazelcast",
+    metavar="SIZE",
+    help="What a node's store may hold; the heap of a node's Hazelcast member.",
+)
+@click.option(
+    "--store-backups",
+    type=click.IntRange(0, 6),
+    default=1,
+    show_default=True,
+    help="Synchronous backups in Hazelcast.",
 )
 @click.option(
     "--session-timeout", type=SECONDS, default=6.0, show_default="6s", help="ZooKeeper's session timeout."
@@ -132,11 +147,6 @@ def up(settings: Settings, foreground: bool, **options: Any) -> None:
         raise ConfigError("--master is only for --host spark.", remedy="Add --host spark.")
     if options["spark_conf"] and options["host"] != "spark":
         raise ConfigError("--spark-conf is only for --host spark.", remedy="Add --host spark.")
-    if options["store"] == "hazelcast":
-        raise ConfigError(
-            "The state store hazelcast is not available yet.",
-            remedy="Leave --store out: the embedded store is used.",
-        )
     _start(settings, options, foreground)
 
 
