@@ -210,6 +210,12 @@ class LocalRun:
             self._failure = self._failure or (reason, trace)
             self._changed.notify_all()
 
+    def on_startable(self) -> None:
+        """Whatever an allocation asks for is started with it here."""
+
+    def on_fatal(self, reason: str) -> None:
+        self.on_failure(reason, "")
+
     def _check(self) -> None:
         if self._failure is not None:
             reason, trace = self._failure

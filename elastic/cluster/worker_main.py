@@ -17,19 +17,24 @@ from pathlib import Path
 from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
+from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, SessionState
 from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, NotShippable, Unavailable
+from elastic.migration.events import MarksRead
+from elastic.migration.view import View
 from elastic.model import codec
 from elastic.model.events import Event, Severity
-from elastic.model.ids import Incarnation, TopologyName, WorkerId
+from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId, node_of
 from elastic.model.records import Allocation, Progress, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
 from elastic.transport.base import Transport
 from elastic.worker.failures import user_traceback
+from elastic.worker.outside import Outside
 from elastic.worker.report import Measurer
 from elastic.worker.watchdog import Watchdog
 from elastic.worker.worker import Worker
@@ -38,6 +43,11 @@ log = logging.getLogger("elastic.worker")
 
 EXIT_BUNDLE = 3
 EXIT_SESSION = 4
+EXIT_BROKEN = 5
+
+SWITCH = 0.005
+SWITCH_MOVING = 0.0005
+"""Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always, and while a move is under way."""
 
 
 class WorkerProcess:
@@ -70,11 +80,19 @@ class WorkerProcess:
         self._failed = self._trace = ""
         self._written: Progress | None = None
         self._transport = transport
+        self._life = 0
+        self._starting: set[int] = set()  # about to be started, and written down already
+        self._writing = threading.Lock()
+        self._allocation: Allocation | None = None
         stored = coordination.get(paths.spec(topology))
         if stored is None:
             raise NotFound(f"Topology {topology!r} is gone.")
         self.spec = codec.decode(stored.data, TopologySpec)
-        self.worker = Worker(self.spec, id, incarnation, components, self, transport)
+        self._stores = WorkerStores(coordination, node_of(id))
+        self._marks = MarksWriter(coordination, topology, incarnation, self._write_progress, self._feed)
+        outside = Outside(self._marks, self._stores, lambda: self._life)
+        self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)
+        self._views = ViewReader(coordination, topology, self._on_view)
         self._voice = Voice(report_fd, Measurer(self.worker), setting("report_interval", self.spec.config))
         self._watchdog = Watchdog(self.worker, setting("watchdog", self.spec.config))
         self._watch = coordination.watch_session(self._on_session)
@@ -98,6 +116,20 @@ class WorkerProcess:
         self._failed, self._trace = reason, trace
         self._notices.put("progress")
 
+    def on_fatal(self, reason: str) -> None:
+        self._notices.put("fatal")
+
+    def on_startable(self) -> None:
+        self._notices.put("again")
+
+    def _on_view(self, view: View, peers: tuple[WorkerInfo, ...]) -> None:
+        # A thread that wants the interpreter waits for this long while another one computes: during a move that is most of the pause.
+        sys.setswitchinterval(SWITCH_MOVING if view.moves else SWITCH)
+        self.worker.see(view, peers)
+
+    def _feed(self, event: MarksRead) -> None:
+        self.worker.moves.feed(event)
+
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._notices.put("lost")
@@ -113,6 +145,8 @@ class WorkerProcess:
         self._voice.start()
         self._watchdog.start()
         self._register()
+        self._marks.start()
+        self._views.start()
         self._notices.put("allocation")
         while True:
             try:
@@ -125,6 +159,9 @@ class WorkerProcess:
                 )
                 self._end(0.5)
                 return EXIT_SESSION
+            if notice == "fatal":
+                self._end(0.5)
+                return EXIT_BROKEN
             if notice == "eof":
                 return 0  # the supervisor is gone, and with it everybody who could be told anything
             if notice == "terminate":
@@ -133,6 +170,8 @@ class WorkerProcess:
             try:
                 if notice == "allocation" or (notice == "told" and not self._cycle):
                     self._follow()
+                elif notice == "again" and self._allocation is not None:
+                    self._apply(self._allocation)
                 self._write_progress()
             except Unavailable as e:
                 # Unknown is not empty: nothing is begun and nothing given up; the session says when it goes on, or that it is lost.
@@ -174,12 +213,23 @@ class WorkerProcess:
         entry = self._store.latest(keys.allocation(self.id))
         if entry is None or entry.version <= self._version:
             return
-        allocation = codec.decode(entry.data, Allocation)
-        starting = self._stateful(allocation) - set(self.worker.started())
+        allocation = self._allocation = codec.decode(entry.data, Allocation)
+        self._apply(allocation)
+        self._version = entry.version
+
+    def _apply(self, allocation: Allocation) -> None:
+        self._views.read()
+        starting = self.worker.missing(allocation)
         if starting:
-            # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing.
-            self._say_lost(starting - set(allocation.finished))
-            self._write(self._progress(starting))
+            stateful = {t for t in starting if self.spec.component_of(TaskId(t)).stateful}
+            # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing. And the place of this
+            # write among all writes is the number of the lives that begin: none that these tasks had before is greater.
+            self._say_lost(stateful - set(allocation.finished))
+            with self._writing:
+                self._starting = stateful
+                self._life = self._write(self._progress())
+            # Once more: from here on, whoever takes part in a move knows of this process.
+            self._views.read()
         try:
             self.worker.apply(allocation)
         except ExecutionError as e:
@@ -191,11 +241,7 @@ class WorkerProcess:
                 details={"traceback": e.message.partition("\n")[2]},
             )
             self.on_failure(e.message.partition("\n")[0], e.message.partition("\n")[2])
-        self._version = entry.version
-
-    def _stateful(self, allocation: Allocation) -> set[int]:
-        names = {c.id for c in self.spec.components if c.stateful}
-        return {t for c, first, last in allocation.executors if c in names for t in range(first, last + 1)}
+        self._starting = set()
 
     def _say_lost(self, starting: set[int]) -> None:
         """Tasks that an earlier process had started, with state that ended with it."""
@@ -221,12 +267,12 @@ class WorkerProcess:
                     details={"tasks": numbers, "count": len(lost), "before": before[lost[0]]},
                 )
 
-    def _progress(self, starting: set[int] | None = None) -> Progress:
+    def _progress(self) -> Progress:
         worker = self.worker
         return Progress(
             self.incarnation,
             worker.epoch,
-            tuple(sorted({*worker.started(), *(starting or ())})),
+            tuple(sorted({*worker.started(), *self._starting})),
             worker.finished(),
             worker.drained(),
             self._failed,
@@ -234,16 +280,19 @@ class WorkerProcess:
         )
 
     def _write_progress(self) -> None:
-        progress = self._progress()
-        if progress != self._written and worker_has_begun(progress):
-            self._write(progress)
+        with self._writing:
+            progress = self._progress()
+            if progress != self._written and worker_has_begun(progress):
+                self._write(progress)
 
-    def _write(self, progress: Progress) -> None:
-        self._coordination.put(paths.worker_progress(self._topology, self.id), codec.encode(progress))
+    def _write(self, progress: Progress) -> int:
+        stamp = self._coordination.put(paths.worker_progress(self._topology, self.id), codec.encode(progress))
         self._written = progress
+        return stamp
 
     def _end(self, grace: float) -> None:
         self._watch.cancel()
+        self._views.close()
         if not self.worker.close(grace):
             self.worker.event(
                 "executor-abandoned",
@@ -251,6 +300,8 @@ class WorkerProcess:
                 Severity.WARNING,
                 details={"traceback": self._watchdog.stacks()},
             )
+        self._marks.close()
+        self._stores.close()
         self._watchdog.close()
         with contextlib.suppress(ElasticError):
             self._write_progress()

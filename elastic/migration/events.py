@@ -301,6 +301,13 @@ class TaskStarted:
     life: int
 
 
+@dataclass(frozen=True, slots=True)
+class TaskGone:
+    """The task does not run here any more, without a move having said so: another process has it, which had no state of it."""
+
+    task: int
+
+
 # ------------------------------------------------------------------ notifier (Nimbus)
 
 

@@ -12,6 +12,7 @@ being confirmed); from the moment its links were exported they do nothing at all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -43,12 +44,20 @@ class Participant:
         me: This worker life.
         wiring: Which task emits to which.
         buffer_rows: Tuples that an output buffer holds.
+        gate: Gives what to hold while a link of that source task changes; the data path holds the same while it asks `flowing` and
+            says `left`.
 
     Attributes:
         tasks: Those that run here or are about to go; with the life of each.
     """
 
-    def __init__(self, me: Incarnation, wiring: Wiring, buffer_rows: int) -> None:
+    def __init__(
+        self,
+        me: Incarnation,
+        wiring: Wiring,
+        buffer_rows: int,
+        gate: Callable[[int], AbstractContextManager[object]] = lambda source: nullcontext(),
+    ) -> None:
         self.me = me
         self.wiring = wiring
         self.view = EMPTY
@@ -59,6 +68,7 @@ class Participant:
         self.new: dict[int, MoverNew] = {}
         self._place = worker_of(me)
         self._buffer_rows = buffer_rows
+        self._gate_of = gate
         self._gate = Gate()
         self._scribes: dict[int, Scribe] = {}
         self._arriving: dict[int, TaskLinks] = {}
@@ -77,6 +87,7 @@ class Participant:
             ev.ViewRead: self._on_view,
             ev.MarksRead: self._on_marks,
             ev.TaskStarted: self._on_started,
+            ev.TaskGone: self._on_gone,
         }
 
     def handle(self, event: Any) -> Actions:
@@ -305,13 +316,22 @@ class Participant:
         self._receive_from(event.task, links)
         self._attach(event.task, links, out)
 
+    def _on_gone(self, event: ev.TaskGone, out: Out) -> None:
+        if event.task not in self.old and self.tasks.pop(event.task, None) is not None:
+            self._forget_links(event.task)
+
     # ------------------------------------------------------------------ between the roles
 
     def _run(self, role: Role, event: Any, out: Out) -> None:
         """Have a role answer, and do what its answer means to the others."""
         answer: list[Any] = []
         out.append(answer)
-        for action in role.handle(event):
+        if isinstance(role, Emitter):
+            with self._gate_of(role.source):
+                actions = role.handle(event)
+        else:
+            actions = role.handle(event)
+        for action in actions:
             match action:
                 case ac.Mark():
                     out.append(self._scribe(action.epoch).add(action))
@@ -394,6 +414,11 @@ class Participant:
             self.receivers.pop((source, task), None)
         for target in self.wiring.targets_of(task):
             self.emitters.pop((task, target), None)
+
+    def may_flush(self, source: int, target: int) -> bool:
+        """Whether `Room` for that link would be taken: something is held back, and its task's links were not exported."""
+        link = self.emitters.get((source, target))
+        return link is not None and link.state is EmitterState.FLUSHING and source not in self._frozen
 
     def arriving(self, task: int) -> tuple[OutLink, ...]:
         """What a task that is being restored here has still to send."""

@@ -31,3 +31,8 @@ def worker_id(topology: TopologyName, node: NodeId, slot: int) -> WorkerId:
 def worker_of(incarnation: Incarnation) -> WorkerId:
     """The place that this life of a worker fills."""
     return WorkerId(incarnation.rpartition("#")[0])
+
+
+def node_of(worker: WorkerId) -> NodeId:
+    """The node in a worker's name."""
+    return NodeId(worker.rpartition("@")[2].rpartition("/")[0])

@@ -66,19 +66,18 @@ class Batch:
         raw: The same as received bytes, decoded only when they are executed.
         count: How many.
         source: The emitting task.
-        position: How many tuples this link has carried, up to and with the last one of this batch.
+        weight: How many positions of its link it takes: as many.
         origin: The worker process it came from, or "" for this one.
         size: Bytes of the frame it came in.
     """
 
-    __slots__ = ("count", "origin", "position", "raw", "record", "rows", "size", "source", "stream")
+    __slots__ = ("count", "origin", "raw", "record", "rows", "size", "source", "stream", "weight")
 
     def __init__(
         self,
         stream: Stream,
         source: int,
         count: int,
-        position: int,
         rows: list[Any] | None = None,
         record: pa.RecordBatch | None = None,
         raw: tuple[int, memoryview] | None = None,
@@ -87,8 +86,7 @@ class Batch:
     ) -> None:
         self.stream = stream
         self.source = source
-        self.count = count
-        self.position = position
+        self.count = self.weight = count
         self.rows = rows
         self.record = record
         self.raw = raw
@@ -110,6 +108,7 @@ class Mark:
 
     __slots__ = ("kind", "number", "origin", "size", "source")
     count = 0
+    weight = 1
 
     def __init__(
         self, kind: MarkKind, source: int, number: int = 0, origin: Incarnation | str = "", size: int = 0
@@ -119,3 +118,7 @@ class Mark:
         self.number = number
         self.origin = origin
         self.size = size
+
+
+Item = Batch | Mark
+"""What stands in a queue or on a link."""

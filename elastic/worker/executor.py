@@ -6,6 +6,7 @@ executor itself. Between two slices of work it flushes what has waited long enou
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import heapq
@@ -18,7 +19,7 @@ from typing import Any
 
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
-from elastic.worker.destination import ExecutorStopped
+from elastic.worker.destination import Destination, ExecutorStopped
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.task import SLICE, Task
 
@@ -52,7 +53,9 @@ class Executor:
         self.idle = 0.0
         self.blocked = 0.0
         self.blocked_on = 0
+        self._blocked_at: Destination | None = None
         self._blocked_since = 0.0
+        self._urgent: collections.deque[Callable[[], None]] = collections.deque()
         self._linger = linger
         self._on_ended = on_ended
         self._stopping = False
@@ -73,6 +76,17 @@ class Executor:
     def call(self, what: Callable[[], None]) -> None:
         """Have `what` called on the executor's thread, between two slices."""
         self.ready.put(what)
+
+    def urge(self, what: Callable[[], None]) -> None:
+        """The same for what a move needs: also while the executor waits for room in the middle of a task's tuple.
+
+        `what` must not run user code of that task, `current`.
+        """
+        self._urgent.append(what)
+        self.ready.put(self._do_urgent)
+        at = self._blocked_at
+        if at is not None:
+            at.signal()
 
     def adopt(self, tasks: Iterable[Task]) -> None:
         """Run these tasks, which nobody runs yet."""
@@ -138,19 +152,56 @@ class Executor:
             self._stopping = True
             return True
 
-    def drop(self, task: Task, done: Callable[[Task], None]) -> None:
-        """Close a task."""
+    def drop(self, task: Task) -> None:
+        """Close a task that runs elsewhere by now, or nowhere: it emits nothing any more."""
 
         def close() -> None:
             with self._hands:
-                self.tasks.pop(task.id, None)
+                if self.tasks.get(task.id) is task:
+                    del self.tasks[task.id]
             self._dirty.pop(task.id, None)
-            if not task.closed:
-                task.outputs.flush()
-                task.close()
-            done(task)
+            task.close()
 
-        self.call(close)
+        self.on_task(task, close)
+
+    def on_task(self, task: Task, what: Callable[[], None]) -> None:
+        """Have something done between two tuples of a task, on its executor's thread: also while that is blocked in another task."""
+
+        def do() -> None:
+            if task.executor is not self:  # it changed hands meanwhile
+                if task.executor is not None:
+                    task.executor.on_task(task, what)
+            elif self.current is task:
+                task.deferred.append(what)
+            else:
+                what()
+
+        self.urge(do)
+
+    def stop_task(self, task: Task, told: Callable[[], None]) -> None:
+        """Have a task stand still between two tuples.
+
+        Args:
+            told: Called when it does, on its executor's thread.
+        """
+        task.stopping = told  # its present slice ends early
+        self.on_task(task, task.stand_still)
+
+    def prepare_guest(self, task: Task) -> None:
+        """Take up a task that is not to run before its state has come, and prepare it. On the thread; raises what user code raises."""
+        with self._hands:
+            task.holder = task.wanted_by = self
+            self.tasks[task.id] = task
+        with task.guard:
+            task.executor = self
+            task.outputs.emitter = self
+        if task.finished:
+            return
+        self.current, self.busy_since = task, time.monotonic()
+        try:
+            task.prepare()
+        finally:
+            self.current, self.busy_since = None, 0.0
 
     def stop(self, *, abandon: bool = False) -> None:
         """End when the present slice is over; tasks are cleaned up.
@@ -187,20 +238,26 @@ class Executor:
                 link.flush()
             self._links.clear()
 
-    def begin_blocked(self, task: int) -> None:
-        self.blocked_on = task
+    def begin_blocked(self, at: Destination) -> None:
+        self.blocked_on, self._blocked_at = at.task, at
         self._blocked_since = time.monotonic()
 
     def end_blocked(self) -> None:
         self.blocked += time.monotonic() - self._blocked_since
         self._blocked_since = 0.0
-        self.blocked_on = 0
+        self.blocked_on, self._blocked_at = 0, None
         if self.busy_since:
             self.busy_since = time.monotonic()
 
-    def check_stop(self) -> None:
+    def attend(self) -> None:
+        while self._urgent:
+            self._do_urgent()
         if self._abandon:
             raise ExecutorStopped
+
+    def _do_urgent(self) -> None:
+        with contextlib.suppress(IndexError):
+            self._urgent.popleft()()
 
     # ------------------------------------------------------------------ on the thread
 
@@ -212,7 +269,7 @@ class Executor:
         with self._hands:
             self._coming.discard(task.id)
             self.tasks[task.id] = task
-        with task._lock:
+        with task.guard:
             task.executor = self
             task.outputs.emitter = self
         # A task that had finished in an earlier process is only here to say so: its component does nothing any more.
@@ -321,6 +378,10 @@ class Executor:
             again = True  # to empty its queue
         finally:
             self.current, self.busy_since = None, 0.0
+        while task.deferred:
+            task.deferred.popleft()()
+        if task.stopped:
+            return
         if task.outputs.flush_hungry():
             if not self._dirty:
                 self._dirty_since = began

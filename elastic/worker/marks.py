@@ -6,6 +6,7 @@ A mark is aligned when every source has sent it: everything that stood before it
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from elastic.worker.batch import Mark, MarkKind
 
@@ -48,3 +49,13 @@ class Marks:
     def drained(self) -> int:
         """The newest drain that has come from every source; one that has ended counts as having passed them all."""
         return min(self._levels, default=0)
+
+    @property
+    def open(self) -> tuple[tuple[int, int], ...]:
+        """(source, newest drain that has come from it), of those that have not ended."""
+        return tuple(self._drains.items())
+
+    @open.setter
+    def open(self, drains: Iterable[tuple[int, int]]) -> None:
+        self._drains = dict(drains)
+        self._levels = Counter(self._drains.values())

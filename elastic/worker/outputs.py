@@ -9,39 +9,66 @@ The order of emission from this task to each target is kept across all of its st
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from elastic.api.components import CustomGrouping
 from elastic.errors import ExecutionError, NotFound
+from elastic.migration.emitter import Emitter as LinkEnd
+from elastic.migration.table import EmitterState
 from elastic.model.grouping import GroupingKind
+from elastic.model.ids import Incarnation
 from elastic.model.topology import ComponentSpec, InputSpec
-from elastic.worker.batch import Batch, Mark, Stream, Streams
-from elastic.worker.destination import Destination, Emitter
+from elastic.transport.base import Link
+from elastic.worker import wire
+from elastic.worker.batch import Batch, Item, Mark, Stream, Streams
+from elastic.worker.destination import Destination, Emitter, ExecutorStopped
 from elastic.worker.emits import Emits, compiled, functions
 from elastic.worker.hashing import hash_values, task_index
 
-BIRTH_BITS = 40
-"""A link's position counts in the lower bits; above them stands which birth of the link counts.
-
-A link is born when its source task is made, and again when its target task goes elsewhere: positions of one life say nothing about
-those of another."""
-
+FLOWING = EmitterState.FLOWING
 MEMO_KEYS = 1 << 17
 """A key memo with more entries than this begins anew."""
 
 
-class Out:
-    """What this task has for one target task."""
+FULL, TAKEN, ASK = 0, 1, 2
+"""What a task in this process says to an item: no room; it has it; it is not the next one of its link as far as it knows."""
 
-    __slots__ = ("destination", "generation", "mixed", "position", "rows")
+
+class Crossing(Protocol):
+    """What lies between the tasks of this process and those of others: `elastic.worker.moves.Moves`."""
+
+    @property
+    def me(self) -> Incarnation: ...
+
+    def link(self, where: Incarnation) -> Link | None:
+        """The way to another worker process."""
+
+    def hold(self, source: int, target: int, item: Item) -> bool:
+        """Keep an item until its target is somewhere; False: look again, it has changed or there is no room."""
+
+    def arrived(self, target: int, life: int, first: int, item: Item) -> None:
+        """An item for a task of this process has come that is not simply the next one. It is looked at in `work`."""
+
+    def work(self) -> None:
+        """Look at what was left to be looked at. Never with a gate or a task's lock."""
+
+
+class Out:
+    """What this task has for one target task.
+
+    Attributes:
+        link: How far the link has come, and where it leads; None until the task is where it is to run.
+    """
+
+    __slots__ = ("destination", "link", "mixed", "rows")
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
         self.rows: list[Any] = []
-        self.generation = -1
-        self.position = 0
+        self.link: LinkEnd | None = None
         self.mixed = False
 
 
@@ -71,9 +98,12 @@ class Outputs:
         subscriptions: Who gets what, by stream.
         destination: Gives the way to a target task.
         batch_rows: How many tuples are handed on together at most.
-        births: Numbers for the links of this process, none of them twice.
+        crossing: The rest of the way.
         on_emit: Told the stream and number of each batch that leaves, or None.
         on_unsendable: Told of a tuple that cannot be sent to another process; it is left out. Without it, the error is raised.
+
+    Attributes:
+        gate: Held while something is put on a link: what a move asks of the link comes before it or after it.
     """
 
     def __init__(
@@ -84,8 +114,8 @@ class Outputs:
         subscriptions: dict[Stream, list[Subscription]],
         destination: Callable[[int], Destination],
         batch_rows: int,
+        crossing: Crossing,
         on_emit: Callable[[str, int], None] | None = None,
-        births: Iterator[int] | None = None,
         on_unsendable: Callable[[ExecutionError, Any], None] | None = None,
     ) -> None:
         self.task = task
@@ -94,7 +124,10 @@ class Outputs:
         self.emitted = 0
         self.unrouted = 0
         self._on_emit = on_emit
-        self._births = births or itertools.count(1)
+        self._crossing = crossing
+        self._me = crossing.me
+        self.gate = threading.RLock()
+        self._released = False
         self.on_unsendable = on_unsendable or _raise
         self._streams = streams
         self._subscriptions = subscriptions
@@ -239,7 +272,24 @@ class Outputs:
         for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
             if out.rows:
                 self._flush(out)
-            out.destination.put(mark, self.emitter)
+            self._put(out, mark)
+
+    def attach(self, links: Mapping[int, LinkEnd]) -> None:
+        """The task is where it is to run: these are its ends of the links to its targets."""
+        for target, link in links.items():
+            out = self.outs[target]
+            out.link = link
+            out.destination.signal()
+
+    def release(self) -> None:
+        """The task runs elsewhere: what is emitted here from now on goes nowhere."""
+        with self.gate:
+            self._released = True
+            for out in self._list:
+                out.link = None
+        for out in self._list:
+            out.rows.clear()
+            out.destination.signal()
 
     def _flush(self, out: Out) -> None:
         rows = out.rows[:]
@@ -253,13 +303,9 @@ class Outputs:
             self._send(out, kinds[kind], len(part), part, None)
 
     def _send(self, out: Out, stream: Stream, count: int, rows: list[Any] | None, record: Any) -> None:
-        assert self.emitter is not None
-        if out.generation != out.destination.generation:
-            out.generation = out.destination.generation
-            out.position = next(self._births) << BIRTH_BITS
-        batch = Batch(stream, self.task, count, out.position + count, rows, record)
+        batch = Batch(stream, self.task, count, rows, record)
         try:
-            out.destination.put(batch, self.emitter)
+            self._put(out, batch)
         except ExecutionError as e:
             # Nothing of the batch was sent. One tuple that cannot be sent must not cost those around it.
             if count == 1:
@@ -271,10 +317,91 @@ class Outputs:
                 part = None if record is None else record.slice(start, stop - start)
                 self._send(out, stream, stop - start, some, part)
             return
-        out.position += count
         self.emitted += count
         if self._on_emit is not None:
             self._on_emit(str(stream.spec.id), count)
+
+    def _put(self, out: Out, item: Item) -> None:
+        """Put something on its link; waits while there is no room or no way (back-pressure).
+
+        A position is given to what the other side has taken, or what is held back here, never to what waits: nothing that
+        counts as sent can be stuck in front of a task that stands still.
+
+        Raises:
+            ExecutorStopped: The executor has to end.
+            ExecutionError: It cannot be sent to another process (`TupleTooLarge`, unpicklable).
+        """
+        crossing, me, destination, emitter = self._crossing, self._me, out.destination, self.emitter
+        assert emitter is not None
+        frames: list[wire.Frame] | None = None
+        blocked = False
+        try:
+            while True:
+                sequence = destination.sequence
+                link, done = out.link, FULL
+                if link is not None:
+                    if link.where != me and frames is None:
+                        frames = wire.encode(item)
+                    with self.gate:
+                        flowing = link.state is FLOWING
+                        if flowing:
+                            if link.where == me:
+                                done = self._put_here(out, link, item, frames)
+                            elif frames is not None:
+                                done = self._put_there(out, link, frames, emitter)
+                    if done:
+                        if done is ASK:
+                            crossing.work()
+                        return
+                    if not flowing:
+                        if frames is None:
+                            frames = wire.encode(item)
+                        while frames and crossing.hold(
+                            self.task, destination.task, frames[0].item(self._streams)
+                        ):
+                            frames.pop(0)
+                        if not frames:
+                            return
+                if not blocked:
+                    emitter.begin_blocked(
+                        destination
+                    )  # first: whoever wants it to attend to something signals there
+                    blocked = True
+                emitter.flush_links()
+                emitter.attend()
+                if self._released:
+                    raise ExecutorStopped
+                destination.wait(sequence)
+        finally:
+            if blocked:
+                emitter.end_blocked()
+
+    def _put_here(self, out: Out, link: LinkEnd, item: Item, frames: list[wire.Frame] | None) -> int:
+        local = out.destination.local
+        if frames:  # it was to go elsewhere, and some of it may have
+            while frames:
+                part = frames.pop(0).item(self._streams)
+                self._crossing.arrived(out.destination.task, link.life, link.left(part.weight), part)
+            return ASK
+        answer = ASK if local is None else local.offer(item, link.life, link.sent + 1)
+        if answer == TAKEN:
+            link.left(item.weight)
+        elif answer == ASK:
+            self._crossing.arrived(out.destination.task, link.life, link.left(item.weight), item)
+        return answer
+
+    def _put_there(self, out: Out, link: LinkEnd, frames: list[wire.Frame], emitter: Emitter) -> int:
+        way = self._crossing.link(link.where)
+        if way is None:
+            return FULL
+        while frames:
+            frame = frames[0]
+            if not way.offer(out.destination.task, frame.at(link.life, link.sent + 1)):
+                return FULL
+            link.left(frame.weight)
+            emitter.written(way)
+            frames.pop(0)
+        return TAKEN
 
     def refresh(self) -> None:
         """Which targets are in this worker has changed."""

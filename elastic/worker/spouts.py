@@ -70,7 +70,7 @@ class SpoutDriver:
                 return self._rest(None)
             if wait:
                 return self._rest(wait)
-            if time.monotonic() >= until:
+            if task.stopping is not None or time.monotonic() >= until:
                 return True
 
     def _pause(self) -> None:
@@ -87,7 +87,7 @@ class SpoutDriver:
         """Nothing to do for some seconds (None: until woken)."""
         task = self._task
         with task._lock:
-            task.scheduled = False
+            task.scheduled = task.stopped
         if seconds is not None and not self._timer and task.executor is not None:
             self._timer = True
             task.executor.wake_later(time.monotonic() + seconds, task)

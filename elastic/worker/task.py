@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from elastic.api.components import Bolt, Component, Spout, TaskHook, overrides
 from elastic.api.context import Source, TopologyContext
 from elastic.api.settings import setting
-from elastic.errors import ElasticError
+from elastic.errors import ElasticError, ExecutionError
+from elastic.migration.receiver import Receiver
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
 from elastic.worker import wire
-from elastic.worker.batch import Batch, Mark, MarkKind
+from elastic.worker.batch import Batch, Item, Mark, MarkKind
+from elastic.worker.content.engine import EngineState, SpoutState, metrics_of, put_metrics
 from elastic.worker.destination import ExecutorStopped
 from elastic.worker.failures import Failures, described, user_traceback
 from elastic.worker.marks import Marks
-from elastic.worker.outputs import BIRTH_BITS, Outputs
+from elastic.worker.outputs import ASK, FULL, TAKEN, Outputs
 from elastic.worker.spouts import SpoutDriver
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class TaskListener(Protocol):
 
     def on_drained(self, task: Task, number: int) -> None: ...
 
-    def on_consumed(self, batch: Batch | Mark, task: Task) -> None: ...
+    def on_consumed(self, batch: Item, task: Task) -> None: ...
 
     def on_task_event(
         self,
@@ -101,13 +103,19 @@ class Task:
         self.finishing = False
         self.closed = False
         self.drained = 0
+        self.stopped = False  # stands still between two tuples, and is never scheduled, until `go_on`
+        self.stopping: Callable[[], None] | None = None  # called when it does, on the executor's thread
+        self.deferred: deque[Callable[[], None]] = (
+            deque()
+        )  # to be called between two of its tuples, on that thread
+        self.receivers: Mapping[int, Receiver] = {}
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
         self._marks = Marks(sources)
         self._hooks = tuple(hooks)
         self._listener = listener
         self._room = room
-        self._lock = threading.Lock()
-        self._queue: deque[Batch | Mark] = deque()
+        self._lock = threading.RLock()
+        self._queue: deque[Item] = deque()
         self._rows = 0
         self._refused = False
         self._capacity: int = setting("queue_rows", config)
@@ -118,7 +126,6 @@ class Task:
         self._tick_at = 0.0  # monotonic time of the next tick
         self._current: tuple[Batch, Iterator[Any], int] | None = None
         self._chunk = 1
-        self._seen: dict[tuple[int, str], int] = {}
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
         self._execute: Callable[[Any], None] | None = (
             component.execute if isinstance(component, Bolt) else None
@@ -145,8 +152,13 @@ class Task:
 
     # ------------------------------------------------------------------ from any thread
 
-    def offer(self, item: Batch | Mark) -> bool:
-        """Put something into the queue; False when it is full (`room` will be called). Marks always have room."""
+    def offer(self, item: Item, life: int, first: int) -> int:
+        """Put something into the queue: its source's life and its position on the link say whether it is the next.
+
+        Returns:
+            TAKEN; FULL: there is no room (`room` will be called; marks always have some); ASK: not the next as far as this task
+            knows, which whoever knows of the moves has to look at.
+        """
         with self._lock:
             rows = self._rows
             if (
@@ -156,14 +168,31 @@ class Task:
                 and not self._executor_has_room(item.count)
             ):
                 self._refused = True
-                return False
+                return FULL
+            receiver = self.receivers.get(item.source)
+            if receiver is None or not receiver.takes(life, first, item.weight):
+                return ASK
             self._queue.append(item)
             self._rows += item.count
             if self.scheduled or self.executor is None:
-                return True
+                return TAKEN
             self.scheduled = True
             self.executor.ready.put(self)
+        return TAKEN
+
+    def take_in(self, item: Item, life: int, first: int) -> bool:
+        """The same for what came over a link: its sender keeps to the window, so it always has room. False: as ASK."""
+        with self._lock:
+            receiver = self.receivers.get(item.source)
+            if receiver is None or not receiver.takes(life, first, item.weight):
+                return False
+            self.force(item)
         return True
+
+    @property
+    def guard(self) -> threading.RLock:
+        """Held while something is put into the queue."""
+        return self._lock
 
     def _executor_has_room(self, count: int) -> bool:
         """Whether the executor's tasks together are below the bound: one busy task may use what its neighbours don't.
@@ -174,8 +203,8 @@ class Task:
         executor = self.executor
         return executor is not None and executor.queued() + count <= self._capacity
 
-    def force(self, item: Batch | Mark) -> None:
-        """The same for what came over a link: its sender keeps to the window, so it always has room."""
+    def force(self, item: Item) -> None:
+        """Put something into the queue that is known to be the next of its link."""
         with self._lock:
             self._queue.append(item)
             self._rows += item.count
@@ -189,6 +218,17 @@ class Task:
             if not self.scheduled and self.executor is not None:
                 self.scheduled = True
                 self.executor.ready.put(self)
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have something done between two of its tuples, on its executor's thread.
+
+        Raises:
+            ExecutionError: Nobody runs it.
+        """
+        executor = self.executor
+        if executor is None:
+            raise ExecutionError(f"task {self.id} has not begun here")
+        executor.on_task(self, what)
 
     def give_to(self, executor: Executor | None) -> None:
         """Make `executor` the one that runs this task. Called by the present one between two slices, or when there is none."""
@@ -235,6 +275,8 @@ class Task:
         Returns:
             Whether there is something left to do.
         """
+        if self.stopped:
+            return False
         if self.closed or self.failures.broken:
             self._discard()
             return False
@@ -251,10 +293,31 @@ class Task:
                 return False
             if self._current is not None:
                 self._work()
-            if time.monotonic() >= until:
+            if self.stopping is not None or time.monotonic() >= until:
                 return True
         self._discard()
         return False
+
+    def stand_still(self) -> None:
+        """Stop between two tuples, which is now, if that is wanted: what was emitted is handed on first. On the executor's thread."""
+        if self.stopping is not None:
+            self.outputs.flush()
+        told, self.stopping = self.stopping, None
+        if told is None or self.closed:  # it is to go on after all
+            return
+        with self._lock:
+            self.stopped = self.scheduled = True
+        told()
+
+    def go_on(self) -> None:
+        """End of standing still. From any thread."""
+        with self._lock:
+            self.stopping = None
+            if self.stopped:
+                self.stopped = False
+                self.scheduled = True
+                if self.executor is not None:
+                    self.executor.ready.put(self)
 
     def _taken_over(self) -> None:
         """First slice in another executor: what that one must know of is said to it."""
@@ -275,14 +338,13 @@ class Task:
         with self._lock:
             if not self._queue:
                 # Said under the lock: whoever puts something from now on schedules the task again.
-                self.scheduled = False
+                self.scheduled = self.stopped
                 return False
             item = self._queue.popleft()
         if isinstance(item, Mark):
             self._listener.on_consumed(item, self)
             self._on_mark(item)
             return True
-        self._check_position(item)
         self.context.source = Source(str(item.stream.component), str(item.stream.spec.id), item.source)
         if self.spec.vector:
             self._work_vector(item)
@@ -364,22 +426,6 @@ class Task:
             self._room()
         self._listener.on_consumed(batch, self)
 
-    def _check_position(self, batch: Batch) -> None:
-        """Every link says how many tuples it has carried: a hole is noticed where it arrives."""
-        key = (batch.source, batch.origin)
-        before = batch.position - batch.count
-        seen = self._seen.get(key)
-        self._seen[key] = batch.position
-        if seen is not None and seen != before and seen >> BIRTH_BITS == before >> BIRTH_BITS:
-            what = "lost" if before > seen else "doubled"
-            self._listener.on_task_event(
-                self,
-                f"tuples-{what}",
-                f"{abs(before - seen)} tuples from task {batch.source} to task {self.id} were {what}.",
-                Severity.ERROR,
-                {"count": abs(before - seen)},
-            )
-
     def _on_mark(self, mark: Mark) -> None:
         self._marks.receive(mark)
         if self._marks.ended:
@@ -417,6 +463,55 @@ class Task:
         elif self.drained:
             self.outputs.mark(Mark(MarkKind.DRAIN, self.id, self.drained), targets)
 
+    def export(self) -> EngineState:
+        """What the engine knows of it. While it stands still; from any thread."""
+        with self._lock:
+            queue = list(self._queue)
+            if self._current is not None:
+                batch, rows, left = self._current
+                rest = list(rows)
+                self._current = (batch, iter(rest), left)
+                queue.insert(0, Batch(batch.stream, batch.source, len(rest), rest))
+        counters, gauges = metrics_of(self.context)
+        tick = max(0.0, self._tick_at - time.monotonic()) if self._tick_at else None
+        spout = None
+        if self.spout is not None:
+            spout = SpoutState("_exhausted" in self.component.__dict__, self.spout.drain)
+        return EngineState(
+            self.executed,
+            self.outputs.emitted,
+            self.failures.count,
+            self.finished,
+            self.drained,
+            self._marks.open,
+            tick,
+            spout,
+            counters,
+            gauges,
+            tuple(queue),
+        )
+
+    def restore(self, state: EngineState) -> None:
+        """Take over what another copy of this task has exported. Before it runs, after `prepare`, on its executor's thread."""
+        self.executed, self.outputs.emitted, self.failures.count = state.executed, state.emitted, state.failed
+        self.finished, self.drained = state.finished, state.drained
+        self._marks.open = state.marks
+        if state.tick_left is not None and self._tick_interval is not None:
+            self._tick_at = time.monotonic() + state.tick_left
+            self._arm()
+        if state.spout is not None and state.spout.exhausted:
+            self.component.__dict__["_exhausted"] = True
+        put_metrics(self.context, state.counters, state.gauges)
+        with self._lock:
+            self._queue.extendleft(reversed(state.queue))
+            self._rows += sum(i.count for i in state.queue)
+
+    def leave(self) -> None:
+        """It runs elsewhere from now on: what still comes, and what is still emitted, is not its business any more. From any thread."""
+        with self._lock:
+            self.receivers = {}
+        self.outputs.release()
+
     def close(self) -> None:
         """Clean up. What is still in the queue is given up."""
         if self.closed:
@@ -444,7 +539,7 @@ class Task:
         with self._lock:
             items, self._rows, self._refused = list(self._queue), 0, False
             self._queue.clear()
-            self.scheduled = False
+            self.scheduled = self.stopped
         for item in items:
             self._listener.on_consumed(item, self)
         self._room()

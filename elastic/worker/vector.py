@@ -137,14 +137,13 @@ def from_ipc(data: Any) -> Any:
         return reader.read_next_batch()
 
 
-def parts(record: Any, position: int) -> Iterator[tuple[Any, int]]:
-    """A record batch cut into pieces of about `PART_BYTES`, each with the position of its last row."""
+def parts(record: Any) -> Iterator[Any]:
+    """A record batch cut into pieces of about `PART_BYTES`."""
     rows = record.num_rows
     pieces = max(1, min(rows, -(-record.nbytes // PART_BYTES)))
     step = max(1, -(-rows // pieces))
     for start in range(0, max(rows, 1), step):
-        part = record.slice(start, step)
-        yield part, position - rows + start + part.num_rows
+        yield record.slice(start, step)
 
 
 def key_groups(record: Any, fields: Sequence[str]) -> Any:

@@ -1,14 +1,13 @@
-"""The ways from this worker to every task of the topology: who is here, who is behind which link, who is nowhere at present."""
+"""What this worker knows of where tuples can go: the tasks that are here, and the links to other worker processes."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from elastic.model.ids import Incarnation, WorkerId
-from elastic.model.records import Allocation, WorkerInfo
+from elastic.model.ids import Incarnation
+from elastic.model.records import WorkerInfo
 from elastic.transport.base import Address, Link, Transport
 from elastic.worker.destination import Destination
 
@@ -16,34 +15,19 @@ if TYPE_CHECKING:
     from elastic.worker.task import Task
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """What a refresh has found.
-
-    Attributes:
-        targets: Tasks that are behind another process than before.
-        renewed: Workers whose process is another one than before.
-    """
-
-    targets: tuple[int, ...]
-    renewed: tuple[WorkerId, ...]
-
-
 class Ways:
-    """One `Destination` for each task, for the life of the worker.
+    """One `Destination` for each task, and one link for each living worker process, for the life of the worker.
 
     Args:
-        here: The worker.
-        tasks: Its own tasks, kept up to date by the worker.
+        me: The worker's life.
     """
 
-    def __init__(self, here: WorkerId, tasks: Mapping[int, Task], transport: Transport | None) -> None:
-        self._here = here
-        self._tasks = tasks
+    def __init__(self, me: Incarnation, transport: Transport | None) -> None:
+        self.me = me
         self._transport = transport
         self._lock = threading.Lock()
         self._destinations: dict[int, Destination] = {}
-        self._peers: dict[WorkerId, Incarnation] = {}
+        self._addresses: dict[Incarnation, Address] = {}
         self._links: dict[Incarnation, Link] = {}
 
     def to(self, task: int) -> Destination:
@@ -52,10 +36,40 @@ class Ways:
             found = self._destinations.get(task)
             if found is None:
                 found = self._destinations[task] = Destination(task)
-                local = self._tasks.get(task)
-                if local is not None:
-                    found.to_local(local)
             return found
+
+    def put_here(self, task: Task) -> None:
+        """The task runs in this process now."""
+        self.to(task.id).local = task
+        self.signal(task.id)
+
+    def take_away(self, task: Task) -> None:
+        """It doesn't any more."""
+        destination = self.to(task.id)
+        if destination.local is task:
+            destination.local = None
+        destination.signal()
+
+    def link(self, where: Incarnation) -> Link | None:
+        """The link to a worker process; None when it does not live, or is not known yet."""
+        found = self._links.get(where)
+        if found is None and where:
+            with self._lock:
+                address = self._addresses.get(where)
+                if address is not None and self._transport is not None:
+                    found = self._links[where] = self._transport.link(where, address)
+        return found
+
+    def refresh(self, peers: Iterable[WorkerInfo]) -> None:
+        """These worker processes live (N-Storm's refresh-connections). Links to others are closed: nobody will answer there."""
+        addresses = {
+            p.incarnation: Address(p.address, p.unix, p.boot) for p in peers if p.incarnation != self.me
+        }
+        with self._lock:
+            self._addresses = addresses
+            gone = [self._links.pop(i) for i in list(self._links) if i not in addresses]
+        for link in gone:
+            link.close()  # what it had not received is counted
 
     def signal(self, task: int) -> None:
         """There may be room on the way to that task."""
@@ -69,43 +83,3 @@ class Ways:
             found = list(self._destinations.values())
         for destination in found:
             destination.signal()
-
-    def refresh(self, allocation: Allocation) -> Changed:
-        """Follow an allocation (N-Storm's refresh-connections)."""
-        peers = {p.worker: p for p in allocation.peers if p.worker != self._here}
-        renewed = sorted(w for w, p in peers.items() if self._peers.get(w) not in (None, p.incarnation))
-        self._peers.update({w: p.incarnation for w, p in peers.items()})
-        living = {p.incarnation for p in allocation.peers}
-        changed = [
-            number
-            for first, last, worker in allocation.places
-            for number in range(first, last + 1)
-            if self._point(number, worker, peers.get(worker), living)
-        ]
-        for incarnation in self._links.keys() - living:
-            # Nobody will ever answer there: stop dialling, and have what it had not received counted.
-            self._links.pop(incarnation).close()
-        return Changed(tuple(changed), tuple(renewed))
-
-    def _point(self, task: int, worker: WorkerId, peer: WorkerInfo | None, living: set[Incarnation]) -> bool:
-        """Point the way to a task; returns whether it leads to another process now."""
-        destination = self.to(task)
-        if worker == self._here:
-            local = self._tasks.get(task)
-            if local is not None and destination.local is not local:
-                destination.to_local(local)
-            return False
-        before = destination.incarnation
-        if peer is None or self._transport is None:
-            if before not in living and (destination.local is not None or destination.link is not None):
-                destination.to_nowhere()
-            return False
-        if before == peer.incarnation:
-            return False
-        link = self._links[peer.incarnation] = self._transport.link(peer.incarnation, _address(peer))
-        destination.to_link(link)
-        return True
-
-
-def _address(peer: WorkerInfo) -> Address:
-    return Address(peer.address, peer.unix, peer.boot)

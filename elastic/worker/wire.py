@@ -1,13 +1,17 @@
-"""Batches and marks as frames and back.
+"""Batches and marks as frames and back; and the frames that links say about themselves.
 
-Frame: `kind` (1 byte), stream number (2), source task (4), count (4), position (8), then the body:
+Frame: `kind` (1 byte), stream number (2), source task (4), count (4), life of the source (8), position of the first tuple (8),
+then the body:
 
     MSGPACK  rows of a typed stream, an array of arrays
     PICKLE   rows of an untyped stream, or typed rows whose values do not fit their types: pickled list of value tuples
     ARROW    an Arrow IPC stream with one record batch
-    MARK     no body: stream is the mark's kind, position its number
+    MARK     no body: stream is the mark's kind, count its number
+    OPENED   no body: the source begins to send; the position is what has left before; count is a move's epoch, or 0
+    FENCE    no body: nothing comes after the position; count is the move's epoch
 
-Big-endian. Both ends run the same version: workers of a topology are started together, from one installation.
+The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
+topology are started together, from one installation.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,8 +29,8 @@ from elastic.transport.base import Buffer, TransportOptions
 from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Streams
 
-MSGPACK, PICKLE, ARROW, MARK = 1, 2, 3, 4
-_HEAD = struct.Struct("!BHIIQ")
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE = 1, 2, 3, 4, 5, 6
+_HEAD = struct.Struct("!BHIIQQ")
 _encoder = msgspec.msgpack.Encoder()
 _astuple = msgspec.structs.astuple
 
@@ -36,8 +40,38 @@ SPLIT = 1 << 19
 """Rows whose encoding is larger than this many bytes are sent as several frames: what is in flight is bounded."""
 
 
-def encode(item: Batch | Mark, largest: int = MAX_FRAME) -> list[tuple[Buffer, ...]]:
-    """The frames of a batch or mark, in order; each frame as the buffers that make it up.
+class Frame(NamedTuple):
+    """A part of an item, encoded, without its position.
+
+    Attributes:
+        number: What stands under `count` in its head: how many tuples, or a mark's number.
+        weight: How many positions it takes.
+        rows: How many tuples it holds.
+    """
+
+    kind: int
+    stream: int
+    source: int
+    number: int
+    weight: int
+    rows: int
+    body: tuple[Buffer, ...]
+
+    def at(self, life: int, first: int) -> tuple[Buffer, ...]:
+        """The buffers to send when its first tuple has that position."""
+        return (_HEAD.pack(self.kind, self.stream, self.source, self.number, life, first), *self.body)
+
+    def item(self, streams: Streams) -> Batch | Mark:
+        """The same to be kept: it fits one frame, and cannot fail to be sent later on."""
+        if self.kind == MARK:
+            return Mark(MarkKind(self.stream), self.source, self.number)
+        return Batch(
+            streams[self.stream], self.source, self.number, raw=(self.kind, memoryview(self.body[0]))
+        )
+
+
+def encode(item: Batch | Mark, largest: int = MAX_FRAME) -> list[Frame]:
+    """The frames of a batch or mark, in order.
 
     Args:
         largest: Bytes that one frame may have.
@@ -46,11 +80,12 @@ def encode(item: Batch | Mark, largest: int = MAX_FRAME) -> list[tuple[Buffer, .
         ExecutionError: A value can neither be encoded nor pickled; says which field.
         TupleTooLarge: One tuple makes a larger frame. In both cases nothing has been sent.
     """
+    if isinstance(item, Mark):
+        return [Frame(MARK, item.kind, item.source, item.number, 1, 0, ())]
     frames = _frames(item)
-    for head, *body in frames:
-        size = len(head) + sum(len(b) for b in body)
+    for frame in frames:
+        size = _HEAD.size + sum(len(b) for b in frame.body)
         if size > largest:
-            assert isinstance(item, Batch)
             raise TupleTooLarge(
                 f"A tuple of stream {item.stream.spec.id!r} of {str(item.stream.component)!r} (task {item.source}) has {size:,} bytes; "
                 f"at most {largest:,} can be sent to another process.",
@@ -59,25 +94,41 @@ def encode(item: Batch | Mark, largest: int = MAX_FRAME) -> list[tuple[Buffer, .
     return frames
 
 
-def _frames(item: Batch | Mark) -> list[tuple[Buffer, ...]]:
-    if isinstance(item, Mark):
-        return [(_HEAD.pack(MARK, item.kind, item.source, 0, item.number),)]
+def opened(source: int, life: int, position: int, epoch: int) -> tuple[Buffer, ...]:
+    """The frame that says how far a link has come (`elastic.migration.actions.Open`)."""
+    return (_HEAD.pack(OPENED, 0, source, epoch, life, position),)
+
+
+def fence(source: int, life: int, position: int, epoch: int) -> tuple[Buffer, ...]:
+    """The frame that ends what comes to this place (`elastic.migration.actions.SendFence`)."""
+    return (_HEAD.pack(FENCE, 0, source, epoch, life, position),)
+
+
+def _frames(item: Batch) -> list[Frame]:
     stream = item.stream.index
     if item.record is not None:
         return [
-            (_HEAD.pack(ARROW, stream, item.source, part.num_rows, end), vector.to_ipc(part))
-            for part, end in vector.parts(item.record, item.position)
+            Frame(
+                ARROW,
+                stream,
+                item.source,
+                part.num_rows,
+                part.num_rows,
+                part.num_rows,
+                (vector.to_ipc(part),),
+            )
+            for part in vector.parts(item.record)
         ]
     if item.raw is not None:
         kind, body = item.raw
-        return [(_HEAD.pack(kind, stream, item.source, item.count, item.position), body)]
+        return [Frame(kind, stream, item.source, item.count, item.count, item.count, (body,))]
     assert item.rows is not None
-    frames: list[tuple[Buffer, ...]] = []
-    _encode_rows(item, item.rows, item.position, frames)
+    frames: list[Frame] = []
+    _encode_rows(item, item.rows, frames)
     return frames
 
 
-def _encode_rows(item: Batch, rows: list[Any], position: int, frames: list[tuple[Buffer, ...]]) -> None:
+def _encode_rows(item: Batch, rows: list[Any], frames: list[Frame]) -> None:
     kind, body = MSGPACK, b""
     if item.stream.typed:
         try:
@@ -88,12 +139,13 @@ def _encode_rows(item: Batch, rows: list[Any], position: int, frames: list[tuple
         kind = PICKLE
     if kind == PICKLE:
         body = _pickle(item, rows)
-    if len(body) > SPLIT and len(rows) > 1:
-        half = len(rows) // 2
-        _encode_rows(item, rows[:half], position - len(rows) + half, frames)
-        _encode_rows(item, rows[half:], position, frames)
+    count = len(rows)
+    if len(body) > SPLIT and count > 1:
+        half = count // 2
+        _encode_rows(item, rows[:half], frames)
+        _encode_rows(item, rows[half:], frames)
         return
-    frames.append((_HEAD.pack(kind, item.stream.index, item.source, len(rows), position), body))
+    frames.append(Frame(kind, item.stream.index, item.source, count, count, count, (body,)))
 
 
 def _pickle(item: Batch, rows: list[Any]) -> bytes:
@@ -114,20 +166,27 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
         ) from whole
 
 
-def decode(payload: memoryview, streams: Streams, origin: Incarnation) -> Batch | Mark:
-    """The batch or mark in a frame. The body of a batch stays bytes until `rows_of` or `record_of` need it."""
-    kind, stream, source, count, position = _HEAD.unpack_from(payload)
+class Told(NamedTuple):
+    """What a link says about itself: `kind` is OPENED or FENCE."""
+
+    kind: int
+    source: int
+    epoch: int
+
+
+def decode(
+    payload: memoryview, streams: Streams, origin: Incarnation
+) -> tuple[Batch | Mark | Told, int, int]:
+    """What is in a frame, the life of its source, and its position. The body of a batch stays bytes until it is needed."""
+    kind, stream, source, count, life, first = _HEAD.unpack_from(payload)
     if kind == MARK:
-        return Mark(MarkKind(stream), source, position, origin, len(payload))
-    return Batch(
-        streams[stream],
-        source,
-        count,
-        position,
-        raw=(kind, payload[_HEAD.size :]),
-        origin=origin,
-        size=len(payload),
+        return Mark(MarkKind(stream), source, count, origin, len(payload)), life, first
+    if kind >= OPENED:
+        return Told(kind, source, count), life, first
+    batch = Batch(
+        streams[stream], source, count, raw=(kind, payload[_HEAD.size :]), origin=origin, size=len(payload)
     )
+    return batch, life, first
 
 
 def rows_of(batch: Batch) -> list[Any]:

@@ -7,28 +7,34 @@ the allocation names is made true, and the ways to all tasks are refreshed; exec
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any, Protocol
 
 from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
 from elastic.errors import ElasticError, ExecutionError
+from elastic.migration.events import TaskGone
+from elastic.migration.view import NOBODY, View
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, Epoch, Incarnation, TaskId, WorkerId, worker_of
-from elastic.model.records import Allocation, TopologyStatus
+from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.transport.base import Transport
 from elastic.worker import wire
-from elastic.worker.batch import Batch, Mark, Streams
+from elastic.worker.batch import Item, Streams
 from elastic.worker.components import ComponentSource
 from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
-from elastic.worker.leaving import Leaving
+from elastic.worker.guests import Guests
+from elastic.worker.moves import Moves
+from elastic.worker.moving import MovingTasks
 from elastic.worker.outputs import Outputs, Subscription
+from elastic.worker.outside import NO_MARKS, Outside, view_of
+from elastic.worker.saving import Saving
 from elastic.worker.task import Task
 from elastic.worker.ways import Ways
 
@@ -44,12 +50,22 @@ class WorkerListener(Protocol):
     def on_failure(self, reason: str, trace: str) -> None:
         """A task gave up: the topology fails."""
 
+    def on_startable(self) -> None:
+        """There are tasks of the allocation that may be started now: apply it again, after what that asks for."""
+
+    def on_fatal(self, reason: str) -> None:
+        """This process must not go on: its successor starts without its state, and says so."""
+
 
 class Worker:
     """One worker of a topology.
 
     Args:
         transport: The links to the other workers; None when there are none.
+        outside: What else there is: coordination and state stores for moves.
+
+    Attributes:
+        arriving: Tasks that are being restored here by a move, and do not run yet.
     """
 
     def __init__(
@@ -60,6 +76,7 @@ class Worker:
         components: ComponentSource,
         listener: WorkerListener,
         transport: Transport | None = None,
+        outside: Outside | None = None,
     ) -> None:
         self.spec = spec
         self.id = id
@@ -67,104 +84,238 @@ class Worker:
         self.epoch = Epoch(0)
         self.failure = ""
         self.tasks: dict[int, Task] = {}
+        self.arriving: dict[int, Task] = {}
         self.executors: dict[ExecutorId, Executor] = {}
+        self.streams = Streams(spec)
         self._components = components
         self._listener = listener
         self._transport = transport
-        self._streams = Streams(spec)
+        self._outside = outside or Outside()
         self._lock = threading.RLock()
         self._hands = threading.Lock()
-        self.ways = Ways(id, self.tasks, transport)
-        self._early: dict[int, list[Batch | Mark]] = {}
-        self._leaving = Leaving(self)
-        self._births = itertools.count(1)
+        self.ways = Ways(incarnation, transport)
+        self._guests = Guests(self._new_executor)
         self._finished: set[int] = set()
         self._started: set[int] = set()
         self._lost_state: set[int] = set()
         self._ended = threading.Condition(self._lock)
         self._ending: set[Executor] = set()
-        self._status = TopologyStatus.ACTIVE
+        self._allocation: Allocation | None = None
         self._closed = False
+        self.moves = Moves(
+            incarnation,
+            spec,
+            self.ways,
+            tasks=self.tasks,
+            arriving=self.arriving,
+            consumed=self._give_back,
+            on_fatal=self._on_fatal,
+            on_resumed=self._on_resumed,
+            buffer_rows=setting("queue_rows", spec.config),
+        )
+        self.saving = Saving(self, self._outside.stores)
+        self.moving = MovingTasks(self, self.saving)
+        self.moves.join(self.moving, self.saving, self._outside.marks)
         if transport is not None:
             transport.start(self)
 
-    # ------------------------------------------------------------------ allocation
+    # ------------------------------------------------------------------ what coordination says
+
+    def see(self, view: View, peers: Iterable[WorkerInfo]) -> None:
+        """Follow a view of coordination: links go where their targets are, moves get on.
+
+        Args:
+            peers: The living workers of the view.
+        """
+        with self.moves.lock:
+            if self._closed:
+                return
+            known = self.moves.participant.view
+            before = known.standing
+            for worker, life in view.living.items():
+                if known.living.get(worker, life) != life:
+                    self._renewed(worker)
+            self.ways.refresh(peers)
+            self.moves.see(view)
+            now = view.standing
+            elsewhere = tuple(t for t, at in now.items() if t in before and before[t].owner != at.owner)
+            if elsewhere:
+                for task in list(self.tasks.values()):
+                    if task.finished or task.drained:
+                        self._on_task_thread(task, functools.partial(task.say_again, elsewhere))
+            allocation = self._allocation
+        if allocation is not None and self.missing(allocation):
+            self._listener.on_startable()
+
+    def missing(self, allocation: Allocation) -> set[int]:
+        """The tasks that an allocation asks for and that this process is to start without a state, as far as it has read."""
+        view, mine = self.moves.participant.view, self.incarnation
+        wanted = {t for _, first, last in allocation.executors for t in range(first, last + 1)}
+        return {
+            t
+            for t in wanted - self.tasks.keys() - self.arriving.keys()
+            if view.number < 0 or view.may_start(t, mine)
+        }
 
     def apply(self, allocation: Allocation) -> None:
         """Make an allocation true. Returns when all changes are under way; they take effect between two slices of work.
 
+        Tasks that are not here are started only if what was read of coordination says that they are to start here without a state;
+        the others come with a move.
+
         Raises:
             ElasticError: A component cannot be made.
         """
-        with self._lock:
+        with self.moves.lock, self._lock:
             if self._closed or allocation.epoch < self.epoch:
                 return
+            if (
+                self._outside.marks is NO_MARKS
+            ):  # nobody reads coordination: everything there is to know is in here
+                view, peers = view_of(allocation, self.moves.participant.view.number + 1, self.incarnation)
+                self._allocation = None
+                self.see(view, peers)
+            self._allocation = allocation
             self._finished |= set(allocation.finished)
             wanted = {ExecutorId(ComponentId(c), TaskId(a), TaskId(b)) for c, a, b in allocation.executors}
-            self._update_executors(wanted, allocation)
-            self._refresh_connections(allocation)
-            self._set_status(allocation)
+            self._update_executors(wanted, self.missing(allocation))
+            for task in self.tasks.values():
+                self._set_status(task)
             changed = allocation.epoch != self.epoch
             self.epoch = allocation.epoch
         if changed:
             self._listener.on_progress()
 
-    def _update_executors(self, wanted: set[ExecutorId], allocation: Allocation) -> None:
-        new = wanted - self.executors.keys()
-        kill = self.executors.keys() - wanted
-        here = {t: e for e in wanted for t in e.tasks()}
-        new_tasks: dict[ExecutorId, list[Task]] = {}
-        for id in sorted(new):
-            for number in id.tasks():
-                if number not in self.tasks:
-                    made = self._made(number, id)
-                    self.tasks[number] = made
-                    new_tasks.setdefault(id, []).append(made)
-        born = [t for tasks in new_tasks.values() for t in tasks]
-        for one in born:
-            self.ways.to(one.id).to_local(one)
-        for one in born:
-            one.outputs.refresh()  # before its first tuple: who is here is known now
-        for id in sorted(new):
-            self._start_executor(id)
-        for id in sorted(wanted):
-            for number in id.tasks():
-                if self._leaving.keep(
-                    self.tasks[number]
-                ):  # it went elsewhere, and comes back before it was closed
-                    self.executors[id].take(self.tasks[number])
-        for id, tasks in new_tasks.items():
-            self._started |= {t.id for t in tasks if t.spec.stateful}
-            self.executors[id].adopt(tasks)
-        for old in sorted(kill):
-            executor = self.executors[old]
-            gone = []
-            for number in old.tasks():
-                task = self.tasks.get(number)
-                if task is None:
-                    continue
-                target = here.get(TaskId(number))
-                if target is not None:
-                    self.executors[target].take(task)
-                else:
-                    gone.append(task)
-            del self.executors[old]
-            if gone:
-                self._leaving.add(executor, gone, setting("kill_delay", self.spec.config))
-            else:
-                self._ending.add(executor)
-                executor.retire()
-        for id in wanted - new:
-            # An executor whose range stays may still get tasks that another one had.
-            for number in id.tasks():
-                if self.tasks[number].wanted_by is not self.executors[id]:
-                    self.executors[id].take(self.tasks[number])
+    def _update_executors(self, wanted: set[ExecutorId], to_start: set[int]) -> None:
+        here: dict[int, ExecutorId] = {t: e for e in wanted for t in e.tasks()}
+        started = sorted(to_start & here.keys())
+        for number in started:
+            self.tasks[number] = self._made(number, here[number])
+        for number in started:
+            self.ways.put_here(self.tasks[number])
+        for number in started:
+            task = self.tasks[number]
+            if task.spec.stateful:
+                self._started.add(number)
+            self.moves.started(task, self._outside.life())
+            task.outputs.refresh()  # before its first tuple: who is here is known now
+        for id in sorted(wanted - self.executors.keys()):
+            self.executors[id] = self._new_executor(id)
+        for id, numbers in groupby(started, lambda t: here[t]):
+            self.executors[id].adopt(self.tasks[n] for n in numbers)
+        for old in sorted(self.executors.keys() - wanted):
+            self._guests.add(self.executors.pop(old))
+        for number, task in sorted(self.tasks.items()):
+            place = here.get(number)
+            if place is not None and task.wanted_by is not self.executors[place]:
+                self.executors[place].take(task)
+        self._drop_strangers(here)
+        for executor in self._guests.idle(
+            min((r.epoch for r in self.moves.participant.new.values()), default=0)
+        ):
+            self._ending.add(executor)
+            executor.retire()
 
-    def _start_executor(self, id: ExecutorId) -> None:
+    def _renewed(self, worker: WorkerId) -> None:
+        self.event(
+            "peer-renewed",
+            f"Worker {worker} is a new process; what it had not received is counted as lost.",
+            worker=worker,
+        )
+
+    def _drop_strangers(self, here: Mapping[int, ExecutorId]) -> None:
+        """Close tasks that are somebody else's without having been moved: this process had lost its place to another."""
+        view, moving = self.moves.participant.view, set(self.moves.moving())
+        for number, task in list(self.tasks.items()):
+            if number not in here and number not in moving:
+                owner = view.stands(number).owner
+                if owner not in (self.incarnation, NOBODY):
+                    self.moves.feed(TaskGone(number))
+                    self.release(task)
+
+    # ------------------------------------------------------------------ what moves do to tasks
+
+    def make(self, number: int, executor: ExecutorId) -> Task:
+        """A new task, which runs nowhere yet. Raises what user code raises."""
+        return self._make_task(number, executor)
+
+    def guest(self, component: ComponentId, epoch: int) -> Executor:
+        """The executor of tasks that come here with that move, until the assignment says where they are to run."""
+        with self._lock:
+            return self._guests.of(component, epoch)
+
+    def will_start(self, task: int) -> None:
+        """The task is about to come: should this process die with it, that is known."""
+        if self.spec.component_of(TaskId(task)).stateful:
+            with self._lock:
+                self._started.add(task)
+            self._listener.on_progress()
+
+    def will_not_start(self, task: int) -> None:
+        """It does not come after all."""
+        with self._lock:
+            if task not in self.tasks:
+                self._started.discard(task)
+        self._listener.on_progress()
+
+    def begin(self, task: Task) -> None:
+        """A task that has come is ours: it runs from now on. With the lock of the moves."""
+        with self._lock:
+            self.tasks[task.id] = task
+            if task.finished:
+                self._finished.add(task.id)
+            self.ways.put_here(task)
+            self.moves.attach(task)
+            self._refresh_outputs()
+            self._set_status(task)
+            task.go_on()
+            allocation = self._allocation
+            for c, first, last in allocation.executors if allocation is not None else ():
+                if first <= task.id <= last:
+                    found = self.executors.get(ExecutorId(ComponentId(c), TaskId(first), TaskId(last)))
+                    if found is not None:
+                        found.take(task)
+        self._listener.on_progress()
+
+    def release(self, task: Task) -> None:
+        """A task is somebody else's: it does nothing more here. With the lock of the moves."""
+        with self._lock:
+            if self.tasks.get(task.id) is task:
+                del self.tasks[task.id]
+            self._started.discard(task.id)
+        self.ways.take_away(task)
+        self.discard(task)
+        self._refresh_outputs()
+        self._listener.on_progress()
+
+    def discard(self, task: Task) -> None:
+        """Close a task that is not to run here."""
+        task.leave()
+        if task.executor is not None:
+            task.executor.drop(task)
+
+    def _refresh_outputs(self) -> None:
+        for task in list(self.tasks.values()):
+            task.outputs.refresh()
+
+    def _on_resumed(self, task: int, epoch: int, held: float) -> None:
+        self.event(
+            "move-step",
+            f"Tuples for task {task} flow again.",
+            component=str(self.spec.component_of(TaskId(task)).id),
+            task=task,
+            details={"epoch": epoch, "step": "resumed", "at": time.time(), "pause_ms": round(held * 1e3, 3)},
+        )
+
+    def _on_fatal(self, error: BaseException) -> None:
+        self.event("worker-broken", f"The worker cannot go on: {error}", Severity.ERROR)
+        self._listener.on_fatal(str(error))
+
+    def _new_executor(self, id: ExecutorId) -> Executor:
         config = self._config(id.component)
         executor = Executor(id, setting("linger", config), self._on_executor_ended, self._hands)
-        self.executors[id] = executor
         executor.start()
+        return executor
 
     def _stop_executor(self, executor: Executor, *, abandon: bool = False) -> None:
         if not executor.ended:
@@ -196,11 +347,11 @@ class Worker:
         context = TopologyContext(self.spec, spec.id, number, self.id, config)
         hooks = list(self._components.hooks(spec.id))
         subscriptions: dict[Any, list[Subscription]] = {
-            self._streams.named(spec.id, s.id): [] for s in spec.outputs
+            self.streams.named(spec.id, s.id): [] for s in spec.outputs
         }
         for consumer, i in self.spec.consumers(spec.id):
             n = consumer.inputs.index(i)
-            subscriptions[self._streams.named(spec.id, i.stream)].append(
+            subscriptions[self.streams.named(spec.id, i.stream)].append(
                 Subscription(
                     consumer, n, i, self.spec.tasks_of(consumer.id), self._components.grouping(consumer.id, n)
                 )
@@ -218,12 +369,12 @@ class Worker:
         outputs = Outputs(
             number,
             spec,
-            self._streams,
+            self.streams,
             subscriptions,
             self.ways.to,
             setting("batch_rows", config),
+            self.moves,
             on_emit,
-            self._births,
         )
         sources = frozenset(t for i in spec.inputs for t in self.spec.tasks_of(i.source))
         destination = self.ways.to(number)
@@ -244,42 +395,25 @@ class Worker:
             context.gauge("state_lost").set(1.0)
         if number in self._finished:
             task.finished = True
-        for item in self._early.pop(number, ()):
-            task.force(item)
         return task
 
     # ------------------------------------------------------------------ ways
-
-    def _refresh_connections(self, allocation: Allocation) -> None:
-        changed = self.ways.refresh(allocation)
-        for worker in changed.renewed:
-            self.event(
-                "peer-renewed",
-                f"Worker {worker} is a new process; what it had not received is counted as lost.",
-                worker=worker,
-            )
-        for task in self.tasks.values():
-            task.outputs.refresh()
-            if changed.targets and (task.finished or task.drained):
-                self._on_task_thread(task, functools.partial(task.say_again, changed.targets))
 
     def _on_task_thread(self, task: Task, what: Callable[[], None]) -> None:
         executor = task.executor
         if executor is not None:
             executor.call(what)
 
-    def _set_status(self, allocation: Allocation) -> None:
-        self._status = allocation.status
-        active = allocation.status == TopologyStatus.ACTIVE
-        for task in self.tasks.values():
-            if task.spout is not None and not self._leaving.has(task):
-                task.spout.set_active(active, allocation.drain)
+    def _set_status(self, task: Task) -> None:
+        allocation = self._allocation
+        if task.spout is not None and allocation is not None:
+            task.spout.set_active(allocation.status == TopologyStatus.ACTIVE, allocation.drain)
 
     # ------------------------------------------------------------------ Receiver (transport threads)
 
     def on_frame(self, source: Incarnation, target: int, payload: memoryview) -> None:
         try:
-            item = wire.decode(payload, self._streams, source)
+            item, life, first = wire.decode(payload, self.streams, source)
         except Exception as e:
             self.event(
                 "frame-unreadable",
@@ -287,20 +421,20 @@ class Worker:
                 Severity.ERROR,
                 task=target,
             )
-            self._consumed(source, target, len(payload))
+            self._consumed(source, target, len(payload), 0)
+            return
+        if isinstance(item, wire.Told):
+            self._consumed(source, target, len(payload), 0)
+            self.moves.told(target, item, life, first)
             return
         task = self.tasks.get(target)
-        if task is None:
-            with self._lock:
-                task = self.tasks.get(target)
-                if task is None:
-                    # The sender knew of the new placement first. Its window bounds what can come.
-                    self._early.setdefault(target, []).append(item)
-                    return
-        task.force(item)
+        if task is None or not task.take_in(item, life, first):
+            self.moves.arrived(target, life, first, item)
+            self.moves.work()
 
     def on_room(self, peer: Incarnation, target: int) -> None:
         self.ways.signal(target)
+        self.moves.room(target)
 
     def on_lost(self, peer: Incarnation, frames: int, size: int) -> None:
         if frames:
@@ -309,15 +443,19 @@ class Worker:
                 Severity.WARNING, worker=worker_of(peer), details={"frames": frames, "bytes": size},
             )  # fmt: skip
 
-    def _consumed(self, source: Incarnation | str, target: int, size: int) -> None:
+    def _consumed(self, source: Incarnation | str, target: int, size: int, rows: int) -> None:
         if self._transport is not None and source:
             self._transport.consumed(Incarnation(source), target, size)
 
+    def _give_back(self, item: Item, target: int) -> None:
+        if item.origin:
+            self._consumed(item.origin, target, item.size, item.count)
+
     # ------------------------------------------------------------------ TaskListener (executor threads)
 
-    def on_consumed(self, batch: Batch | Mark, task: Task) -> None:
+    def on_consumed(self, batch: Item, task: Task) -> None:
         if batch.origin:
-            self._consumed(batch.origin, task.id, batch.size)
+            self._consumed(batch.origin, task.id, batch.size, batch.count)
 
     def on_finished(self, task: Task) -> None:
         with self._lock:
@@ -403,12 +541,6 @@ class Worker:
         with self._lock:
             return list(self._ending)
 
-    def remove_task(self, task: Task) -> None:
-        """A task that went elsewhere has been closed."""
-        with self._lock:
-            if self.tasks.get(task.id) is task:
-                del self.tasks[task.id]
-
     def close(self, grace: float) -> bool:
         """Stop all executors and close the transport.
 
@@ -420,7 +552,7 @@ class Worker:
         """
         with self._ended:
             self._closed = True
-            for executor in {*self.executors.values(), *self._leaving.executors(), *self._ending}:
+            for executor in {*self.executors.values(), *self._guests.all(), *self._ending}:
                 self._stop_executor(executor, abandon=True)
             self.executors.clear()
             self.ways.signal_all()
@@ -428,7 +560,7 @@ class Worker:
             while self._ending and (left := deadline - time.monotonic()) > 0:
                 self._ended.wait(left)
             done = not self._ending
-        self._leaving.close()
+        self.saving.close()
         if self._transport is not None:
             self._transport.close()
         return done

@@ -157,6 +157,12 @@ class InProcess:
             self.failures.append(reason)
             self.changed.notify_all()
 
+    def on_startable(self) -> None:
+        raise AssertionError("an allocation starts everything at once here")
+
+    def on_fatal(self, reason: str) -> None:
+        self.on_failure(reason, "")
+
 
 class Numbers(Spout):
     """Emits (task, number) for the numbers from 0 on, `count` of them."""

@@ -135,7 +135,7 @@ def test_a_whole_batch_that_is_dropped_for_one_tuple_is_found(monkeypatch: pytes
         from elastic.worker.batch import Batch
 
         try:
-            out.destination.put(Batch(stream, self.task, count, 0, rows, record), self.emitter)
+            self._put(out, Batch(stream, self.task, count, rows, record))
         except ExecutionError as e:
             self.on_unsendable(e, None)
 

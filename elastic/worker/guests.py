@@ -1,0 +1,51 @@
+"""Executors that no allocation names: those of tasks that have just come with a move, and those whose tasks are about to go with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastic.model.assignment import ExecutorId
+from elastic.model.ids import ComponentId, TaskId
+from elastic.worker.executor import Executor
+
+
+class Guests:
+    """See the module. Used under the worker's lock.
+
+    Args:
+        make: Makes and starts an executor.
+    """
+
+    def __init__(self, make: Callable[[ExecutorId], Executor]) -> None:
+        self._make = make
+        self._coming: dict[tuple[ComponentId, int], Executor] = {}
+        self._all: set[Executor] = set()
+
+    def of(self, component: ComponentId, epoch: int) -> Executor:
+        """The executor of all tasks of a component that come with one move."""
+        found = self._coming.get((component, epoch))
+        if found is None:
+            # Task numbers begin at 1: no executor of an allocation has such a range.
+            found = self._coming[component, epoch] = self._make(ExecutorId(component, TaskId(0), TaskId(0)))
+            self._all.add(found)
+        return found
+
+    def add(self, executor: Executor) -> None:
+        """The allocation does not name that executor any more."""
+        self._all.add(executor)
+
+    def idle(self, busy: int = 0) -> list[Executor]:
+        """Those that are not needed for what may still come, to be retired: they end when their last task has gone.
+
+        Args:
+            busy: Moves with a number above that may still bring tasks; 0: none does.
+        """
+        kept = {e for (_, epoch), e in self._coming.items() if busy and epoch >= busy}
+        retired = [e for e in self._all if e not in kept]
+        self._all = kept
+        self._coming = {k: e for k, e in self._coming.items() if e in kept}
+        return retired
+
+    def all(self) -> set[Executor]:
+        """Those that were not retired."""
+        return set(self._all)

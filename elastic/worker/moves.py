@@ -1,0 +1,356 @@
+"""Moves as one worker process takes part in them: its `Participant`, and the links between tasks.
+
+Everything that the participant is told goes through `feed`, one event at a time, from whatever thread it comes. The data path
+does not: while nothing moves, an executor puts its batches on a link under the gate of the emitting task alone, and a batch that
+is the next of its link goes into the queue under the receiving task's lock alone. What is not so simple comes here.
+
+Locks, in the order in which they may be taken: this one, a task's gate (`Outputs.gate`), a task's queue (`Task.guard`). Executors never
+wait for this one while they hold one of the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from elastic.errors import ElasticError
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.driver import participant_driver
+from elastic.migration.participant import Participant
+from elastic.migration.plan import Wiring
+from elastic.migration.ports import OwnMarks, Store, Tasks
+from elastic.migration.view import View
+from elastic.model.ids import Incarnation, WorkerId
+from elastic.model.topology import TopologySpec
+from elastic.transport.base import Link
+from elastic.worker import wire
+from elastic.worker.batch import Item
+from elastic.worker.ways import Ways
+
+if TYPE_CHECKING:
+    from elastic.worker.task import Task
+
+log = logging.getLogger("elastic.worker")
+
+_IN = (ev.Opened, ev.Arrived, ev.FenceArrived)
+_NOTHING: AbstractContextManager[object] = nullcontext()
+
+
+class Moves:
+    """See the module.
+
+    Args:
+        tasks: Those that run here, kept up to date by the worker.
+        arriving: Those that are being restored here.
+        ways: The links to other worker processes.
+        consumed: Gives the room of an item back to where it came from.
+        on_fatal: Told of an error that no rollback can mend: the process has to end.
+        on_resumed: Told of a task that moved, of the move's number, and for how many seconds its emitters here held what was for it.
+    """
+
+    def __init__(
+        self,
+        me: Incarnation,
+        spec: TopologySpec,
+        ways: Ways,
+        *,
+        tasks: Mapping[int, Task],
+        arriving: Mapping[int, Task],
+        consumed: Callable[[Item, int], None],
+        on_fatal: Callable[[BaseException], None],
+        on_resumed: Callable[[int, int, float], None],
+        buffer_rows: int,
+    ) -> None:
+        self.me = me
+        self._ways = ways
+        self._tasks = tasks
+        self._arriving = arriving
+        self._consumed = consumed
+        self._on_fatal = on_fatal
+        self._on_resumed = on_resumed
+        self._held: dict[
+            int, tuple[int, float]
+        ] = {}  # target -> the move that it is held for, and since when
+        self._lock = threading.RLock()
+        self._posted: deque[Any] = deque()
+        self._busy = False
+        self._broken = False
+        self._early: dict[int, list[Any]] = {}
+        self._confirming: dict[int, int] = {}  # task -> epoch of the newest `ConfirmOutput`
+        self._room_asked: dict[int, set[int]] = {}  # target -> sources with something held back for it
+        self._offered: tuple[int, int] | None = None
+        self.participant = Participant(me, Wiring.of(spec), buffer_rows, self._gate)
+        self.link = ways.link
+
+    def join(self, tasks: Tasks, store: Store, marks: OwnMarks) -> None:
+        """Give it the other ports: they need it, and it needs them."""
+        self._driver = participant_driver(
+            self.participant, links=self, tasks=tasks, store=store, marks=marks, on_fatal=self._fatal
+        )
+
+    # ------------------------------------------------------------------ what happens
+
+    def feed(self, event: Any) -> None:
+        """Tell the participant of something, and do what it wants. From any thread that holds no gate and no task's lock."""
+        self._posted.append(event)
+        self.work()
+
+    def work(self) -> None:
+        """Go on with what was posted; see `feed`."""
+        with self._lock:
+            if self._busy or self._broken:
+                return
+            self._busy = True
+            try:
+                while self._posted:
+                    event = self._posted.popleft()
+                    with self._guard(event):
+                        if callable(event):
+                            event()
+                        else:
+                            self._driver.feed(event)
+            except Exception as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
+                self._broken = True
+                log.exception("the worker cannot take part in moves any more")
+                self._on_fatal(error)
+            finally:
+                self._busy = False
+
+    def see(self, view: View) -> None:
+        """Coordination was read: everything follows it, and whoever waits for a way looks again."""
+        with self._lock:
+            before = self.participant.view
+            self.feed(ev.ViewRead(view))
+            place = self._place
+            for task in list(self._early):
+                # It was to come, and goes elsewhere.
+                if before.stands(task).owner == self.me and view.places.get(task) != place:
+                    self._forget_early(task)
+        self._ways.signal_all()
+
+    def started(self, task: Task, life: int) -> None:
+        """The task starts here without what a move brings."""
+        with self._lock:
+            self.feed(ev.TaskStarted(task.id, life))
+            self.attach(task)
+            self.hand_in(task.id)
+
+    def receive(self, task: Task) -> None:
+        """Links to the task end here from now on."""
+        receivers = self.participant.receivers
+        task.receivers = {s: receivers[s, task.id] for s in self.participant.wiring.emitters_of(task.id)}
+
+    def attach(self, task: Task) -> None:
+        """Links of the task begin and end here from now on."""
+        self.receive(task)
+        emitters = self.participant.emitters
+        task.outputs.attach({t: emitters[task.id, t] for t in self.participant.wiring.targets_of(task.id)})
+
+    def hand_in(self, task: int) -> None:
+        """What has come too early for the task comes now."""
+        for event in self._early.pop(task, ()):
+            self.feed(event)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held while the participant is at work."""
+        return self._lock
+
+    @property
+    def _place(self) -> WorkerId:
+        return WorkerId(self.me.rpartition("#")[0])
+
+    def _gate(self, source: int) -> AbstractContextManager[object]:
+        task = self._tasks.get(source)
+        return task.outputs.gate if task is not None else _NOTHING
+
+    def _guard(self, event: Any) -> AbstractContextManager[object]:
+        kind = event.__class__
+        if kind in _IN:
+            task = self._tasks.get(event.target) or self._arriving.get(event.target)
+            return task.guard if task is not None else _NOTHING
+        return self._gate(event.source) if kind is ev.Room or kind is ev.Emitted else _NOTHING
+
+    def _fatal(self, action: Any, error: ElasticError) -> None:
+        log.error("cannot be done: %s: %s", action, error)
+        self._broken = True
+        self._on_fatal(error)
+
+    # ------------------------------------------------------------------ from the data path
+
+    def hold(self, source: int, target: int, item: Item) -> bool:
+        """See `Crossing.hold`."""
+        with self._lock:
+            self.work()
+            link = self.participant.emitters.get((source, target))
+            if link is None or link.flowing or link.full:
+                return False
+            # Not by way of `feed`: what others post meanwhile could let it flow again.
+            self._driver.feed(ev.Emitted(source, target, item, item.weight))
+            return True
+
+    def arrived(self, target: int, life: int, first: int, item: Item) -> None:
+        """See `Crossing.arrived`."""
+        self._posted.append(ev.Arrived(item.source, target, life, first, item.weight, item))
+
+    def told(self, target: int, told: wire.Told, life: int, position: int) -> None:
+        """A link says something about itself. On the transport's thread."""
+        if told.kind == wire.OPENED:
+            self.feed(ev.Opened(told.source, target, life, position, told.epoch))
+        else:
+            self.feed(ev.FenceArrived(told.source, target, told.epoch, life, position))
+
+    def room(self, target: int) -> None:
+        """There may be room on the way to that task."""
+        sources = self._room_asked.pop(target, None)
+        if sources:
+            for source in sorted(sources):
+                self._posted.append(lambda s=source: self._flush(s, target))
+            self.work()
+
+    # ------------------------------------------------------------------ Links
+
+    def open(self, action: ac.Open) -> None:
+        """See `elastic.migration.ports.Links`."""
+        if not action.epoch and action.target in self._held:
+            epoch, since = self._held.pop(action.target)
+            self._on_resumed(action.target, epoch, time.monotonic() - since)
+        if action.where == self.me:
+            self._posted.append(
+                ev.Opened(action.source, action.target, action.life, action.position, action.epoch)
+            )
+        else:
+            frame = wire.opened(action.source, action.life, action.position, action.epoch)
+            self._tell(action.where, action.target, frame)
+        self._ways.signal(action.target)
+
+    def send(self, action: ac.Send) -> None:
+        """See `elastic.migration.ports.Links`."""
+        key = (action.source, action.target)
+        if self._offered == key:  # the transport has taken it already: that was the room
+            self._offered = None
+        else:
+            where = self.participant.emitters[key].where
+            if where == self.me:
+                self._posted.append(ev.Arrived(*key, action.life, action.first, action.count, action.item))
+            elif not self._offer(where, action.target, action.item, action.life, action.first):
+                log.info("%s has ended: what was sent to it is lost", where)
+        self._ways.signal(action.target)
+
+    def fence(self, action: ac.SendFence) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._held.setdefault(action.target, (action.epoch, time.monotonic()))
+        where = self.participant.emitters[action.source, action.target].where
+        if where == self.me:
+            self._posted.append(
+                ev.FenceArrived(action.source, action.target, action.epoch, action.life, action.position)
+            )
+        else:
+            frame = wire.fence(action.source, action.life, action.position, action.epoch)
+            self._tell(where, action.target, frame)
+        self._ways.signal(action.target)
+
+    def ask_room(self, action: ac.AskRoom) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._posted.append(lambda: self._flush(action.source, action.target))
+
+    def block(self, action: ac.Block) -> None:
+        """See `elastic.migration.ports.Links`: the emitter finds that out by itself."""
+
+    def unblock(self, action: ac.Unblock) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._ways.signal(action.target)
+
+    def accept(self, action: ac.Accept) -> None:
+        """See `elastic.migration.ports.Links`."""
+        task = self._tasks.get(action.target) or self._arriving[action.target]
+        task.force(action.item)
+
+    def drop(self, action: ac.Drop) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._consumed(action.item, action.target)
+
+    def not_here(self, action: ac.NotHere) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._early.setdefault(action.target, []).append(action.event)
+
+    def confirm_output(self, action: ac.ConfirmOutput) -> None:
+        """See `elastic.migration.ports.Links`."""
+        task, epoch = action.task, action.epoch
+        ends = [self.participant.emitters[task, t] for t in self.participant.wiring.targets_of(task)]
+        ways = [w for where in {e.where for e in ends} if where != self.me and (w := self.link(where))]
+        self._confirming[task] = epoch
+        left = len(ways)
+        if not left:
+            self._posted.append(ev.Delivered(task, epoch))
+            return
+        lock = threading.Lock()
+
+        def received() -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                if left:
+                    return
+            self.feed(ev.Delivered(task, epoch))
+
+        for way in ways:
+            way.when_received(received)
+
+    def _tell(self, where: Incarnation, target: int, frame: tuple[Any, ...]) -> None:
+        way = self.link(where)
+        if way is not None and way.offer(target, frame, urgent=True):
+            way.flush()
+
+    def _offer(self, where: Incarnation, target: int, item: Item, life: int, first: int) -> bool:
+        way: Link | None = self.link(where)
+        if way is None:
+            return False
+        (frame,) = wire.encode(item)
+        if not way.offer(target, frame.at(life, first)):
+            return False
+        way.flush()
+        return True
+
+    def _flush(self, source: int, target: int) -> None:
+        """Send what was held back for the target, as much of it as there is room for."""
+        while True:
+            with self._gate(source):
+                if not self.participant.may_flush(source, target):
+                    return
+                link = self.participant.emitters[source, target]
+                if link.buffer and link.where != self.me:
+                    item, first = link.buffer[0].item, link.sent + 1
+                    # Asked for before it is tried: room that comes meanwhile is not missed.
+                    self._room_asked.setdefault(target, set()).add(source)
+                    if not self._offer(link.where, target, item, link.life, first):
+                        return
+                    self._room_asked.get(target, set()).discard(source)
+                    self._offered = (source, target)
+                self._driver.feed(ev.Room(source, target))
+
+    def _forget_early(self, task: int) -> None:
+        for event in self._early.pop(task, ()):
+            if event.__class__ is ev.Arrived:
+                self._consumed(event.item, task)
+
+    # ------------------------------------------------------------------ for people
+
+    def waits(self) -> Mapping[int, str]:
+        """What each moving task waits for here."""
+        with self._lock:
+            return dict(self.participant.waits())
+
+    def life_of(self, task: int) -> int:
+        """The life of a task that runs here; 0 when it does not."""
+        return self.participant.tasks.get(task, 0)
+
+    def moving(self) -> Iterable[int]:
+        """Tasks that have a part in a move here."""
+        return self.participant.old.keys() | self.participant.new.keys()

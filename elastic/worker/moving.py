@@ -1,0 +1,177 @@
+"""The tasks of one worker as a move sees them: stopped, taken away, prepared, installed, begun.
+
+What touches a task happens on its executor's thread, between two tuples. The participant is told by `Moves.feed`, which no thread calls
+that holds the worker's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from elastic.errors import ElasticError, ExecutionError
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.model.assignment import ExecutorId
+from elastic.model.events import Severity
+from elastic.model.ids import TaskId
+from elastic.worker.content import install
+from elastic.worker.content.engine import EngineState
+from elastic.worker.failures import described
+
+if TYPE_CHECKING:
+    from elastic.worker.executor import Executor
+    from elastic.worker.saving import Saving
+    from elastic.worker.task import Task
+    from elastic.worker.worker import Worker
+
+log = logging.getLogger("elastic.worker")
+
+
+class Payload(NamedTuple):
+    """What `Fetched` carries besides the links."""
+
+    engine: EngineState
+    meta: bytes
+    pieces: list[bytes]
+
+
+class Side(NamedTuple):
+    """One attempt to have a task run here."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+class MovingTasks:
+    """The port `elastic.migration.ports.Tasks` of a worker.
+
+    Args:
+        saving: Where states go to and come from; it has to be done with a task before that goes on.
+    """
+
+    def __init__(self, worker: Worker, saving: Saving) -> None:
+        self._worker = worker
+        self._saving = saving
+        self._sides: dict[int, Side] = {}
+        self._paused: dict[int, float] = {}
+
+    # ------------------------------------------------------------------ old side
+
+    def stop(self, action: ac.StopTask) -> None:
+        """See the port."""
+        worker, epoch = self._worker, action.epoch
+        task = worker.tasks[action.task]
+        executor = task.executor
+        if executor is None:
+            raise ExecutionError(f"task {task.id} has not begun here")
+        self.step(task, epoch, "paused")
+
+        def stopped() -> None:
+            self.step(task, epoch, "stopped")
+            worker.moves.feed(ev.Stopped(task.id, epoch))
+
+        executor.stop_task(task, stopped)
+
+    def go_on(self, action: ac.ContinueTask) -> None:
+        """See the port."""
+        task = self._worker.tasks[action.task]
+        self._saving.let_go(task, then=task.go_on)
+
+    def release(self, action: ac.ReleaseTask) -> None:
+        """See the port."""
+        task = self._worker.tasks[action.task]
+        self._saving.let_go(task, then=lambda: None)
+        self._worker.release(task)
+
+    # ------------------------------------------------------------------ new side
+
+    def prepare(self, action: ac.PrepareTask) -> None:
+        """See the port."""
+        worker = self._worker
+        side = self._sides[action.task] = Side(action.task, action.epoch, action.attempt)
+        component = worker.spec.component_of(TaskId(action.task))
+        executor = worker.guest(component.id, action.epoch)
+        worker.will_start(action.task)
+
+        def prepare() -> None:
+            if self._sides.get(side.task) != side:
+                return
+            id = ExecutorId(component.id, TaskId(action.task), TaskId(action.task))
+            task = worker.make(action.task, id)
+            task.stopped = task.scheduled = True
+            with worker.moves.lock:
+                if self._sides.get(side.task) != side:
+                    return
+                worker.arriving[task.id] = task
+            executor.prepare_guest(task)
+            self.step(task, side.epoch, "prepared")
+            worker.moves.feed(ev.Prepared(*side))
+
+        executor.call(self._guarded(side, "prepare()", prepare))
+
+    def install(self, action: ac.Install) -> None:
+        """See the port."""
+        worker, side = self._worker, Side(action.task, action.epoch, action.attempt)
+        payload: Payload = action.payload
+        task = worker.arriving[action.task]
+        assert task.executor is not None
+
+        def put_in() -> None:
+            if worker.arriving.get(task.id) is not task:
+                return
+            if task.spec.stateful:
+                install(task.component, payload.meta, payload.pieces)
+            task.restore(payload.engine)
+            worker.moves.feed(ev.Installed(*side))
+            with worker.moves.lock:
+                if worker.arriving.get(task.id) is task or worker.tasks.get(task.id) is task:
+                    worker.moves.receive(task)
+                    worker.moves.hand_in(task.id)
+
+        task.executor.call(self._guarded(side, "putting the state in", put_in))
+
+    def begin(self, action: ac.BeginTask) -> None:
+        """See the port."""
+        worker = self._worker
+        task = worker.arriving.pop(action.task)
+        self._sides.pop(action.task, None)
+        self.step(task, action.epoch, "restored")
+        worker.begin(task)
+        self.step(task, action.epoch, "begun")
+
+    def discard(self, action: ac.DiscardTask) -> None:
+        """See the port."""
+        self._sides.pop(action.task, None)
+        task = self._worker.arriving.pop(action.task, None)
+        if task is not None:
+            self._worker.discard(task)
+        self._worker.will_not_start(action.task)
+
+    # ------------------------------------------------------------------ parts
+
+    def _guarded(self, side: Side, what: str, call: Callable[[], None]) -> Callable[[], None]:
+        """User code that raises costs the attempt, with its reason, and nothing else."""
+        worker = self._worker
+
+        def guarded() -> None:
+            try:
+                call()
+            except Exception as e:
+                reason = e.message if isinstance(e, ElasticError) else described(e)
+                log.warning("task %d cannot come here: %s raised %s", side.task, what, reason, exc_info=True)
+                worker.moves.feed(ev.NewFailed(*side, f"{what} of task {side.task} failed: {reason}"))
+
+        return guarded
+
+    def step(self, task: Task, epoch: int, step: str, **more: float) -> None:
+        """Tell how far a task has come (`docs/events.md`, "move-step")."""
+        details: dict[str, str | int | float] = {"epoch": epoch, "step": step, "at": time.time(), **more}
+        self._worker.on_task_event(task, "move-step", f"Task {task.id} is {step}.", Severity.INFO, details)
+
+    def guests(self) -> set[Executor]:
+        """Executors of tasks that are being prepared here."""
+        return {t.executor for t in self._worker.arriving.values() if t.executor is not None}

@@ -1,0 +1,247 @@
+"""The states of moving tasks on their way into the nodes' stores and out of them.
+
+Encoding happens on the task's executor while the task runs (a slice at a time, between tuples), and on a thread of this module once it
+stands still. Everything that waits for a store happens on threads of this module: a few, kept while there are moves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from elastic.api.components import Spout, StatefulSpout, overrides
+from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.record import state_key
+from elastic.model.ids import NodeId
+from elastic.worker.content import Copier
+from elastic.worker.content.engine import EngineState, decode_engine, encode_engine
+from elastic.worker.failures import described
+from elastic.worker.moving import Payload
+
+if TYPE_CHECKING:
+    from elastic.worker.task import Task
+    from elastic.worker.worker import Worker
+
+T = TypeVar("T")
+THREADS = 4
+SLICE = 0.002
+"""Seconds that copying ahead takes from an executor at a time."""
+LONGEST = 300.0
+"""Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
+
+
+class StateWrite(Protocol):
+    """One task's state on its way to some nodes' stores: `elastic.cluster.node_stores.StateWrite`."""
+
+    def put(self, data: bytes) -> int: ...
+    def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int: ...
+    def abort(self) -> None: ...
+
+
+class StoredState(Protocol):
+    """A state as it was committed."""
+
+    @property
+    def meta(self) -> bytes: ...
+    @property
+    def pieces(self) -> Sequence[bytes]: ...
+
+
+class StateStores(Protocol):
+    """The nodes' state stores: `elastic.cluster.node_stores.NodeStores`. `NotFound` from `fetch`: no store has it, for certain."""
+
+    def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState: ...
+
+
+@dataclass
+class _Old:
+    """A task of which the state is being saved, or is about to be."""
+
+    task: Task
+    epoch: int
+    copier: Copier | None = None
+    write: StateWrite | None = None
+    numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
+    ended: bool = False
+    encoding: bool = False
+    then: Callable[[], None] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Saving:
+    """The port `elastic.migration.ports.Store` of a worker."""
+
+    def __init__(self, worker: Worker, stores: StateStores) -> None:
+        self._worker = worker
+        self._stores = stores
+        self._old: dict[int, _Old] = {}
+        self._pool = ThreadPoolExecutor(THREADS, "states")
+
+    def close(self) -> None:
+        """End its threads; what is under way ends with an error or comes to nothing."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def let_go(self, task: Task, then: Callable[[], None]) -> None:
+        """Nothing of the task is needed here any more; `then` is called as soon as nobody reads its state (at once, mostly)."""
+        old = self._old.pop(task.id, None)
+        if old is not None:
+            with old.lock:
+                old.ended = True
+                if old.encoding:
+                    old.then = then
+                    return
+            if old.copier is not None:
+                old.copier.cancel()
+        then()
+
+    # ------------------------------------------------------------------ old side
+
+    def ask(self, action: ac.AskStore) -> None:
+        """See the port."""
+        task = self._worker.tasks[action.task]
+        old = self._old[action.task] = _Old(task, action.epoch)
+        self._submit(self._ask, old, action)
+
+    def _ask(self, old: _Old, action: ac.AskStore) -> None:
+        try:
+            task = old.task
+            if unmovable := why_unmovable(task):
+                raise ExecutionError(unmovable)
+            size = 4096 + 256 * task.queued
+            if task.spec.stateful:
+                old.copier = copier = Copier(task.component)
+                size += self._on_task(old, copier.size)
+            key = state_key(self._worker.spec.name, task.id)
+            old.write = self._stores.begin(key, old.epoch, self._worker.incarnation, action.nodes, size)
+            if old.copier is not None:
+                self._copy_ahead(old, old.copier, old.write)
+        except Exception as e:
+            self._failed(old, e)
+            return
+        if not old.ended:
+            self._worker.moves.feed(ev.StoreAsked(task.id, old.epoch))
+
+    def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
+        while not copier.done and not old.ended:
+            for id, data in self._on_task(old, lambda: copier.ahead(time.monotonic() + SLICE)):
+                old.numbers[id] = write.put(data)
+
+    def save(self, action: ac.Save) -> None:
+        """See the port."""
+        old = self._old[action.task]
+        engine = old.task.export()  # now: what comes from here on is not part of it
+        with old.lock:
+            old.encoding = True
+        self._submit(self._save, old, action, engine)
+
+    def _save(self, old: _Old, action: ac.Save, engine: EngineState) -> None:
+        write, task = old.write, old.task
+        assert write is not None
+        try:
+            try:
+                meta, order = b"", [write.put(encode_engine(engine, action.links))]
+                if old.copier is not None:
+                    rest = old.copier.rest()
+                    for id, data in rest.pieces:
+                        old.numbers[id] = write.put(data)
+                    meta = rest.meta
+                    order += [old.numbers[id] for id in rest.order]
+            finally:
+                self._encoded(old)
+            if old.ended:
+                return
+            size = write.commit(order, meta)
+        except Exception as e:
+            self._failed(old, e)
+            return
+        self._worker.moving.step(task, old.epoch, "saved", bytes=size)
+        self._worker.moves.feed(ev.SaveDone(task.id, old.epoch, action.nodes, size))
+
+    def _encoded(self, old: _Old) -> None:
+        with old.lock:
+            old.encoding = False
+            then, old.then = old.then, None
+        if then is not None:
+            if old.copier is not None:
+                old.copier.cancel()
+            then()
+
+    def _failed(self, old: _Old, error: Exception) -> None:
+        reason = error.message if isinstance(error, ElasticError) else described(error)
+        if old.write is not None:
+            with contextlib.suppress(ElasticError):
+                old.write.abort()
+        if not old.ended:
+            self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
+
+    def _on_task(self, old: _Old, what: Callable[[], T]) -> T:
+        """Have something done on the task's executor, between two tuples of it."""
+        done: Future[T] = Future()
+
+        def call() -> None:
+            if old.ended:
+                done.cancel()
+                done.set_running_or_notify_cancel()
+                return
+            try:
+                done.set_result(what())
+            except BaseException as e:
+                done.set_exception(e)
+
+        old.task.call(call)
+        try:
+            return done.result(LONGEST)
+        except TimeoutError:
+            raise Unavailable(f"task {old.task.id} has been within one tuple for {LONGEST:g} s") from None
+
+    # ------------------------------------------------------------------ new side
+
+    def fetch(self, action: ac.Fetch) -> None:
+        """See the port."""
+        self._submit(self._fetch, action)
+
+    def _fetch(self, action: ac.Fetch) -> None:
+        side = (action.task, action.epoch, action.attempt)
+        try:
+            stored = self._stores.fetch(
+                state_key(self._worker.spec.name, action.task), action.epoch, action.nodes
+            )
+            first, *pieces = stored.pieces
+            engine, links = decode_engine(first, self._worker.streams)
+        except NotFound as e:
+            self._worker.moves.feed(ev.NewFailed(*side, e.message, True))
+        except Exception as e:
+            reason = e.message if isinstance(e, ElasticError) else described(e)
+            self._worker.moves.feed(ev.NewFailed(*side, reason))
+        else:
+            self._worker.moves.feed(ev.Fetched(*side, links, Payload(engine, stored.meta, pieces)))
+
+    def _submit(self, what: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._pool.submit(what, *arguments)
+        except RuntimeError as e:  # the pool is closed
+            raise Unavailable("the worker is about to end") from e
+
+
+def why_unmovable(task: Task) -> str:
+    """Why a task cannot be moved without its work being done twice, for people; "" when it can."""
+    component = task.component
+    if (
+        isinstance(component, Spout)
+        and not isinstance(component, StatefulSpout)
+        and overrides(component, "tuples", Spout)
+        and not task.finished
+    ):
+        return (
+            f"spout {str(task.spec.id)!r} yields its tuples from a generator and has no state: at another place it would begin anew. "
+            f"Make it a StatefulSpout that knows how far it is."
+        )
+    return ""

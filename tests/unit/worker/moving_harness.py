@@ -1,0 +1,338 @@
+"""Several workers of one topology in this process that take part in moves: real workers, participants and notifier, over the in-memory
+network, coordination and stores. Only what reads and writes coordination for them is not a process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from elastic import Topology
+from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.coordination import paths
+from elastic.coordination.base import Create, Delete, Operation, Set
+from elastic.coordination.memory import MemoryZooKeeper
+from elastic.errors import Conflict, ElasticError, NotFound
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.driver import notifier_driver
+from elastic.migration.notifier import Notifier
+from elastic.migration.plan import Change, Seat, plan_move
+from elastic.migration.record import Marks, MoveRecord, encode_marks
+from elastic.migration.table import NotifierState
+from elastic.model import codec
+from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
+from elastic.model.events import Event
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId, node_of, worker_id
+from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
+from elastic.model.split import split_tasks
+from elastic.transport.memory import MemoryNetwork
+from elastic.worker.components import LocalComponents
+from elastic.worker.outside import Outside
+from elastic.worker.worker import Worker
+
+LIMIT = 60.0
+
+
+class Stores:
+    """The state stores of all nodes. Counts what lies in them."""
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[str, int], tuple[bytes, list[bytes]]] = {}
+        self.full = False
+
+    def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> _Write:
+        if self.full:
+            raise ElasticError(f"the stores have no room for {size} bytes")
+        return _Write(self, (key, epoch))
+
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Any:
+        if (key, epoch) not in self.states:
+            raise NotFound(f"no store has {key}")
+        meta, pieces = self.states[key, epoch]
+        return type("Stored", (), {"meta": meta, "pieces": pieces})
+
+
+class _Write:
+    def __init__(self, stores: Stores, key: tuple[str, int]) -> None:
+        self.stores, self.key, self.pieces = stores, key, []  # type: ignore[var-annotated]
+
+    def put(self, data: bytes) -> int:
+        self.pieces.append(bytes(data))
+        return len(self.pieces) - 1
+
+    def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
+        self.stores.states[self.key] = (meta, [self.pieces[n] for n in numbers])
+        return sum(len(self.pieces[n]) for n in numbers)
+
+    def abort(self) -> None: ...
+
+
+class Process:
+    """What surrounds a worker."""
+
+    def __init__(self, world: Moving, n: int, life: int) -> None:
+        self.world = world
+        self.id = world.id(n)
+        self.me = Incarnation(f"{self.id}#{life}")
+        self.session = world.server.connect()
+        self.transport = world.network.transport(self.me)
+        name = world.spec.name
+        self.marks = MarksWriter(self.session, name, self.me, lambda: None, self._feed)
+        outside = Outside(self.marks, world.stores, world.next_life)
+        self.worker = Worker(
+            world.spec, self.id, self.me, LocalComponents(world.topology), self, self.transport, outside
+        )
+        a = self.transport.address
+        info = WorkerInfo(self.id, self.me, a.tcp, a.unix, a.boot, 0, Epoch(0))
+        self.session.create(paths.worker(name, self.id), codec.encode(info), ephemeral=True)
+        self.views = ViewReader(self.session, name, self.worker.see)
+        self.marks.start()
+        self.views.start()
+
+    def _feed(self, event: ev.MarksRead) -> None:
+        self.worker.moves.feed(event)
+
+    def apply(self, allocation: Allocation) -> None:
+        self.views.read()
+        self.worker.apply(allocation)
+
+    def close(self) -> None:
+        self.views.close()
+        assert self.worker.close(5)
+        self.marks.close()
+        self.session.close()
+
+    def on_event(self, event: Event) -> None:
+        self.world.events.append(event)
+
+    def on_progress(self) -> None:
+        with self.world.changed:
+            self.world.changed.notify_all()
+
+    def on_failure(self, reason: str, trace: str) -> None:
+        self.world.failures.append(f"{reason}\n{trace}")
+        self.on_progress()
+
+    def on_startable(self) -> None: ...
+
+    def on_fatal(self, reason: str) -> None:
+        self.on_failure(f"fatal: {reason}", "")
+
+
+class Moving:
+    """See the module. `place`: (component, index of the task) -> number of the worker."""
+
+    def __init__(self, topology: Topology, workers: int, place: Callable[[str, int], int]) -> None:
+        self.topology, self.spec = topology, topology.spec
+        self.network = MemoryNetwork()
+        self.server = MemoryZooKeeper()
+        self.stores = Stores()
+        self.session = self.server.connect()
+        self.events: list[Event] = []
+        self.failures: list[str] = []
+        self.changed = threading.Condition()
+        self.epoch = 0
+        self.status, self.drain = TopologyStatus.ACTIVE, 0
+        self.place = {
+            t: place(c.id, i) for c in self.spec.components for i, t in enumerate(self.spec.tasks_of(c.id))
+        }
+        self.session.create(paths.moves(self.spec.name), b"0")
+        self._write_assignment()
+        self.processes = [Process(self, n, 1) for n in range(workers)]
+        self.apply()
+
+    def id(self, n: int) -> WorkerId:
+        return worker_id(self.spec.name, NodeId(f"n{n}"), 0)
+
+    def next_life(self) -> int:
+        return self.session.put("/lives", b"")
+
+    def _assignment(self) -> Assignment:
+        executors: list[tuple[ExecutorId, WorkerId]] = []
+        for c in self.spec.components:
+            runs: list[tuple[int, range]] = []
+            for task in self.spec.tasks_of(c.id):
+                if runs and runs[-1][0] == self.place[task] and runs[-1][1].stop == task:
+                    runs[-1] = (runs[-1][0], range(runs[-1][1].start, task + 1))
+                else:
+                    runs.append((self.place[task], range(task, task + 1)))
+            for n, tasks in runs:
+                executors += [(e, self.id(n)) for e in split_tasks(c.id, tasks, min(len(tasks), c.executors))]
+        slots = {w: WorkerSlot(node_of(w), 0) for _, w in executors}
+        return Assignment(self.spec.name, Epoch(self.epoch), slots, tuple(executors))
+
+    def _write_assignment(self) -> None:
+        self.epoch += 1
+        self.session.put(paths.assignment(self.spec.name), codec.encode(self._assignment()))
+
+    def apply(self) -> None:
+        """What the supervisors tell their workers."""
+        assignment = self._assignment()
+        for p in self.processes:
+            p.apply(
+                Allocation(
+                    self.spec.name,
+                    p.id,
+                    assignment.epoch,
+                    self.epoch,
+                    self.status,
+                    self.drain,
+                    executors=tuple((e.component, e.first, e.last) for e in assignment.executors_of(p.id)),
+                )
+            )
+
+    # ------------------------------------------------------------------ moves
+
+    def move(self, to: dict[int, int], *, share: float = 1.0, limit: float = LIMIT) -> MoveRecord:
+        """Move tasks to workers, to the end of the move; returns its record."""
+        return _Nimbus(self, to, share).run(limit)
+
+    def wait(self, what: Callable[[], bool], timeout: float = LIMIT) -> None:
+        deadline = time.monotonic() + timeout
+        with self.changed:
+            while not what():
+                assert not self.failures, self.failures
+                left = deadline - time.monotonic()
+                assert left > 0, f"still waiting after {timeout} s: {self.describe()}"
+                self.changed.wait(min(left, 0.05))
+
+    def describe(self) -> str:
+        return "\n".join(
+            f"{p.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.finished} stopped={t.stopped}"
+            for p in self.processes
+            for t in p.worker.tasks.values()
+        ) + "\n".join(f"{e.kind}: {e.message}" for e in self.events[-30:] if e.kind != "move-step")
+
+    def task(self, number: int) -> Any:
+        return next(p.worker.tasks[number] for p in self.processes if number in p.worker.tasks)
+
+    @property
+    def finished(self) -> bool:
+        return {t for p in self.processes for t in p.worker.finished()} == set(
+            range(1, self.spec.task_count + 1)
+        )
+
+    def wait_finished(self, timeout: float = LIMIT) -> None:
+        self.wait(lambda: self.finished, timeout)
+        assert not self.failures, self.failures
+
+    def close(self) -> None:
+        for p in self.processes:
+            p.close()
+        self.network.close()
+
+    def __enter__(self) -> Moving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Nimbus:
+    """Runs one move."""
+
+    def __init__(self, world: Moving, to: dict[int, int], share: float) -> None:
+        self.world, self.name = world, world.spec.name
+        self.session = world.session
+        latest = int((self.session.get(paths.moves(self.name)) or _none()).data)
+        changes = [Change(TaskId(t), world.id(world.place[t]), world.id(n)) for t, n in sorted(to.items())]
+        seats = {p.id: Seat(p.me, node_of(p.id)) for p in world.processes}
+        self.record = plan_move(world.spec, Epoch(latest + 1), "a test", changes, seats, share=share).record
+        self.path = paths.move(self.name, self.record.epoch)
+        self.session.transaction(
+            [
+                Set(paths.moves(self.name), str(self.record.epoch).encode()),
+                Create(self.path, codec.encode(self.record)),
+                *(
+                    Create(paths.move_marks(self.name, self.record.epoch, i), encode_marks(Marks(i)))
+                    for i in self.record.participants()
+                ),
+            ]
+        )
+        self.notifier = Notifier.from_record(self.record, 0)
+        self.driver = notifier_driver(
+            self.notifier, records=self, cleaning=self, timers=self, voice=self, on_fatal=self._fatal
+        )
+
+    def run(self, limit: float) -> MoveRecord:
+        told = threading.Event()
+        watches = [
+            self.session.watch_value(paths.move_marks(self.name, self.record.epoch, i), lambda _: told.set())
+            for i in self.record.participants()
+        ]
+        deadline = time.monotonic() + limit
+        hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in self.world.processes)
+        while self.notifier.state is not NotifierState.ENDED:
+            self.driver.feed(ev.Observed(self._marks(), hosts))
+            if self.notifier.state is NotifierState.ENDED:
+                break
+            assert not self.world.failures, self.world.failures
+            assert time.monotonic() < deadline, (
+                f"{self.notifier.record} {self._marks()} {[p.worker.moves.waits() for p in self.world.processes]} "
+                f"{self.world.describe()}"
+            )
+            told.wait(0.05)
+            told.clear()
+        for watch in watches:
+            watch.cancel()
+        return self.notifier.record
+
+    def _marks(self) -> Any:
+        from elastic.migration.record import Marked, decode_marks
+
+        found = {}
+        for i in self.record.participants():
+            value = self.session.get(paths.move_marks(self.name, self.record.epoch, i))
+            if value is not None:
+                found[i] = Marked(decode_marks(value.data), value.version)
+        return found
+
+    def commit(self, action: ac.Commit) -> None:
+        operations: list[Operation] = [Set(self.path, codec.encode(action.record), action.version)]
+        for c in action.marks:
+            at = paths.move_marks(self.name, self.record.epoch, c.incarnation)
+            data = encode_marks(c.marks)
+            operations.append(Create(at, data) if c.version < 0 else Set(at, data, c.version))
+        world = self.world
+        for task, worker in action.places:
+            world.place[task] = next(n for n, p in enumerate(world.processes) if p.id == worker)
+        if action.places:
+            world.epoch += 1
+            operations.append(Set(paths.assignment(self.name), codec.encode(world._assignment())))
+        try:
+            self.session.transaction(operations)
+        except Conflict:
+            found = self.session.get(self.path)
+            assert found is not None
+            self.driver.feed(ev.RecordConflict(codec.decode(found.data, MoveRecord), found.version))
+            return
+        self.driver.feed(ev.RecordWritten(action.version + 1))
+        if action.places:
+            world.apply()
+
+    def remove(self, action: ac.RemoveRecord) -> None:
+        names = self.session.children(self.path) or ()
+        self.session.transaction(
+            [*(Delete(f"{self.path}/{n}") for n in names), Delete(self.path, action.version)]
+        )
+        self.driver.feed(ev.RecordRemoved())
+
+    def clean(self, action: ac.CleanStores) -> None:
+        states = self.world.stores.states
+        for key in [k for k in states if k[1] == action.epoch]:
+            del states[key]
+        self.driver.feed(ev.StoresCleaned())
+
+    def start(self, action: ac.StartTimer) -> None: ...
+
+    def say(self, action: ac.Say) -> None:
+        self.world.events.append(Event(time.time(), action.kind, action.message))
+
+    def _fatal(self, action: Any, error: ElasticError) -> None:
+        raise error
+
+
+def _none() -> Any:
+    raise AssertionError("no moves node")

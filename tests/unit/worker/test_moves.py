@@ -1,0 +1,341 @@
+"""Tasks that move between workers while the stream runs: nothing is lost, doubled or reordered, and state goes along."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, TopologyBuilder
+from elastic.migration.record import Outcome
+from elastic.model.ids import ComponentId
+from elastic.worker.moves import Moves
+from elastic.worker.task import Task
+from tests.unit.worker.harness import Check, expected, records
+from tests.unit.worker.moving_harness import Moving
+
+_names = itertools.count(1)
+
+
+class Steps(StatefulSpout):
+    """Emits (task, key, number) with numbers that count per key; knows how far it is."""
+
+    outputs = Fields(source=int, key=int, number=int)
+
+    def __init__(self, count: int, keys: int = 7) -> None:
+        self.count, self.keys = count, keys
+        self.at = 0
+        self.sent = [0] * keys
+
+    def get_state(self) -> object:
+        return self.at, self.sent
+
+    def set_state(self, state: Any) -> None:
+        self.at, self.sent = state
+
+    def next_tuple(self) -> None:
+        if self.at >= self.count:
+            self.exhausted()
+            return
+        key = self.at * 31 % self.keys
+        self.emit(self.context.task, key, self.sent[key])
+        self.sent[key] += 1
+        self.at += 1
+
+
+class Counting(StatefulBolt):
+    """Counts per key in declared state, and says what it counted at the end."""
+
+    counts = KeyedState(int)
+    outputs = Fields(source=int, key=int, number=int)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def execute(self, tup: Any) -> None:
+        self.counts[tup.source, tup.key] += 1
+        self.emit(tup.source, tup.key, tup.number)
+
+    def finish(self) -> None:
+        records.setdefault(f"{self.name}.counts", []).extend((s, k, n) for (s, k), n in self.counts.items())
+
+
+def chain(
+    count: int, spouts: int = 2, tasks: int = 4, rate: float | None = None, **config: Any
+) -> tuple[Any, str]:
+    """spout -> counting, by key -> check, by key; the name under which results are noted."""
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name, **{"queue_rows": 128, "batch_rows": 16, **config})
+    b.spout("numbers", Steps(count), tasks=spouts, rate=rate)
+    b.bolt("count", Counting(name), tasks=tasks, executors=2).fields("numbers", "source", "key")
+    b.bolt("check", Check(name), tasks=tasks, executors=2).fields("count", "source", "key")
+    return b.build(), name
+
+
+def check(topology: Any, name: str, count: int) -> None:
+    want = expected(topology.spec.tasks_of(ComponentId("numbers")), count)
+    assert records.get(f"{name}.wrong") == []
+    assert set(records[name]) == want and len(records[name]) == len(want)
+    assert set(records[f"{name}.counts"]) == {(s, k, n + 1) for s, k, n in want}
+
+
+def tasks_of(topology: Any, *components: str) -> list[int]:
+    return [t for c in components for t in topology.spec.tasks_of(ComponentId(c))]
+
+
+def test_a_stateful_task_moves_while_the_stream_runs() -> None:
+    topology, name = chain(4000, rate=8000.0)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        task = tasks_of(topology, "count")[0]
+        cluster.wait(lambda: cluster.task(task).executed > 100)
+        record = cluster.move({task: 1})
+        assert [t.outcome for t in record.tasks] == [Outcome.COMMITTED]
+        assert task in cluster.processes[1].worker.tasks and task not in cluster.processes[0].worker.tasks
+        assert not cluster.stores.states, "nothing is left in the stores"
+        cluster.wait_finished()
+    check(topology, name, 4000)
+    steps = [e.details["step"] for e in cluster.events if e.kind == "move-step"]
+    assert steps[:6] == ["prepared", "paused", "stopped", "saved", "restored", "begun"]
+    assert "resumed" in steps
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_moves_again_and_again(seed: int) -> None:
+    """All tasks of all components, spouts and neighbours at once, to random workers, in random batches."""
+    topology, name = chain(6000, rate=6000.0)
+    chance = random.Random(seed)
+    with Moving(topology, 3, lambda c, i: i % 3) as cluster:
+        moved = 0
+        while not cluster.finished and moved < 12:
+            moving = [t for t in tasks_of(topology, "numbers", "count", "check") if chance.random() < 0.6]
+            to = {t: n for t in moving if (n := chance.randrange(3)) != cluster.place[t]}
+            if to:
+                record = cluster.move(to, share=chance.choice([0.3, 0.5, 1.0]))
+                assert {t.outcome for t in record.tasks} == {Outcome.COMMITTED}, record
+                moved += 1
+        cluster.wait_finished()
+        left = [p.worker.moves.participant for p in cluster.processes]
+        assert all(p.quiet for p in left)
+    assert moved >= 3
+    check(topology, name, 6000)
+
+
+def test_a_stateless_bolt_moves_too() -> None:
+    class Relay(Bolt):
+        outputs = Fields(source=int, key=int, number=int)
+
+        def execute(self, tup: Any) -> None:
+            self.emit(tup.source, tup.key, tup.number)
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name, queue_rows=128, batch_rows=16)
+    b.spout("numbers", Steps(4000), rate=8000)
+    b.bolt("relay", Relay(), tasks=4).fields("numbers", "key")
+    b.bolt("check", Check(name), tasks=2).fields("relay", "source", "key")
+    topology = b.build()
+    with Moving(topology, 3, lambda c, i: 0) as cluster:
+        for n in range(1, 6):
+            moving = tasks_of(topology, "relay", "check")
+            cluster.move({t: (t + n) % 3 for t in moving if (t + n) % 3 != cluster.place[t]})
+        cluster.wait_finished()
+    want = expected(topology.spec.tasks_of(ComponentId("numbers")), 4000)
+    assert records[f"{name}.wrong"] == [] and set(records[name]) == want
+
+
+def test_finished_tasks_move_and_what_follows_them_still_ends() -> None:
+    class Slow(StatefulBolt):
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def get_state(self) -> object:
+            return self.seen
+
+        def set_state(self, state: Any) -> None:
+            self.seen = state
+
+        def execute(self, tup: Any) -> None:
+            self.seen += 1
+
+        def finish(self) -> None:
+            records.setdefault(name, []).append((self.seen,))
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("done", Steps(10))
+    b.spout("numbers", Steps(1500), rate=1500)
+    b.bolt("slow", Slow()).shuffle("done").shuffle("numbers")
+    topology = b.build()
+    done, slow = tasks_of(topology, "done")[0], tasks_of(topology, "slow")[0]
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: cluster.task(done).finished)
+        cluster.move({done: 1, slow: 1})
+        cluster.move({done: 0})
+        cluster.wait_finished()
+    assert records[name] == [(1510,)]
+
+
+def test_state_that_cannot_be_pickled_costs_the_move_and_nothing_else() -> None:
+    class Odd(StatefulBolt):
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def get_state(self) -> object:
+            return lambda: 1
+
+        def set_state(self, state: Any) -> None: ...
+
+        def execute(self, tup: Any) -> None:
+            self.seen += 1
+
+        def finish(self) -> None:
+            records.setdefault(name, []).append((self.seen,))
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("numbers", Steps(2000), rate=4000)
+    b.bolt("odd", Odd()).shuffle("numbers")
+    topology = b.build()
+    (odd,) = tasks_of(topology, "odd")
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: cluster.task(odd).executed > 100)
+        record = cluster.move({odd: 1})
+        assert [t.outcome for t in record.tasks] == [Outcome.ROLLED_BACK]
+        assert "odd" in record.tasks[0].reason
+        cluster.wait_finished()
+    assert records[name] == [(2000,)]
+
+
+def test_a_prepare_that_raises_at_the_new_place_costs_the_move_and_nothing_else() -> None:
+    class Picky(StatefulBolt):
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def prepare(self, context: Any) -> None:
+            if "@n1/" in context.worker:
+                raise RuntimeError("not here")
+
+        def get_state(self) -> object:
+            return self.seen
+
+        def set_state(self, state: Any) -> None:
+            self.seen = state
+
+        def execute(self, tup: Any) -> None:
+            self.seen += 1
+
+        def finish(self) -> None:
+            records.setdefault(name, []).append((self.seen,))
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("numbers", Steps(2000), rate=4000)
+    b.bolt("picky", Picky()).shuffle("numbers")
+    topology = b.build()
+    (picky,) = tasks_of(topology, "picky")
+    with Moving(topology, 3, lambda c, i: 0) as cluster:
+        record = cluster.move({picky: 1})
+        assert [t.outcome for t in record.tasks] == [Outcome.ROLLED_BACK] and "not here" in record.tasks[
+            0
+        ].reason
+        assert [t.outcome for t in cluster.move({picky: 2}).tasks] == [Outcome.COMMITTED]
+        cluster.wait_finished()
+    assert records[name] == [(2000,)]
+
+
+def test_a_generator_spout_without_state_does_not_move() -> None:
+    class Endless(Spout):
+        outputs = Fields(n=int)
+
+        def tuples(self) -> Any:
+            yield from range(1000)
+
+    class Sum(StatefulBolt):
+        total = KeyedState(int)
+
+        def execute(self, tup: Any) -> None:
+            self.total["all"] += tup.n
+
+        def finish(self) -> None:
+            records.setdefault(name, []).append((self.total["all"],))
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("numbers", Endless(), rate=1000)
+    b.bolt("sum", Sum()).shuffle("numbers")
+    topology = b.build()
+    (numbers,) = tasks_of(topology, "numbers")
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        record = cluster.move({numbers: 1})
+        assert [t.outcome for t in record.tasks] == [Outcome.ROLLED_BACK]
+        assert "StatefulSpout" in record.tasks[0].reason
+        cluster.wait_finished()
+    assert records[name] == [(sum(range(1000)),)]
+
+
+def test_full_stores_refuse_before_anything_pauses() -> None:
+    topology, name = chain(3000, rate=6000.0)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.full = True
+        record = cluster.move({tasks_of(topology, "count")[0]: 1})
+        assert [t.outcome for t in record.tasks] == [Outcome.ROLLED_BACK] and "room" in record.tasks[0].reason
+        assert not [e for e in cluster.events if e.details.get("step") == "paused"]
+        cluster.wait_finished()
+    check(topology, name, 3000)
+
+
+def test_backpressure_across_a_move() -> None:
+    """The spouts are as fast as they can be, queues are tiny, and everything is full when the tasks move."""
+    topology, name = chain(20_000, spouts=2, tasks=4, queue_rows=32, batch_rows=8)
+    moving = tasks_of(topology, "count", "check")
+    with Moving(topology, 2, lambda c, i: i % 2) as cluster:
+        for n in range(4):
+            if cluster.finished:
+                break
+            cluster.move({t: (t + n) % 2 for t in moving if (t + n) % 2 != cluster.place[t]})
+        cluster.wait_finished()
+    check(topology, name, 20_000)
+
+
+# ---------------------------------------------------------------- planted faults
+
+
+def moves_that_are_checked() -> None:
+    topology, name = chain(3000, rate=6000.0)
+    moving = tasks_of(topology, "count")
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: cluster.task(moving[0]).executed > 100)
+        cluster.move(dict.fromkeys(moving, 1), limit=15)
+        cluster.wait_finished(15)
+    check(topology, name, 3000)
+
+
+def test_a_queue_that_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault. A task that is busy has something in its queue when it stops."""
+    real = Task.export
+    monkeypatch.setattr(Task, "export", lambda self: dataclasses.replace(real(self), queue=()))
+    topology, name = chain(100_000, spouts=2, tasks=4, queue_rows=256, batch_rows=8)
+    moving = tasks_of(topology, "count", "check")
+    with pytest.raises(AssertionError), Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: cluster.task(moving[0]).executed > 100)
+        cluster.move(dict.fromkeys(moving, 1), limit=15)
+        cluster.wait_finished(15)
+        check(topology, name, 100_000)
+
+
+def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: what the emitters hold is sent at once."""
+
+    def hold(self: Moves, source: int, target: int, item: Any) -> bool:
+        link = self.participant.emitters[source, target]
+        if link.flowing:
+            return False
+        self.arrived(target, link.life, link.left(item.weight), item)
+        self.work()
+        return True
+
+    monkeypatch.setattr(Moves, "hold", hold)
+    with pytest.raises(AssertionError):
+        moves_that_are_checked()
