@@ -125,11 +125,9 @@ class Outbound:
         self._bytes = 0  # and without
         self._reserved = 0  # bytes, with header: as in _Window, for the in-flight bound
         self._reserved_for = -1  # the target of that frame
-        self._told = False
+        self._told = False  # as in _Window
         self._asked = 0  # up to which number a confirmation was asked for
-        self._watchers: deque[tuple[int, Callable[[], None]]] = (
-            deque()
-        )  # (number, to call when it is confirmed)
+        self._watchers: deque[tuple[int, Callable[[], None]]] = deque()  # (number, call when confirmed)
         self._writable = False
         self.unsent: list[Buffer] = []
         self.asks = False
@@ -285,10 +283,9 @@ class Outbound:
         self._asked = 0
         if self._reserved or (self._frames and self._watchers):
             self.ask()
-        for target, window in self._waiting.items():
+        for window in self._waiting.values():
             window.asked = window.rows_asked = 0
-            self._ask_for_window(target, window)
-        return room
+        return room + self._room()
 
     def ask(self) -> None:
         """Ask for the confirmation of everything that was offered so far, unless that was asked for already."""
@@ -339,15 +336,17 @@ class Outbound:
             window.waiting_rows = min(window.waiting_rows, rows)
         self._waiting[target] = window
 
-    def _wanted(self, window: _Window) -> tuple[int, int]:
+    def _wanted(self, target: int, window: _Window) -> tuple[int, int]:
         """The bytes and rows that there must be room for before anybody is told."""
         if window.reserved:
             return window.reserved_size, window.reserved_rows
+        if target == self._reserved_for:
+            return max(window.waiting, self._reserved - HEADER_SIZE), window.waiting_rows
         return window.waiting, window.waiting_rows
 
     def _ask_for_window(self, target: int, window: _Window) -> None:
         """Ask for a report if what the receiver says of its own accord may not be enough for whoever waits."""
-        size, rows = self._wanted(window)
+        size, rows = self._wanted(target, window)
         limit, limit_rows = self._window, self._window_rows
         if not self._writable or (size <= limit - limit // 2 and rows <= limit_rows - limit_rows // 2):
             return
@@ -371,14 +370,14 @@ class Outbound:
 
     def _announce(self, target: int, window: _Window) -> bool:
         """Whether a waiting target has room now; then it waits no longer."""
-        size, rows = self._wanted(window)
-        cost = size + HEADER_SIZE
-        if target == self._reserved_for:
-            cost = max(cost, self._reserved)
+        size, rows = self._wanted(target, window)
         if not self._fits_window(window, size, rows):
             # It may have been refused when something else stood in the way, or urgent frames have come since.
             self._ask_for_window(target, window)
             return False
+        cost = size + HEADER_SIZE
+        if target == self._reserved_for:
+            cost = max(cost, self._reserved)
         if cost < self._reserved or not self._fits_flight(cost):
             return False
         if window.reserved:
