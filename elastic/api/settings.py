@@ -35,12 +35,12 @@ SETTINGS: dict[str, Setting] = {
     ),
     "tick_interval": Setting(None, (int, float), "Seconds between calls of `tick()`.", 0.001),
     "queue_rows": Setting(
-        2048,
+        4096,
         (int,),
-        "Tuples that wait for the tasks of one executor together at most, 64 times as many as record batches; beyond it, emitters wait.",
+        "Tuples that wait for the tasks of one executor together at most, 32 times as many as record batches; beyond it, emitters wait.",
         1,
     ),
-    "batch_rows": Setting(256, (int,), "Tuples that are handed on together at most.", 1),
+    "batch_rows": Setting(512, (int,), "Tuples that are handed on together at most.", 1),
     "linger": Setting(
         0.005,
         (int, float),

@@ -40,7 +40,7 @@ SLICE = 0.002
 """Seconds of work after which an executor looks whether something else wants to be done."""
 
 
-VECTOR_ROWS = 64
+VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
 
