@@ -3,7 +3,7 @@
 After DS2 (Kalavri, Liagouris, Hoffmann, Dimitrova, Forshaw, Roscoe: "Three steps is all you need", OSDI 2018). An executor's *true* rate
 is tuples per second of useful time: what it could do if it never waited for input or output. Beginning with what the sources offer, each
 component's demand follows from those before it and from how many tuples they make of one; demand times seconds per tuple, over the
-utilisation aimed at, is its number of executors.
+utilisation aimed at, is its number of executors (rounded so that the one with the most tasks is not overloaded).
 
 What sources offer is the metric `offered` of a spout, if it has one. Otherwise it is what they emit; of one that is held up, what it would
 emit if it were not, at most `--growth` times as much.
@@ -65,11 +65,11 @@ def size(loads: Mapping[ComponentId, ComponentLoad], subject: Subject, room: Roo
     for id in bolts:
         now, load = subject.executors[id], loads[id]
         least, most = subject.limits(id)
-        exact = need[id] / params.target
-        right = max(least, min(most, math.ceil(exact - 1e-9)))
+        tasks = subject.spec.component(id).tasks
+        right = max(least, min(most, _right(need[id], tasks, params.target)))
         if load.kind is Kind.COMPUTING and right > now:
             right = max(now, min(right, math.ceil(right * fit)))
-        use = need[id] / now
+        use = need[id] * _largest(tasks, now)
         if right > now:
             wanted[id] = right
             crossed = crossed or use > params.scale_out
@@ -78,7 +78,7 @@ def size(loads: Mapping[ComponentId, ComponentLoad], subject: Subject, room: Roo
             crossed = True
         reasons[id] = _reason(subject, load, params, demand[id], use, right)
     if not crossed:
-        short = [id for id in bolts if need[id] / subject.executors[id] > params.scale_out]
+        short = [id for id in bolts if reasons[id].details["value"] > params.scale_out]  # type: ignore[operator]  # a number
         return Sizing({}, {}, tuple(_short(reasons[id]) for id in short), lacking, False)
     changing = any(
         _changing(loads[c.id], params.settle)
@@ -86,6 +86,17 @@ def size(loads: Mapping[ComponentId, ComponentLoad], subject: Subject, room: Roo
         if c.kind == "spout" and c.id in loads
     )
     return Sizing(wanted, cores, tuple(reasons[id] for id in bolts if id in wanted), lacking, changing)
+
+
+def _largest(tasks: int, executors: int) -> float:
+    """The share of all tasks that the executor with the most of them has."""
+    return math.ceil(tasks / executors) / tasks
+
+
+def _right(need: float, tasks: int, target: float) -> int:
+    """The fewest executors of which none is used more than is aimed at. Load comes in tasks: of 20, 18 executors do no more than 10."""
+    each = math.floor(target * tasks / need + 1e-9) if need > 0 else tasks
+    return math.ceil(tasks / max(1, min(tasks, each)))
 
 
 def demands(

@@ -96,14 +96,16 @@ class Memory:
         cooldown: Runs for which it is left alone.
         tracks: By component; "" is the number of workers.
         deferred: Runs in which nothing was done because its load was just changing.
-        said: What was said in the last run, so that it is not said in every run.
+        said: What was said, by kind and component, and in which run it was so last: it is not said in every run.
+        purity: CPU share of each component's busy time when it was seen undisturbed.
         before: What is to be compared when it has been measured again.
     """
 
     cooldown: int = 0
     tracks: Mapping[str, Track] = field(default_factory=dict)
     deferred: int = 0
-    said: frozenset[tuple[str, str]] = frozenset()
+    said: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    purity: Mapping[ComponentId, float] = field(default_factory=dict)
     before: Before | None = None
 
     def track(self, component: str) -> Track:

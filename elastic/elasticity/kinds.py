@@ -3,9 +3,10 @@
 *Computing* code holds the interpreter's lock: a second executor helps only in another process, and processes only up to the cores.
 *Waiting* code (each tuple asks a service) releases it: executors are threads, and sixteen of them help on two cores.
 
-The thread's CPU time against its busy wall time tells them apart, unless threads wait for each other: in a process whose CPU is near
-one core they wait for the lock, on a node whose CPU is near its cores for a core. There the CPU that a thread *got* is compared with the
-fair share that it could have had: who got far less did not want more (max-min fairness). A thread with little to do says nothing there.
+The thread's CPU time against its busy wall time tells them apart, as long as threads do not wait for each other. Where others use some of
+the lock, waiting for it is estimated and left out. In a process whose CPU is near one core, or on a node whose CPU is near its cores, the
+CPU that a thread *got* is compared with the fair share that it could have had: who got far less did not want more (max-min fairness). What
+was seen of a component while nobody disturbed it is remembered, and counts more than both.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic.elasticity.monitor import node_of
-from elastic.model.ids import ComponentId, TopologyName, WorkerId
+from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.loadview import ExecutorKey, LoadView, SmoothedLoad, by_component
-from elastic.model.topology import TopologySpec
 
 FULL_PROCESS = 0.8
 """Cores of one process from which on its threads wait for the interpreter's lock."""
@@ -29,6 +29,8 @@ TELLS = 0.3
 """Busy share below which a thread among waiting threads says nothing about its kind."""
 WORKS = 0.01
 """Busy share below which nobody says anything about its kind."""
+CALM = 0.3
+"""Cores that others in its process use, up to which a thread counts as undisturbed."""
 
 
 class Kind(StrEnum):
@@ -45,7 +47,10 @@ class ComponentLoad:
     Attributes:
         loads: Each measured executor's.
         kind: What limits it.
+        purity: CPU share of its busy time while nobody disturbs it, as far as it was seen; 0: never.
         held: Its threads wait for the interpreter's lock or a core: a thread more in the same process gains nothing if it computes.
+        use: How much of what each could do it does, 0 to 1: its busy share; of one that computes and is held, its share of the CPU
+            that it could have had.
         cpu: Cores, all executors together.
         executed, emitted, newest, offered, queued: Sums, as in `SmoothedLoad`.
         service: Seconds of an executor's time per tuple, without waiting for the lock or a core; 0 when unknown.
@@ -57,7 +62,9 @@ class ComponentLoad:
     id: ComponentId
     loads: Mapping[ExecutorKey, SmoothedLoad]
     kind: Kind
+    purity: float
     held: bool
+    use: Mapping[ExecutorKey, float]
     cpu: float
     executed: float
     emitted: float
@@ -92,10 +99,16 @@ class Measured:
     Attributes:
         held: Executors whose threads wait for the lock or a core.
         kinds: Those of single executors, as far as they can be told.
+        fair: The cores that each of `held` could have had.
+        calm: Executors that nobody disturbs.
+        lock: CPU of each with the waiting for the lock that is to be expected, where that can be estimated.
     """
 
     held: frozenset[ExecutorKey]
     kinds: Mapping[ExecutorKey, Kind]
+    fair: Mapping[ExecutorKey, float] = field(default_factory=dict)
+    calm: frozenset[ExecutorKey] = frozenset()
+    lock: Mapping[ExecutorKey, float] = field(default_factory=dict)
 
 
 def classify(view: LoadView) -> Measured:
@@ -114,19 +127,38 @@ def classify(view: LoadView) -> Measured:
             crowds.append(tuple(here))
     for crowd in crowds:
         held.update(crowd)
-    kinds = {k: _alone(x) for k, x in view.executors.items() if k not in held}
+    others = {
+        k: max(0.0, min(w.cpu, 1.0) - view.executors[k].cpu)
+        for w in view.workers.values()
+        for k in w.executors
+        if k in view.executors
+    }
+    # Waiting for the lock, while it is free most of the time, is about that of an M/M/1 queue.
+    lock = {
+        k: x.cpu / (1.0 - min(0.9, others.get(k, 0.0))) for k, x in view.executors.items() if k not in held
+    }
+    kinds = {k: _alone(view.executors[k], mine) for k, mine in lock.items()}
+    calm = frozenset(k for k in kinds if others.get(k, 0.0) <= CALM)
+    fair: dict[ExecutorKey, float] = {}
     for crowd in crowds:
-        kinds.update(_crowded({k: view.executors[k] for k in crowd if k in view.executors}))
-    return Measured(frozenset(held), kinds)
+        loads = {k: view.executors[k] for k in crowd if k in view.executors}
+        shares = _fair(loads)
+        fair.update(shares)
+        kinds.update((k, _crowded(load, shares[k])) for k, load in loads.items())
+    return Measured(frozenset(held), kinds, fair, calm, lock)
 
 
 def components(
-    view: LoadView, topology: TopologyName, measured: Measured | None = None
+    view: LoadView,
+    topology: TopologyName,
+    measured: Measured | None = None,
+    remembered: Mapping[ComponentId, float] | None = None,
 ) -> dict[ComponentId, ComponentLoad]:
     """What each measured component of a topology does.
 
     Args:
         measured: `classify(view)`, when it is known already.
+        remembered: Their `purity` of earlier views: it counts where all their executors are disturbed.
     """
     known = measured if measured is not None else classify(view)
     sent: dict[ComponentId, dict[ComponentId, float]] = {}
@@ -140,43 +172,34 @@ def components(
             {ExecutorKey(topology, e): load for e, load in loads.items()},
             known,
             sent.get(component, {}),
+            (remembered or {}).get(component, 0.0),
         )
         for component, loads in by_component(view, topology).items()
     }
 
 
-def crowded_workers(view: LoadView, spec: TopologySpec) -> list[WorkerId]:
-    """Workers of a topology whose executors wait for the interpreter's lock, ascending."""
-    return sorted(
-        id
-        for id, w in view.workers.items()
-        if w.cpu >= FULL_PROCESS
-        and len(w.executors) > 1
-        and any(k.topology == spec.name for k in w.executors)
-    )
-
-
-def _alone(load: SmoothedLoad) -> Kind:
+def _alone(load: SmoothedLoad, lock: float) -> Kind:
+    """Its kind where the lock is free most of the time."""
     if load.busy < WORKS:
         return Kind.UNKNOWN
-    return Kind.COMPUTING if load.cpu >= COMPUTES * load.busy else Kind.WAITING
+    return Kind.COMPUTING if lock >= COMPUTES * load.busy else Kind.WAITING
 
 
-def _crowded(loads: Mapping[ExecutorKey, SmoothedLoad]) -> dict[ExecutorKey, Kind]:
-    """Kinds where the CPU is scarce: whoever got less than half of what it could have had did not want more."""
-    kinds = {}
-    left = sum(x.cpu for x in loads.values())
+def _fair(loads: Mapping[ExecutorKey, SmoothedLoad]) -> dict[ExecutorKey, float]:
+    """What each could have had of the cores that all got, if those who want less than an equal share leave the rest to the others."""
+    result, left = {}, sum(x.cpu for x in loads.values())
     ascending = sorted(loads, key=lambda k: (loads[k].cpu, k))
     for i, key in enumerate(ascending):
-        load, fair = loads[key], left / (len(ascending) - i)
-        if load.busy < TELLS:
-            kinds[key] = Kind.UNKNOWN
-        elif load.cpu >= COMPUTES * min(load.busy, fair):
-            kinds[key] = Kind.COMPUTING
-        else:
-            kinds[key] = Kind.WAITING
-        left -= load.cpu
-    return kinds
+        result[key] = left / (len(ascending) - i)
+        left -= loads[key].cpu
+    return result
+
+
+def _crowded(load: SmoothedLoad, fair: float) -> Kind:
+    """Its kind where CPU is scarce: who got less than half of what it could have had did not want more."""
+    if load.busy < TELLS:
+        return Kind.UNKNOWN
+    return Kind.COMPUTING if load.cpu >= COMPUTES * min(load.busy, fair) else Kind.WAITING
 
 
 def _component(
@@ -184,19 +207,25 @@ def _component(
     loads: Mapping[ExecutorKey, SmoothedLoad],
     known: Measured,
     sent: Mapping[ComponentId, float],
+    before: float,
 ) -> ComponentLoad:
     values = loads.values()
     cpu, busy = sum(x.cpu for x in values), sum(x.busy for x in values)
     executed, emitted = sum(x.executed for x in values), sum(x.emitted for x in values)
     tuples = executed or emitted
     held = any(k in known.held and loads[k].busy >= TELLS for k in loads)
-    kind = _kind(loads, known)
-    wall = cpu if held and kind is Kind.COMPUTING else max(busy, cpu)
+    purity = _purity(loads, known) or before
+    kind = _kind(loads, known, purity)
+    wall = max(busy, cpu)
+    if kind is Kind.COMPUTING:
+        wall = min(wall, cpu / (purity or 1.0))  # The time that others took is not its own.
     return ComponentLoad(
         id,
         loads,
         kind,
+        purity,
         held,
+        {k: _use(k, load, kind, known) for k, load in loads.items()},
         cpu=cpu,
         executed=executed,
         emitted=emitted,
@@ -210,13 +239,27 @@ def _component(
     )
 
 
-def _kind(loads: Mapping[ExecutorKey, SmoothedLoad], known: Measured) -> Kind:
-    """What most of its work is. Executors that nobody disturbs say it better than those in a crowd."""
-    for among in ([k for k in loads if k not in known.held], list(loads)):
-        found = _majority((known.kinds.get(k, Kind.UNKNOWN), loads[k].busy) for k in among)
-        if found is not Kind.UNKNOWN:
-            return found
-    return Kind.UNKNOWN
+def _use(key: ExecutorKey, load: SmoothedLoad, kind: Kind, known: Measured) -> float:
+    if kind is not Kind.COMPUTING or key not in known.fair:
+        return load.busy
+    fair = known.fair[key]
+    return min(load.busy, load.cpu / fair) if fair > 0 else load.busy
+
+
+def _purity(loads: Mapping[ExecutorKey, SmoothedLoad], known: Measured) -> float:
+    calm = [k for k, x in loads.items() if k in known.calm and x.busy >= WORKS]
+    busy = sum(loads[k].busy for k in calm)
+    return min(1.0, max(0.001, sum(known.lock[k] for k in calm) / busy)) if busy > 0 else 0.0
+
+
+def _kind(loads: Mapping[ExecutorKey, SmoothedLoad], known: Measured, purity: float) -> Kind:
+    """What most of its work is: as seen undisturbed, otherwise by executors with some of the lock, otherwise by those in a crowd."""
+    if purity > 0:
+        return Kind.COMPUTING if purity >= COMPUTES else Kind.WAITING
+    free = _majority((known.kinds.get(k, Kind.UNKNOWN), loads[k].busy) for k in loads if k not in known.held)
+    if free is not Kind.UNKNOWN:
+        return free
+    return _majority((known.kinds.get(k, Kind.UNKNOWN), loads[k].busy) for k in loads)
 
 
 def _majority(votes: Iterable[tuple[Kind, float]]) -> Kind:

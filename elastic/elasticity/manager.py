@@ -21,8 +21,10 @@ from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.loadview import LoadView
 from elastic.model.parameters import parse, spell
 
-_ONLY_NEWS = frozenset({"at-maximum", "no-cores", "held", "not-measured"})
+_ONLY_NEWS = frozenset({"at-maximum", "no-cores", "held"})
 """Reasons that would be the same in every run: said once while they last."""
+_QUIET = 24
+"""Runs after which they are said again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,8 @@ def _look(
     now: float,
 ) -> _Look:
     """What the policy wants of a topology, and how often it has wanted it."""
-    every = components(view, subject.name, measured)
+    every = components(view, subject.name, measured, memory.purity)
+    memory = replace(memory, purity={id: load.purity for id, load in every.items()})
     loads = {
         id: load
         for id, load in every.items()
@@ -196,8 +199,9 @@ def _look(
     asked, workers = workers_for(subject, sizing, every, cores, room, config)
     tracks[""] = memory.track("").wished((workers > subject.workers) - (workers < subject.workers))
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
-    said = frozenset((r.kind, r.component) for r in news)
-    reasons = (*effects, *(r for r in news if (r.kind, r.component) not in memory.said))
+    said = {k: n for k, n in memory.said.items() if number - n <= _QUIET}
+    reasons = (*effects, *(r for r in news if (r.kind, r.component) not in said))
+    said.update(((r.kind, r.component), number) for r in news)
     memory = replace(memory, tracks=tracks, said=said)
     return _Look(subject, loads, sizing, memory, reasons, cores, workers, asked)
 
@@ -207,8 +211,10 @@ def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tupl
     subject, memory, patience = look.subject, look.memory, config.patience
     ready = {c: n for c, n in look.sizing.executors.items() if memory.track(c).ready(patience)}
     grows = any(n > subject.executors[c] for c, n in ready.items())
-    workers = look.workers if grows or memory.track("").ready(patience) else subject.workers
-    if grows:  # A process more is part of a scale-out; a process fewer is not.
+    # A process more is part of a scale-out. A process fewer comes together with the executors that go.
+    pending = look.sizing.executors.keys() - ready.keys()
+    workers = look.workers if grows or (memory.track("").ready(patience) and not pending) else subject.workers
+    if grows:
         workers = max(workers, subject.workers)
     if not ready and workers == subject.workers:
         return None, replace(memory, deferred=0)

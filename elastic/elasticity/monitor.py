@@ -178,6 +178,11 @@ class LoadMonitor:
         self._drop_workers({w for w, known in self._workers.items() if known.newest.topology == topology})
         self._owners.pop(topology, None)
 
+    def retain(self, topology: TopologyName, workers: Collection[WorkerId]) -> None:
+        """Forget the workers of a topology that its assignment does not name any more."""
+        gone = {w for w, known in self._workers.items() if known.newest.topology == topology}
+        self._drop_workers(gone - set(workers))
+
     def forget_node(self, node: NodeId) -> None:
         """The node has gone, and its workers with it."""
         self._nodes.pop(node, None)
@@ -252,6 +257,11 @@ class LoadMonitor:
             found = self._executors.get(key)
             if found is None or found.worker != report.worker:
                 continue
+            before = owners.get(t.task)
+            if before is not None and before != key and before in self._executors:
+                if self._executors[before].epoch > report.epoch:
+                    continue  # A newer assignment has given it to somebody else.
+                self._drop({before})  # What had it before is no executor any more.
             owners[t.task] = key
             queued, state, offered = sums.get(key, (0, 0, 0.0))
             offers = max(0.0, t.custom.get("offered", 0.0))

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elastic.elasticity.base import Room, Sizing, Subject
 from elastic.elasticity.guards import Patience
-from elastic.elasticity.kinds import ComponentLoad
+from elastic.elasticity.kinds import FULL_PROCESS, ComponentLoad
 from elastic.model.ids import ComponentId
 from elastic.model.parameters import parameter
+
+_CROSSED = 1.1
+"""So much more than there is room for must be wanted before there are more processes."""
+_LOOSE = 0.5
+"""Of what a process may get, as much must be enough before there are fewer."""
+_FEWER = 0.75
+"""To so small a part must their number shrink before there are fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class ManagerConfig:
     confirm_out: int = parameter(1, minimum=1, help="Runs in a row that must want more executors.")
     confirm_in: int = parameter(2, minimum=1, help="Runs in a row that must want fewer executors.")
     memory: int = parameter(
-        24,
+        6,
         minimum=0,
         help="A scale-in that is undone within so many runs doubles the runs that the next one must be wanted; 0: never.",
     )
@@ -55,8 +62,9 @@ def workers_for(
 ) -> tuple[int, int]:
     """How many worker processes a topology should have.
 
-    Python threads of a process share one core's worth of computing, so `cores` of it need `cores / process_share` processes. There are
-    fewer again only when they would fit with half that share, and never more than executors.
+    Python threads of a process share one core's worth of computing, so `cores` of it need `cores / process_share` processes, and no
+    process should get so many executors that they fill it. There are fewer again only when everything would fit with
+    half of that, and never more than executors.
 
     Returns:
         How many it should have if there were slots, and how many it can have.
@@ -64,11 +72,49 @@ def workers_for(
     now = subject.workers
     if not config.workers or not loads:
         return now, now
-    executors = sum({**subject.executors, **sizing.executors}.values())
-    most = min(executors, config.max_workers or executors)
-    asked = max(1, min(most, math.ceil(cores / config.process_share - 1e-9)))
-    if asked > now:
+    executors = {**subject.executors, **sizing.executors}
+    uses = {
+        id: sizing.cores.get(id, load.cpu) / max(1, executors[id])
+        for id, load in loads.items()
+        if id in executors
+    }
+    total = sum(executors.values())
+    most = min(total, config.max_workers or total)
+
+    def enough(looseness: float) -> int:
+        by_cores = math.ceil(cores / (config.process_share * looseness) - 1e-9)
+        by_size = bins([(use, executors[id]) for id, use in uses.items()], FULL_PROCESS * looseness)
+        return max(1, min(most, max(by_cores, by_size)))
+
+    if enough(_CROSSED) > now:
+        asked = enough(1.0)
         return asked, asked if room.slots < 0 else min(asked, now + room.slots)
-    loose = max(1, math.ceil(cores / (0.5 * config.process_share) - 1e-9))
-    fewer = max(1, min(now, loose, most))
+    loose = enough(_LOOSE)
+    fewer = max(1, min(now, most, loose if loose <= _FEWER * now else now))
     return fewer, fewer
+
+
+def bins(sizes: Sequence[tuple[float, int]], room: float) -> int:
+    """How many bins it takes, the largest first and each into the first that has room. What is larger than a bin gets one for itself.
+
+    Args:
+        sizes: (size, how many of it).
+    """
+    open: list[tuple[float, int]] = []  # (room left, how many such bins)
+    for size, number in sorted(sizes, reverse=True):
+        if size <= 0:
+            continue
+        rest: list[tuple[float, int]] = []
+        for left, count in [*open, (room, number)]:
+            each = max(int(left / size + 1e-9), int(left >= room))
+            filled = min(count, -(-number // each)) if each and number else 0
+            if filled:
+                full, odd = divmod(min(number, filled * each), each)
+                rest += [(max(0.0, left - each * size), full)] if full else []
+                rest += [(max(0.0, left - odd * size), 1)] if odd else []
+                number -= full * each + odd
+                count -= filled
+            if count and left < room:
+                rest.append((left, count))
+        open = rest
+    return sum(count for _, count in open)

@@ -8,8 +8,8 @@ The measure is `busy` (share of wall time) or `cpu` (CPU time of the thread, the
 and a thread that waits for a service uses no CPU: `cpu` is for components that compute, one to a process.
 
 Beyond the paper, because it has no bounded queues and no such lock: an executor that is blocked does not count as idle for that; what
-comes after an overloaded component gets more soon, and is not halved now (`--hold-starved no` does); computing components get no more
-executors than there are cores for.
+comes after an overloaded component gets more soon, and is not halved now (`--hold-starved no` does); of an executor that computes where
+CPU is scarce, waiting for its turn is not busy; computing components get no more executors than there are cores for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from elastic.elasticity.base import Policy, Reason, Room, Sizing, Subject
 from elastic.elasticity.kinds import ComponentLoad, Kind
 from elastic.errors import ConfigError
 from elastic.model.ids import ComponentId
-from elastic.model.loadview import SmoothedLoad
 from elastic.model.parameters import parameter
 from elastic.model.topology import TopologySpec
 
@@ -100,7 +99,7 @@ def size(
         load, now = loads[id], subject.executors[id]
         least, _ = subject.limits(id)
         target = max(math.ceil(now / 2), least)
-        if target >= now or not all(_unblocked(x, params) < params.scale_in for x in load.loads.values()):
+        if target >= now or not all(v < params.scale_in for v in _unblocked(load, params)):
             continue
         if id in starved:
             reasons.append(
@@ -112,17 +111,21 @@ def size(
     return Sizing(wanted, cores, tuple(reasons), lacking)
 
 
-def _value(load: SmoothedLoad, params: Thresholds) -> float:
-    return load.busy if params.measure == "busy" else load.cpu
+def _values(load: ComponentLoad, params: Thresholds) -> list[float]:
+    """The measure of each executor."""
+    if params.measure == "busy":
+        return [load.use[k] for k in load.loads]
+    return [x.cpu for x in load.loads.values()]
 
 
-def _unblocked(load: SmoothedLoad, params: Thresholds) -> float:
-    """The measure as it would be if nobody further down held it up."""
-    return min(1.0, _value(load, params) / max(1e-6, 1.0 - load.blocked))
+def _unblocked(load: ComponentLoad, params: Thresholds) -> list[float]:
+    """The measure as it would be if nobody further down held them up."""
+    values = zip(_values(load, params), load.loads.values(), strict=True)
+    return [min(1.0, value / max(1e-6, 1.0 - x.blocked)) for value, x in values]
 
 
 def _over(load: ComponentLoad, params: Thresholds) -> int:
-    return sum(_value(x, params) > params.scale_out for x in load.loads.values())
+    return sum(value > params.scale_out for value in _values(load, params))
 
 
 def _behind(spec: TopologySpec, sources: Iterable[ComponentId]) -> set[ComponentId]:
@@ -148,7 +151,7 @@ def _reason(
 ) -> Reason:
     before = subject.executors[load.id]
     up = kind not in ("scale-in", "held")
-    values = [_value(x, params) for x in load.loads.values()]
+    values = _values(load, params) if up else _unblocked(load, params)
     value, threshold = max(values), params.scale_out if up else params.scale_in
     seen = (
         f"{crossed} of {before} executors of {load.id} are above {threshold:g} {params.measure} (the highest at {value:.2f})"

@@ -1,0 +1,27 @@
+"""Load, cluster and policy without running tuples: for planning, and for sizes that no desk has.
+
+The same monitor, manager, policies and infrastructure policy run in it as in Nimbus; only what they measure and what they cause is
+computed: by a queueing model (`engine`) and a plain placer (`placement`; any other can be given).
+`python -m elastic.elasticity.simulation --help`.
+"""
+
+from elastic.elasticity.simulation.model import Cost, Model, fpd, waiting_service
+from elastic.elasticity.simulation.profile import Phase, Profile, fivephase, waitingwave
+from elastic.elasticity.simulation.result import PhaseResult, Result, Sample
+from elastic.elasticity.simulation.run import Simulation, SimulationOptions
+
+__all__ = [
+    "Cost",
+    "Model",
+    "Phase",
+    "PhaseResult",
+    "Profile",
+    "Result",
+    "Sample",
+    "Simulation",
+    "SimulationOptions",
+    "fivephase",
+    "fpd",
+    "waiting_service",
+    "waitingwave",
+]

@@ -1,0 +1,88 @@
+"""`python -m elastic.elasticity.simulation --policy thresholds --profile fivephase`: what a policy would do, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from elastic.elasticity.infrastructure import Infrastructure
+from elastic.elasticity.processes import ManagerConfig
+from elastic.elasticity.registry import names
+from elastic.elasticity.simulation.model import Model, fpd, waiting_service
+from elastic.elasticity.simulation.profile import named
+from elastic.elasticity.simulation.result import Result
+from elastic.elasticity.simulation.run import Simulation, SimulationOptions
+from elastic.errors import ConfigError
+from elastic.model.parameters import parse
+
+_MODELS: dict[str, Callable[[], Model]] = {"fpd": fpd, "waiting": waiting_service}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m elastic.elasticity.simulation", description="What a policy would do with a load."
+    )
+    parser.add_argument(
+        "--policy",
+        default="thresholds",
+        help=f"one of {', '.join(names())}, with its parameters: 'ds2 --target 0.5'",
+    )
+    parser.add_argument("--profile", default="fivephase", help="fivephase, waitingwave, square or steady")
+    parser.add_argument("--model", default="fpd", choices=sorted(_MODELS))
+    parser.add_argument("--phase", type=float, default=180.0, help="seconds of each phase")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on all rates")
+    parser.add_argument(
+        "--manager", default="", help="parameters of the manager: '--period 10 --cooldown 12'"
+    )
+    parser.add_argument(
+        "--infrastructure", default="", help="parameters of the nodes' policy: '--enabled --maximum 8'"
+    )
+    parser.add_argument("--nodes", type=int, default=5)
+    parser.add_argument("--cores", type=float, default=4.0, help="of each node")
+    parser.add_argument("--slots", type=int, default=6, help="of each node")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fixed", action="store_true", help="change nothing, for comparison")
+    parser.add_argument("--why", action="store_true", help="also print every reason")
+    given = parser.parse_args(arguments)
+    try:
+        simulation = Simulation(
+            _MODELS[given.model](),
+            named(given.profile, given.phase, given.scale),
+            policy=given.policy,
+            manager=parse("the elasticity manager", ManagerConfig, given.manager.split()),
+            infrastructure=parse("infrastructure", Infrastructure, given.infrastructure.split()),
+            options=SimulationOptions(
+                given.nodes, given.cores, given.slots, elastic=not given.fixed, seed=given.seed
+            ),
+        )
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    result = simulation.run()
+    sys.stdout.write(table(result))
+    if given.why:
+        sys.stdout.writelines(f"{at:8.1f} s  {r.kind:13} {r.message}\n" for at, r in result.reasons)
+    return 0
+
+
+def table(result: Result) -> str:
+    """A line per phase, and what the whole run came to."""
+    lines = [
+        "   tuples/s  decisions  unsettled  executors  workers  nodes  in use   p95 latency  degraded    late",
+    ]
+    lines += [
+        f"{p.rate:11.0f}{p.decisions:11}{p.unsettled:11}{p.executors:11}{p.workers:9}{p.nodes:7}{p.use:8.0%}"
+        f"{p.p95 * 1000:11.1f} ms{p.degraded:10.1%}{p.late:8.1%}"
+        for p in result.phases()
+    ]
+    lines.append(
+        f"{len(result.decisions)} decisions; {result.degraded:.2%} of the time 60 % of throughput or more was lost, "
+        f"{result.late:.2%} of it the latency was above three times that of the settled first phase"
+    )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
