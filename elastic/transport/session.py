@@ -281,7 +281,7 @@ class Outbound:
             unsent += frame
         self.unsent = unsent
         self._asked = 0
-        if self._reserved or (self._frames and self._watchers):
+        if self._frames and (self._reserved or self._watchers):
             self.ask()
         for window in self._waiting.values():
             window.asked = window.rows_asked = 0
