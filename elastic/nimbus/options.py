@@ -51,7 +51,7 @@ class NimbusOptions:
     errors: int = 200
     max_bundle: int = 1 << 30
     bundle_grace: float = 3600.0
-    moves: bool = False
+    moves: bool = True
     move_prepare: float = 120.0
     move_pause: float = 60.0
     move_restore: float = 120.0
