@@ -153,8 +153,9 @@ def key_groups(record: Any, fields: Sequence[str]) -> Any:
     folded: Any = None
     for name in fields:
         hashed = _hash_column(record.column(record.schema.get_field_index(name)))
+        # In 32 bits this overflows, but not in the bits that the mask leaves.
         folded = hashed if folded is None else (folded * 31 + hashed) & _MASK
-    return folded % KEY_GROUPS if folded is not None else np.zeros(record.num_rows, dtype=np.int64)
+    return folded & (KEY_GROUPS - 1) if folded is not None else np.zeros(record.num_rows, dtype=np.int32)
 
 
 def _hash_column(column: Any) -> Any:
@@ -177,7 +178,7 @@ def _hash_column(column: Any) -> Any:
 
         # The bucket of 2**31 - 1 buckets is the hash itself, up to that one value.
         hashed = transform.bucket(column, _MASK)
-        return hashed.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return (hashed.fill_null(0) if hashed.null_count else hashed).to_numpy(zero_copy_only=False)
     # Dates, floats and the rest have rules of their own there; ours are those of the row hash.
     return np.fromiter((hash_values((v,)) for v in column.to_pylist()), dtype=np.int64, count=len(column))
 
@@ -190,9 +191,9 @@ def partition(record: Any, groups: Any, tasks: int) -> Iterator[tuple[int, Any]]
     if tasks == 1:
         yield 0, record
         return
-    targets = groups * tasks // KEY_GROUPS
+    targets = groups.astype(np.int32 if tasks <= 1 << 16 else np.int64) * tasks // KEY_GROUPS
     order = np.argsort(targets.astype(np.int16 if tasks < 32768 else np.int64), kind="stable")
-    taken = record.take(pa.array(order))
+    taken = record.take(pa.array(order.astype(np.int32)))
     counts = np.bincount(targets, minlength=tasks)
     start = 0
     for index in range(tasks):
