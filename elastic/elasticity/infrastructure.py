@@ -86,14 +86,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What all topologies want together; the first three are what `Outcome` of the manager says.
+    """What all topologies want together; `Outcome` of the manager says most of it.
 
     Attributes:
         cores: That they would use if they could.
         lacking: Of those, the ones that there are not; for people.
         workers: Worker processes that they would have.
         waiting: Executors that have found no slot.
-        moving: A move is under way: nothing is returned now.
+        moving: A move is under way, or the outcome is not `settled`: nothing is returned now.
     """
 
     cores: float = 0.0
@@ -152,13 +152,15 @@ def decide(
     if needed > have:
         return _grow(staying, needed, why, numbers, params, replace(past, loose=math.inf), now)
     past = replace(past, said="")
+    if wants.moving:
+        return Steps(), replace(past, loose=math.inf)
     loose = _loose(staying, wants, params) if needed < have else None
     if loose is None:
         return Steps(), replace(past, loose=math.inf)
     past = replace(past, loose=min(past.loose, now))
     quiet = now - max(past.grown, past.returned) >= params.cooldown_in
     draining = any(n.draining for n in nodes)
-    if now - past.loose < params.patience or not quiet or draining or wants.moving:
+    if now - past.loose < params.patience or not quiet or draining:
         return Steps(), past
     reason = Reason(
         "node-return",

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic.elasticity.monitor import node_of
-from elastic.model.ids import ComponentId, TopologyName
+from elastic.model.ids import ComponentId
 from elastic.model.loadview import ExecutorKey, LoadView, SmoothedLoad, by_component
+from elastic.model.topology import TopologySpec
 
 FULL_PROCESS = 0.8
 """Cores of one process from which on its threads wait for the interpreter's lock."""
@@ -52,7 +53,8 @@ class ComponentLoad:
         use: How much of what each could do it does, 0 to 1: its busy share; of one that computes and is held, its share of the CPU
             that it could have had.
         cpu: Cores, all executors together.
-        executed, emitted, newest, offered, queued: Sums, as in `SmoothedLoad`.
+        tuples: Per second that it works on: executed by a bolt, emitted by a spout.
+        emitted, newest, offered, queued: Sums, as in `SmoothedLoad`.
         service: Seconds of an executor's time per tuple, without waiting for the lock or a core; 0 when unknown.
         compute: CPU seconds per tuple; 0 when unknown.
         samples: Of the executor that has the fewest.
@@ -66,7 +68,7 @@ class ComponentLoad:
     held: bool
     use: Mapping[ExecutorKey, float]
     cpu: float
-    executed: float
+    tuples: float
     emitted: float
     newest: float
     offered: float
@@ -85,11 +87,6 @@ class ComponentLoad:
     def blocked(self) -> float:
         """Mean blocked share of its executors."""
         return sum(x.blocked for x in self.loads.values()) / len(self.loads)
-
-    @property
-    def tuples(self) -> float:
-        """Tuples per second that it works on: executed, or emitted by a spout."""
-        return self.executed or self.emitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def classify(view: LoadView) -> Measured:
 
 def components(
     view: LoadView,
-    topology: TopologyName,
+    spec: TopologySpec,
     measured: Measured | None = None,
     remembered: Mapping[ComponentId, float] | None = None,
 ) -> dict[ComponentId, ComponentLoad]:
@@ -163,18 +160,20 @@ def components(
     known = measured if measured is not None else classify(view)
     sent: dict[ComponentId, dict[ComponentId, float]] = {}
     for (source, target), rate in view.traffic.items():
-        if source.topology == topology:
+        if source.topology == spec.name:
             flows = sent.setdefault(source.executor.component, {})
             flows[target.executor.component] = flows.get(target.executor.component, 0.0) + rate
     return {
         component: _component(
             component,
-            {ExecutorKey(topology, e): load for e, load in loads.items()},
+            {ExecutorKey(spec.name, e): load for e, load in loads.items()},
+            spec.component(component).kind == "spout",
             known,
             sent.get(component, {}),
             (remembered or {}).get(component, 0.0),
         )
-        for component, loads in by_component(view, topology).items()
+        for component, loads in by_component(view, spec.name).items()
+        if any(c.id == component for c in spec.components)
     }
 
 
@@ -205,14 +204,15 @@ def _crowded(load: SmoothedLoad, fair: float) -> Kind:
 def _component(
     id: ComponentId,
     loads: Mapping[ExecutorKey, SmoothedLoad],
+    spout: bool,
     known: Measured,
     sent: Mapping[ComponentId, float],
     before: float,
 ) -> ComponentLoad:
     values = loads.values()
     cpu, busy = sum(x.cpu for x in values), sum(x.busy for x in values)
-    executed, emitted = sum(x.executed for x in values), sum(x.emitted for x in values)
-    tuples = executed or emitted
+    emitted = sum(x.emitted for x in values)
+    tuples = emitted if spout else sum(x.executed for x in values)
     held = any(k in known.held and loads[k].busy >= TELLS for k in loads)
     purity = _purity(loads, known) or before
     kind = _kind(loads, known, purity)
@@ -227,7 +227,7 @@ def _component(
         held,
         {k: _use(k, load, kind, known) for k, load in loads.items()},
         cpu=cpu,
-        executed=executed,
+        tuples=tuples,
         emitted=emitted,
         newest=sum(x.newest for x in values),
         offered=sum(x.offered for x in values),

@@ -61,6 +61,7 @@ class Outcome:
         cores: That all topologies would use if they could.
         lacking: Of those, the cores that there are not.
         workers: Worker processes that all topologies would have if there were slots.
+        settled: No topology is being changed, or has just been, or wants more: what they use now is what they need.
     """
 
     decision: Decision | None = None
@@ -68,6 +69,7 @@ class Outcome:
     cores: float = 0.0
     lacking: float = 0.0
     workers: int = 0
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,11 @@ class _Look:
     cores: float
     workers: int
     asked: int
+
+    @property
+    def settled(self) -> bool:
+        grows = any(n > self.subject.executors[c] for c, n in self.sizing.executors.items())
+        return self.subject.settled and not self.memory.cooldown and not grows and not self.sizing.lacking
 
 
 def run(
@@ -156,6 +163,7 @@ def run(
             cores=sum(x.cores for x in looks),
             lacking=sum(x.sizing.lacking for x in looks),
             workers=sum(max(x.asked, x.workers) for x in looks),
+            settled=decision is None and all(x.settled for x in looks),
         ),
         State(number, due, last, dict(sorted(memories.items()))),
     )
@@ -174,7 +182,7 @@ def _look(
     now: float,
 ) -> _Look:
     """What the policy wants of a topology, and how often it has wanted it."""
-    every = components(view, subject.name, measured, memory.purity)
+    every = components(view, subject.spec, measured, memory.purity)
     memory = replace(memory, purity={id: load.purity for id, load in every.items()})
     loads = {
         id: load
@@ -197,6 +205,8 @@ def _look(
         for c in subject.spec.components
     }
     asked, workers = workers_for(subject, sizing, every, cores, room, config)
+    if sizing.lacking > 0 and not sizing.executors:
+        workers = min(workers, subject.workers)  # More processes would only share the same cores.
     tracks[""] = memory.track("").wished((workers > subject.workers) - (workers < subject.workers))
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
     said = {k: n for k, n in memory.said.items() if number - n <= _QUIET}
@@ -240,7 +250,9 @@ def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tupl
         tracks[c] = memory.track(c).done((becomes > was) - (becomes < was), number, patience)
     if workers != subject.workers:
         up = (workers > subject.workers) - (workers < subject.workers)
-        tracks[""] = memory.track("").done(up, number, patience)
+        if sizing.lacking > 0 and not sizing.executors:
+        workers = min(workers, subject.workers)  # More processes would only share the same cores.
+    tracks[""] = memory.track("").done(up, number, patience)
     before = Before(
         now,
         changes,

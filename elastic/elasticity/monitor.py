@@ -316,7 +316,7 @@ class LoadMonitor:
                 continue
             for name in _RATES:
                 found.averages.setdefault(name, Average()).take(sums.rate(name), weight)
-            found.newest = sums.rate("executed") or sums.rate("emitted")
+            found.newest = sums.rate("emitted")
         known.cpu.take(known.cpu_seconds / known.seconds, weight)
         for pair in known.flow.keys() | known.sent.keys():
             if not self._flows(id, pair):

@@ -1,6 +1,6 @@
 """The load of the whole cluster as one value: what a load monitor fills, and schedulers and policies decide by.
 
-Loads are counted in cores (CPU seconds per second of wall time), traffic in tuples per second, both smoothed. Seed 003, section IV.B,
+Loads are counted in cores (CPU seconds per second of wall time), traffic in tuples per second, both smoothed. T-Storm (2014), section IV.B,
 measures the same in MHz and in tuples per period of 20 s; only ratios matter to the algorithms.
 """
 
@@ -35,8 +35,8 @@ class SmoothedLoad:
         queued: Tuples that wait for its tasks.
         fill: `queued` as a share of what its queue may hold, 0 to 1.
         state: Bytes of state that its tasks own; 0 when none or unknown.
-        executed, emitted: Tuples per second.
-        newest: `executed` in the newest sample alone (for a spout `emitted`): far from the average while the load changes.
+        executed, emitted: Tuples per second. What a spout "executes" are calls of it, not tuples.
+        newest: `emitted` in the newest sample alone: far from the average while the load changes.
         offered: Tuples per second that a spout's source offers, taken or not; 0 when unknown, and for bolts.
         samples: How many samples the averages are made of; 0: derived, not measured.
     """
@@ -111,7 +111,7 @@ class LoadView:
 def regrouped(view: LoadView, topology: TopologyName, executors: Iterable[ExecutorId]) -> LoadView:
     """What the load would be if a topology's tasks were divided into other executors.
 
-    An executor's load and traffic are taken to be spread evenly over its tasks (seed 004, section IV.C, assumes the same of its
+    An executor's load and traffic are taken to be spread evenly over its tasks (Elastic Storm (2016), section IV.C, assumes the same of its
     state), so what a new executor does is the sum of the shares of its tasks.
 
     Args:

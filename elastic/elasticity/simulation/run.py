@@ -183,7 +183,7 @@ class Simulation:
             outcome.lacking,
             outcome.workers,
             len(self._assignment.unassigned),
-            bool(self._coming),
+            bool(self._coming) or not outcome.settled,
         )
         steps, self._past = decide(nodes, wants, self.infrastructure, self._past, now)
         self.result.reasons += [(now, r) for r in steps.reasons]
@@ -253,7 +253,7 @@ class Simulation:
                         t,
                         spec.id,
                         str(e.id),
-                        0 if spec.kind == "spout" else int(executed),
+                        int(executed),
                         int(emitted),
                         queued=int(e.queue / len(e.id.tasks())),
                         custom={"offered": offered / len(e.id.tasks())} if offered else {},
