@@ -250,9 +250,7 @@ def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tupl
         tracks[c] = memory.track(c).done((becomes > was) - (becomes < was), number, patience)
     if workers != subject.workers:
         up = (workers > subject.workers) - (workers < subject.workers)
-        if sizing.lacking > 0 and not sizing.executors:
-        workers = min(workers, subject.workers)  # More processes would only share the same cores.
-    tracks[""] = memory.track("").done(up, number, patience)
+        tracks[""] = memory.track("").done(up, number, patience)
     before = Before(
         now,
         changes,
