@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -56,7 +56,7 @@ class GrpcStore:
         self.patience = patience
         self._piece_size = 256 << 10
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        self.stub = StateStoreServiceStub(self._channel)
+        self.stub = cast(StateStoreServiceStub, _Open(StateStoreServiceStub(self._channel), address))
         self._lock = threading.Lock()
         self._uploads: dict[Ticket, Upload] = {}
         self._closed = threading.Event()
@@ -222,3 +222,37 @@ class GrpcStore:
             upload = self._uploads.pop(ticket, None)
         if upload is not None:
             upload.close()
+
+
+class _Open:
+    """A stub whose calls, once its channel is closed, are `Unavailable` like all that cannot be reached."""
+
+    def __init__(self, stub: StateStoreServiceStub, address: str) -> None:
+        self._stub = stub
+        self._address = address
+
+    def __getattr__(self, name: str) -> Any:
+        method = _Method(getattr(self._stub, name), self._address)
+        setattr(self, name, method)
+        return method
+
+
+class _Method:
+    def __init__(self, method: Any, address: str) -> None:
+        self._method = method
+        self._address = address
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._made(self._method, *arguments, **options)
+
+    def future(self, *arguments: Any, **options: Any) -> Any:
+        """Without waiting for the answer."""
+        return self._made(self._method.future, *arguments, **options)
+
+    def _made(self, method: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return method(*arguments, **options)
+        except ValueError as error:
+            if "closed channel" not in str(error):
+                raise
+            raise Unavailable(f"the connection to the state store at {self._address} is closed") from error

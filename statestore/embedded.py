@@ -25,6 +25,7 @@ from statestore.decisions import Record
 from statestore.errors import Full, Missing, StateStoreError
 from statestore.journal import Held
 from statestore.memory import MemoryStore
+from statestore.pack import Packs
 from statestore.parcel import Content, Placed, Slice, link
 from statestore.records import (
     ABORTED,
@@ -39,9 +40,13 @@ from statestore.records import (
     record,
     scan,
 )
+from statestore.recovery import settle, take_over
 
 SLACK = 4 << 20
 """Dead bytes that a file may have before anybody minds."""
+
+SMALL = 64 << 10
+"""Bytes that a write may have in packs; then it gets a file of its own."""
 
 _OPEN = 128
 _FENCES = "fences"
@@ -78,9 +83,17 @@ class FileJournal:
     """The files behind a store; see `statestore.journal.Journal`."""
 
     def __init__(
-        self, directory: Path, *, sync: bool = False, wait: float = 10.0, slack: int = SLACK
+        self,
+        directory: Path,
+        *,
+        sync: bool = False,
+        wait: float = 10.0,
+        slack: int = SLACK,
+        small: int | None = None,
     ) -> None:
         self._directory = directory
+        self._small = SMALL if small is None else small
+        self._packs = Packs(directory, self._open_file, self._write)
         self._sync = sync
         self._slack = slack
         self._lock = threading.Lock()  # guards the two dictionaries and the file of fences
@@ -110,23 +123,30 @@ class FileJournal:
                 path.unlink()
             elif path.suffix == _SUFFIX:
                 self._load(path, keys, fences)
+        for owner, found in self._packs.load().items():
+            if found.owner is None or not take_over(found, keys, fences, self._directory, self._handed):
+                self._packs.drop(owner)
         named = {name for files in self._handed.values() for name in files}
         for path in self._directory.glob(f"*{_HANDED}"):
             if path.name not in named:
                 path.unlink()  # killed between the link and its record, or between the records and the link
         epochs: dict[str, set[int]] = {}
-        for key, epoch in self._lengths:
+        for key, epoch in (*self._lengths, *self._packs.owners()):
             epochs.setdefault(key, set()).add(epoch)
         for key, held in keys.items():
-            self._settle(key, held, epochs.get(key, set()))
+            self.drop(key, settle(held, epochs.get(key, set())))
         return keys
 
     def begun(self, ticket: Ticket) -> None:
         body = msgspec.msgpack.encode([ticket.key, ticket.epoch, ticket.writer])
-        self._append(ticket.key, ticket.epoch, record(BEGIN, body), new=True)
+        if self._small:
+            self._packs.drop((ticket.key, ticket.epoch))  # left by a begin that failed
+            self._packs.append((ticket.key, ticket.epoch), BEGIN, body)
+        else:
+            self._append(ticket.key, ticket.epoch, record(BEGIN, body), new=True)
 
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
-        self._append(ticket.key, ticket.epoch, record(PIECE, data, number=piece.number, crc=piece.crc))
+        self._record(ticket, PIECE, data, number=piece.number, crc=piece.crc)
 
     def adopted(self, ticket: Ticket, file: int, pieces: Placed) -> list[Slice] | None:
         files = self._handed.setdefault((ticket.key, ticket.epoch), {})
@@ -140,7 +160,7 @@ class FileJournal:
         if not link(file, path, self._guard):
             return None
         try:
-            self._append(ticket.key, ticket.epoch, record(FILE, encode_file(path.name, pieces)))
+            self._record(ticket, FILE, encode_file(path.name, pieces))
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -148,14 +168,17 @@ class FileJournal:
         return [Slice(path, offset, piece.size) for piece, offset in pieces]
 
     def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None:
-        parts = record(COMMIT, encode_head(head))
-        self._append(head.key, head.epoch, parts, sync=self._sync)
+        manifest = encode_head(head)
+        parts = record(COMMIT, manifest)
+        self._record(Ticket(head.key, head.epoch, head.writer), COMMIT, manifest, sync=self._sync)
         self._drop_handed(head.key, head.epoch, keep={i for i in kept if i[0] == head.epoch})
         own = [
             (piece, data)
             for (epoch, _), (piece, data) in kept.items()
             if epoch == head.epoch and isinstance(data, bytes)
         ]
+        if (head.key, head.epoch) not in self._lengths:
+            return
         live = sum(piece.size + HEADER for piece, _ in own) + sum(map(len, parts))
         if self._lengths[head.key, head.epoch] - live > max(self._slack, live):
             self._rewrite(head, own, parts)
@@ -177,11 +200,12 @@ class FileJournal:
         for epoch in epochs:
             with self._lock:
                 file = self._files.pop((key, epoch), None)
-                self._lengths.pop((key, epoch), None)
+                own = self._lengths.pop((key, epoch), None) is not None
             if file is not None:
                 os.close(file)
-            with contextlib.suppress(FileNotFoundError):
-                self._path(key, epoch).unlink()
+            if own or not self._small:
+                self._path(key, epoch).unlink(missing_ok=True)
+            self._packs.drop((key, epoch))
             self._drop_handed(key, epoch, keep=set())
 
     def _drop_handed(self, key: str, epoch: int, *, keep: set[tuple[int, int]]) -> None:
@@ -208,6 +232,7 @@ class FileJournal:
             for file in (*self._files.values(), self._fence_file, self._guard):
                 os.close(file)
             self._files.clear()
+            self._packs.close()
 
     def _claim(self, wait: float) -> None:
         """One process at a time. The lock goes with its holder, which nothing announces: it is asked for."""
@@ -227,6 +252,31 @@ class FileJournal:
             time.sleep(0.02)
 
     # -- writing
+
+    def _record(
+        self,
+        ticket: Ticket,
+        kind: bytes,
+        payload: bytes,
+        *,
+        number: int = 0,
+        crc: int | None = None,
+        sync: bool = False,
+    ) -> None:
+        """Write a record of a write: into the common files while it is small, then into its own."""
+        owner = (ticket.key, ticket.epoch)
+        if owner not in self._lengths:
+            if self._packs.size(owner) + len(payload) <= self._small:
+                self._packs.append(owner, kind, payload, number=number, crc=crc or 0)
+                if sync:
+                    self._packs.sync()
+                    self._sync_directory()
+                return
+            begun = msgspec.msgpack.encode([ticket.key, ticket.epoch, ticket.writer])
+            self._append(*owner, record(BEGIN, begun), new=True)
+        if sync and self._packs.size(owner):
+            self._packs.sync()
+        self._append(*owner, record(kind, payload, number=number, crc=crc), sync=sync)
 
     def _append(
         self, key: str, epoch: int, parts: Sequence[bytes], *, new: bool = False, sync: bool = False
@@ -291,6 +341,7 @@ class FileJournal:
         with self._lock:
             old = self._files.pop((head.key, head.epoch), None)
             self._lengths[head.key, head.epoch] = sum(map(len, parts))
+        self._packs.drop((head.key, head.epoch))
         os.close(file)
         if old is not None:
             os.close(old)
@@ -374,49 +425,10 @@ class FileJournal:
                 raise Missing(f"{path}: {found.damage}", remedy="Remove it to go on without that state.")
             path.unlink()  # killed before it had begun
             return
-        key, epoch, writer = found.owner
-        fenced, deleted = fences.get(key, (0, False))
-        if epoch <= fenced and (deleted or found.head is None) and not found.damage:
-            path.unlink()  # killed between the fence and the removal
+        key, epoch, _ = found.owner
+        if not take_over(found, keys, fences, self._directory, self._handed):
+            path.unlink()
             return
-        if epoch <= fenced:
-            writer = ""
         if found.length < len(data) and not found.damage:
             os.truncate(path, found.length)
         self._lengths[key, epoch] = found.length
-        held = keys.setdefault(key, Held(Record(0, "", None)))
-        record = held.record
-        head = record.head
-        if found.head is not None and (head is None or head.epoch < found.head.epoch):
-            head = found.head
-        if epoch > record.epoch or (epoch == record.epoch and writer):
-            held.record = Record(epoch, writer, head)
-        else:
-            held.record = Record(record.epoch, record.writer, head)
-        held.pieces.update({(epoch, number): value for number, value in found.pieces.items()})
-        for name, pieces in found.files.items():
-            with contextlib.suppress(OSError):
-                size = (self._directory / name).stat().st_size
-                for piece, offset in pieces:
-                    if offset + piece.size <= size:
-                        place = Slice(self._directory / name, offset, piece.size)
-                        held.pieces[epoch, piece.number] = (piece, place)
-                self._handed.setdefault((key, epoch), {})[name] = pieces
-        if found.damage and not held.damage:
-            held.damage = found.damage
-
-    def _settle(self, key: str, held: Held, had: set[int]) -> None:
-        """Remove what a killed process was about to remove, and see that the committed version is whole."""
-        head, record = held.record.head, held.record
-        named = {(p.epoch, p.number): p for p in head.pieces} if head is not None else {}
-        missing = [i for i, p in named.items() if i not in held.pieces or held.pieces[i][0] != p]
-        if missing and not held.damage:
-            held.damage = f"{len(missing)} of the {len(named)} pieces of its committed version are damaged"
-        if held.damage:
-            return
-        writing = record.epoch if record.writer else 0
-        held.pieces = {i: v for i, v in held.pieces.items() if i in named or i[0] == writing}
-        needed = (
-            {epoch for epoch, _ in held.pieces} | {writing} | ({head.epoch} if head is not None else set())
-        )
-        self.drop(key, sorted(had - needed))

@@ -6,7 +6,7 @@ told from a damaged length. Numbers are little-endian:
     magic "ssr1" (4)  kind (1)  zero (3)  number (4)  size of the payload (4)  its CRC-32 (4)  CRC-32 of the above (4)
 
 Kinds: `B` the write began: [key, epoch, writer]. `P` piece `number`. `F` pieces in a file beside this one: [its name, pieces,
-where each begins]. `C` a commit: the manifest. In the file of fences also
+where each begins]. `C` a commit: the manifest. `S` one of these within a pack (`statestore.pack`). In the file of fences also
 `D` a key was deleted up to an epoch, `A` a write was given up: [key, epoch].
 
 What a killed process leaves is a file that ends within a record: a torn tail, which is cut off. A record that is wrong while a
@@ -24,7 +24,7 @@ import msgspec
 from statestore.base import Head, Piece, digest, pack, unpack
 from statestore.parcel import Placed
 
-BEGIN, PIECE, FILE, COMMIT, DELETED, ABORTED = b"B", b"P", b"F", b"C", b"D", b"A"
+BEGIN, PIECE, FILE, COMMIT, DELETED, ABORTED, WRAPPED = b"B", b"P", b"F", b"C", b"D", b"A", b"S"
 
 _MAGIC = b"ssr1"
 _HEADER = struct.Struct("<4sc3xIII")
@@ -81,6 +81,38 @@ class Contents:
     fences: list[tuple[str, int, bool]] = field(default_factory=list)
 
 
+def wrap(kind: bytes, key: str, epoch: int, payload: bytes, *, number: int, crc: int) -> list[bytes]:
+    """A record of one write, for a file that many share."""
+    return record(WRAPPED, msgspec.msgpack.encode([kind, key, epoch, number, crc, payload]))
+
+
+Wrapped = tuple[bytes, str, int, int, int, bytes]
+"""Kind, key, epoch, number, CRC-32, payload."""
+
+
+def scan_wrapped(data: bytes) -> tuple[list[Wrapped], int, str]:
+    """The records that `wrap` made; up to where they are whole; and what is wrong before others that are whole."""
+    found: list[Wrapped] = []
+    at = 0
+    while at + HEADER <= len(data):
+        header = data[at : at + _HEADER.size]
+        (check,) = _CRC.unpack_from(data, at + _HEADER.size)
+        magic, kind, _, size, crc = _HEADER.unpack(header)
+        begin = at + HEADER
+        if magic != _MAGIC or zlib.crc32(header) != check or begin + size > len(data):
+            break
+        payload = data[begin : begin + size]
+        if zlib.crc32(payload) != crc or kind != WRAPPED:
+            break
+        try:
+            found.append(msgspec.msgpack.decode(payload, type=Wrapped))
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            break
+        at = begin + size
+    damaged = at < len(data) and _commit_after(data, at + 1)
+    return found, at, f"it is damaged at byte {at}, before a commit" if damaged else ""
+
+
 def scan(data: bytes) -> Contents:
     """Read a file. Never raises: what cannot be read is said in the result."""
     found = Contents()
@@ -100,7 +132,7 @@ def scan(data: bytes) -> Contents:
             if kind != PIECE:
                 break
             # Without its piece: whether that matters depends on what is committed.
-        elif not _take(found, kind, number, payload, crc):
+        elif not take(found, kind, number, payload, crc):
             break
         at = begin + size
         found.length = at
@@ -109,7 +141,7 @@ def scan(data: bytes) -> Contents:
     return found
 
 
-def _take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) -> bool:
+def take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) -> bool:
     """Take one whole record over; False when it makes no sense."""
     try:
         if kind == BEGIN:
@@ -137,9 +169,20 @@ def _commit_after(data: bytes, at: int) -> bool:
         header = data[at : at + _HEADER.size]
         _, kind, _, size, crc = _HEADER.unpack(header)
         whole = _CRC.unpack_from(data, at + _HEADER.size)[0] == zlib.crc32(header)
-        if whole and kind in (COMMIT, DELETED, ABORTED):
+        if whole and kind in (COMMIT, DELETED, ABORTED, WRAPPED):
             payload = data[at + HEADER : at + HEADER + size]
-            if len(payload) == size and zlib.crc32(payload) == crc:
+            if (
+                len(payload) == size
+                and zlib.crc32(payload) == crc
+                and (kind != WRAPPED or _is_commit(payload))
+            ):
                 return True
         at += 1
     return False
+
+
+def _is_commit(payload: bytes) -> bool:
+    try:
+        return bool(msgspec.msgpack.decode(payload, type=Wrapped)[0] == COMMIT)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return False

@@ -14,11 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic.cluster.node_stores import Gone, NodeStores
+from elastic.cluster.node_stores import Gone, NodeStores, StoredState
 from elastic.cluster.store_service import StoreService
-from elastic.errors import Superseded, Unavailable
+from elastic.errors import ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId, TopologyName
 from statestore.address import StoreAddress
+from statestore.base import State, Ticket
 from statestore.client import GrpcStore
 from statestore.errors import Full
 
@@ -71,13 +72,14 @@ class Pair:
 @pytest.fixture(scope="module", params=["near", "far"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """Two nodes, reached as on one machine, and as on others."""
+    before = set(threading.enumerate())
     with tempfile.TemporaryDirectory(prefix="st-") as directory:
         pair = Pair(Path(directory), request.param == "near")
         yield pair
         pids = [node.service.pid for node in pair.nodes.values()]
         pair.close()
         assert not any(pid is not None and psutil.pid_exists(pid) for pid in pids)
-    assert not [t for t in threading.enumerate() if "store" in t.name]
+    assert not [t for t in set(threading.enumerate()) - before if "store" in t.name or "grpc" in t.name]
 
 
 @pytest.fixture
@@ -210,3 +212,51 @@ def test_a_store_that_stays_away_is_reported(pair: Pair, task: int) -> None:
     finally:
         pair.nodes[B].start()
         stores.close()
+
+
+def test_many_small_states_go_together(pair: Pair) -> None:
+    tasks = [next(_tasks) for _ in range(300)]
+    states = [State(Ticket(key(t), 5, "w#1"), (os.urandom(100), b""), b"m%d" % t) for t in tasks]
+    pair.stores.begin(key(tasks[7]), 6, "newer#1", [B], 10)
+    outcomes = pair.stores.save_many(states, [A, B])
+    assert isinstance(outcomes.pop(7), Superseded) and set(outcomes) == {None}
+    found = pair.stores.fetch_many([(key(t), 5) for t in tasks], [B])
+    assert isinstance(found.pop(7), Gone)
+    for got, state in zip(found, [s for n, s in enumerate(states) if n != 7], strict=True):
+        assert isinstance(got, StoredState) and got.pieces == list(state.pieces) and got.meta == state.meta
+    assert pair.stores.save_many(states[:3], [A, B]) == [None] * 3  # doing it again is harmless
+    unreached = pair.connect(patience=0.2)
+    pair.addresses[C] = ""
+    assert all(isinstance(e, Unavailable) for e in unreached.save_many(states[:3], [A, C]))
+    assert all(isinstance(e, Unavailable) for e in unreached.fetch_many([("t/no", 5), ("t/none", 5)], [A, C]))
+    del pair.addresses[C]
+    unreached.close()
+    assert pair.stores.clean(T, 6, tasks, [A, B]) == []
+
+
+def test_several_threads_and_a_close_in_the_middle(pair: Pair) -> None:
+    stores = pair.connect()
+    failed: list[ElasticError] = []
+
+    def work() -> None:
+        try:
+            while True:
+                task = next(_tasks)
+                write = stores.begin(key(task), 5, "w#1", [A, B], 300_000)
+                write.commit([write.put(os.urandom(150_000)) for _ in range(2)], b"")
+                assert len(stores.fetch(key(task), 5, [A]).pieces) == 2
+                stores.clean(T, 5, [task], [A, B])
+                done.release()
+        except ElasticError as error:
+            failed.append(error)
+
+    done = threading.Semaphore(0)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        assert done.acquire(timeout=60)
+    stores.close()
+    for thread in threads:
+        thread.join(60)
+    assert len(failed) == 4 and all(isinstance(error, Unavailable) for error in failed), failed

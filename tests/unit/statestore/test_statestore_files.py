@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from statestore import embedded, records
-from statestore.base import Head, Piece
+from statestore import embedded, pack, records
+from statestore.base import Head, Piece, Ticket
 from statestore.embedded import EmbeddedStore, FileJournal
 from statestore.errors import Damaged, Full, Missing, StateStoreError, Superseded, Unavailable
 from statestore.memory import MemoryStore
+from statestore.parcel import Parcel
 from statestore.writing import Write, read_bytes
 
 
+@pytest.fixture(autouse=True, params=["state", "pack"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which files small writes go to: their own, or common ones."""
+    if request.param == "state":
+        monkeypatch.setattr(embedded, "SMALL", 0)
+    return str(request.param)
+
+
+def state_files(directory: Path) -> list[Path]:
+    return [p for p in directory.iterdir() if p.suffix in (".state", ".pack")]
+
+
 def state_file(directory: Path) -> Path:
-    (found,) = directory.glob("*.state")
+    (found,) = state_files(directory)
     return found
 
 
@@ -41,18 +55,22 @@ def test_a_file_cut_anywhere_holds_all_or_nothing(tmp_path: Path) -> None:
     data, _ = fill(tmp_path)
     path = state_file(tmp_path)
     for length in range(len(data) + 1):
+        for old in state_files(tmp_path):
+            old.unlink()
         path.write_bytes(data[:length])
         store = EmbeddedStore(tmp_path)
         head = store.head("k")
+        again = False
         if length == len(data):
             assert head is not None and read_bytes(store, head) == EXPECTED
         else:
             assert head is None
             if path.exists():  # and the writer can go on behind what is whole
+                again = True
                 write = Write(store, "k", 1, "w")
                 assert read_bytes(store, write.commit([write.put(b"again")])) == b"again"
         store.close()
-        if length < len(data) and path.exists():
+        if again:
             store = EmbeddedStore(tmp_path)
             head = store.head("k")
             assert head is not None and read_bytes(store, head) == b"again"
@@ -85,10 +103,14 @@ def test_a_flipped_bit_is_never_taken_for_state(tmp_path: Path) -> None:
     assert lost <= len(data) - before
 
 
-def test_a_damaged_version_can_be_replaced(tmp_path: Path) -> None:
+def test_a_damaged_version_can_be_replaced(tmp_path: Path, kind: str) -> None:
     data, _ = fill(tmp_path)
     at = data.index(b"piece 1")
     state_file(tmp_path).write_bytes(data[:at] + b"PIECE" + data[at + 5 :])
+    if kind == "pack":
+        with pytest.raises(Missing, match=r"00000001\.pack: it is damaged at byte \d+, before a commit"):
+            EmbeddedStore(tmp_path)
+        return
     store = EmbeddedStore(tmp_path)
     with pytest.raises(Damaged, match="k: 1 of the 3 pieces"):
         store.head("k")
@@ -123,7 +145,7 @@ def test_a_fence_file_that_is_torn_is_cut_and_one_that_is_damaged_is_said(tmp_pa
         EmbeddedStore(tmp_path)
 
 
-def test_many_versions_of_one_epoch_do_not_pile_up(tmp_path: Path) -> None:
+def test_many_versions_of_one_epoch_do_not_pile_up(tmp_path: Path, kind: str) -> None:
     journal = FileJournal(tmp_path, slack=10_000)
     store = MemoryStore(journal=journal)
     write = Write(store, "k", 1)
@@ -132,8 +154,9 @@ def test_many_versions_of_one_epoch_do_not_pile_up(tmp_path: Path) -> None:
     for round_ in range(100):
         base[round_ % 10] = write.put(bytes([round_]) * 1000)
         write.commit(base)
-        largest = max(largest, state_file(tmp_path).stat().st_size)
-    assert largest < 40_000
+        largest = max(largest, sum(path.stat().st_size for path in state_files(tmp_path)))
+    assert largest < 40_000 + (2 * embedded.SMALL if kind == "pack" else 0)
+    assert len(list(tmp_path.glob("*.state"))) == 1
     expected = b"".join(bytes([90 + n]) * 1000 for n in range(10))
     store.close()
     store = EmbeddedStore(tmp_path)
@@ -142,18 +165,131 @@ def test_many_versions_of_one_epoch_do_not_pile_up(tmp_path: Path) -> None:
     store.close()
 
 
-def test_versions_of_old_epochs_leave_no_file(tmp_path: Path) -> None:
+def test_versions_of_old_epochs_leave_no_file(tmp_path: Path, kind: str) -> None:
     store = EmbeddedStore(tmp_path)
     for epoch in range(1, 20):
         with Write(store, "k", epoch) as write:
             write.put(b"x")
             write.commit()
-    assert len(list(tmp_path.glob("*.state"))) == 1
-    assert len(store._journal._files) == 1  # type: ignore[attr-defined]
+    assert len(store._journal._files) == (1 if kind == "state" else 0)  # type: ignore[attr-defined]
+    assert state_file(tmp_path).stat().st_size < (500 if kind == "state" else 5000)
     store.delete("k", 19)
-    assert list(tmp_path.glob("*.state")) == []
+    assert sum(path.stat().st_size for path in state_files(tmp_path)) == 0
     assert store._journal._files == {}  # type: ignore[attr-defined]
     store.close()
+
+
+def test_a_write_may_be_in_common_files_and_its_own(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path)
+    write = Write(store, "k", 1)
+    pieces = [write.put(bytes([n]) * 20_000) for n in range(7)]
+    write.commit(pieces)
+    small = Write(store, "other", 1)
+    small.commit([small.put(b"small")])
+    head = write.commit([*pieces[1:], write.put(b"more")])
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") == head
+    assert read_bytes(store, head) == b"".join(bytes([n]) * 20_000 for n in range(1, 7)) + b"more"
+    store.delete("k", 1)
+    other = store.head("other")
+    assert other is not None and read_bytes(store, other) == b"small"
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") is None and store.head("other") == other
+    store.close()
+
+
+def test_common_files_go_when_nothing_in_them_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "state":
+        return
+    monkeypatch.setattr(pack, "_FULL", 2000)
+    store = EmbeddedStore(tmp_path)
+    for n in range(40):
+        write = Write(store, f"k{n}", 1)
+        write.commit([write.put(b"x" * 200)])
+    assert len(state_files(tmp_path)) > 5
+    for n in range(40):
+        if n != 17:
+            store.delete(f"k{n}", 1)
+    assert len(state_files(tmp_path)) <= 2
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert [entry.key for entry in store.list()] == ["k17"]
+    store.delete("k17", 1)
+    store.close()
+    assert sum(path.stat().st_size for path in state_files(tmp_path)) == 0
+
+
+def test_a_file_that_was_handed_over_is_kept_as_it_is(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path)
+    parcel = Parcel(str(tmp_path))
+    data = [os.urandom(50_000) for _ in range(3)]
+    placed = [(Piece(4, n, len(d), zlib.crc32(d)), parcel.append(d)) for n, d in enumerate(data, 1)]
+    parcel.flush()
+    ticket = Ticket("k", 4, "w")
+    store.begin(ticket)
+    store.adopt(ticket, parcel.file, placed)
+    store.adopt(ticket, parcel.file, placed)  # the answer was lost
+    head = store.commit(ticket, 1, [p for p, _ in placed])
+    parcel.close()
+    assert list(store.get(head)) == data
+    assert len(list(tmp_path.glob("*.pieces"))) == 1
+    (tmp_path / "orphan-4-1.pieces").write_bytes(b"linked by a process that was then killed")
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert list(store.get(head)) == data and store.capacity().used > 150_000
+    (file,) = tmp_path.glob("*.pieces")
+    content = bytearray(file.read_bytes())
+    content[60_000] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(Damaged, match="piece 2 of epoch 4"):  # the planted fault
+        list(store.get(head))
+    store.delete("k", 4)
+    assert not list(tmp_path.glob("*.pieces")) and store.capacity().used == 0
+    store.close()
+
+
+def test_a_handed_file_that_is_gone_is_said(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path)
+    parcel = Parcel(str(tmp_path))
+    piece = Piece(1, 1, 10, zlib.crc32(b"0123456789"))
+    parcel.append(b"0123456789")
+    parcel.flush()
+    ticket = Ticket("k", 1, "w")
+    store.begin(ticket)
+    store.adopt(ticket, parcel.file, [(piece, 0)])
+    store.commit(ticket, 1, [piece])
+    store.close()
+    (file,) = tmp_path.glob("*.pieces")
+    file.unlink()
+    store = EmbeddedStore(tmp_path)
+    with pytest.raises(Damaged, match="1 of the 1 pieces"):
+        store.head("k")
+    store.close()
+
+
+def test_what_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "link", lambda *_: False)
+    for store in (EmbeddedStore(tmp_path), MemoryStore()):
+        parcel = Parcel()
+        parcel.append(b"0123456789")
+        parcel.flush()
+        ticket = Ticket("k", 1, "w")
+        store.begin(ticket)
+        piece = Piece(1, 1, 4, zlib.crc32(b"3456"))
+        store.adopt(ticket, parcel.file, [(piece, 3)])
+        parcel.close()
+        assert list(store.get(store.commit(ticket, 1, [piece]))) == [b"3456"]
+        with pytest.raises(Damaged):
+            wrong = Parcel()
+            wrong.append(b"short")
+            wrong.flush()
+            store.adopt(ticket, wrong.file, [(Piece(1, 2, 40, 0), 0)])
+        store.close()
+    assert not list(tmp_path.glob("*.pieces"))
 
 
 def test_fences_are_bounded_and_their_file_too(tmp_path: Path) -> None:
