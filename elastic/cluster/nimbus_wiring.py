@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.cluster.node_stores import NodeStores, store_address
 from elastic.coordination.base import SessionState, Watch
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.nimbus.nimbus import Nimbus
@@ -65,7 +66,12 @@ def open_nimbus(
     try:
         nodes = GrpcNodeGateway()
         nimbus = Nimbus(
-            coordination, address=address, directory=directory, nodes=nodes, options=options.validate()
+            coordination,
+            address=address,
+            directory=directory,
+            nodes=nodes,
+            options=options.validate(),
+            stores=NodeStores(None, lambda node: store_address(coordination, node)),
         )
         return OpenNimbus(nimbus, nodes, coordination, coordination.watch_session(state))
     except BaseException:

@@ -122,7 +122,9 @@ class MoveLog:
     def _update(self, move: _Move, found: MoveFacts, t: TopologyFacts) -> None:
         move.record = found.record
         for task in found.record.tasks:
-            phase, saved = stage_of(task, found.record, found.marks)
+            phase, _ = stage_of(task, found.record, found.marks)
+            marked = found.marks.get(task.source)
+            saved = marked.marks.saved.get(task.task) if marked is not None else None
             known = move.tasks.get(task.task)
             if known is None:
                 known = move.tasks[task.task] = _Task(task, _PHASES[phase])

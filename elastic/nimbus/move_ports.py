@@ -18,7 +18,7 @@ from elastic.model.events import Event
 from elastic.model.ids import Incarnation, TaskId, TopologyName
 from elastic.nimbus import stories
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
-from elastic.nimbus.placing import held
+from elastic.nimbus.placing import Rules, held
 from elastic.nimbus.plans import Plan, after_outcomes, interim
 
 T = TypeVar("T")
@@ -28,6 +28,7 @@ class Leader(Protocol):
     """The reign, as far as moves need it. All calls are made with its lock."""
 
     coordination: Coordination
+    rules: Rules
 
     def commit(self, operations: Sequence[Operation]) -> None: ...
     def read(self, path: str, kind: type[T]) -> tuple[T | None, int]: ...
@@ -74,7 +75,8 @@ class MovePorts:
         path = paths.move(self._name, after.epoch)
         operations: list[Operation] = [Set(path, encode(after), action.version)]
         operations += [self._marks(after, c) for c in action.marks]
-        operations += self._places(before, after, action)
+        plans: list[Plan] = []
+        operations += self._places(before, after, action, plans)
         try:
             self._leader.commit(operations)
         except Superseded:
@@ -89,6 +91,9 @@ class MovePorts:
         self.record = after
         for event in stories.paused(before, after, time.time()):
             self._leader.tell(event)
+        if plans:
+            for event in stories.given_up(self.known[0], plans[0], plans[1], self._leader.rules, time.time()):
+                self._leader.tell(event)
         self._tell(ev.RecordWritten(action.version + 1))
 
     def _marks(self, record: MoveRecord, change: ac.MarksChange) -> Operation:
@@ -96,8 +101,10 @@ class MovePorts:
         data = encode_marks(change.marks)
         return Create(path, data) if change.version < 0 else Set(path, data, change.version)
 
-    def _places(self, before: MoveRecord, after: MoveRecord, action: ac.Commit) -> list[Operation]:
-        """The assignment and the plan, as they are after these outcomes."""
+    def _places(
+        self, before: MoveRecord, after: MoveRecord, action: ac.Commit, plans: list[Plan]
+    ) -> list[Operation]:
+        """The assignment and the plan, as they are after these outcomes; `plans` gets the plan as it was and as it is then."""
         if all(a.outcome == b.outcome for a, b in zip(after.tasks, before.tasks, strict=True)):
             return []
         t, _, facts = self.known
@@ -115,6 +122,7 @@ class MovePorts:
         if plan is not None:
             done = after_outcomes(plan, before, after, self.living, time.time())
             if done != plan:
+                plans += [plan, done]
                 result.append(Set(paths.plan(self._name), encode(done), plan_version))
         return result
 

@@ -46,6 +46,7 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
         )
         reign.moves.abort(t, epochs, why)
         reign.moves.run(reign.facts())
+        reign.note_moves()
     return tuple(int(e) for e in epochs)
 
 

@@ -275,14 +275,15 @@ class Reign:
             if not self._ready and not self._load():
                 return True
             self._watch_nodes()
+            self.note_moves()
             self.moves.forget_removed(self._shown())
             settled = self.moves.run(self.facts())
+            self.note_moves()
+            self.mirror.wake()  # who waits for what a move has come to
             for _ in range(_TRIES):
                 facts = self.facts()
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
-                    for view in self.move_log.see(t, facts.now):
-                        self.tell(move_ended(view))
                 if not self._decide(facts):
                     self._prune_bundles(facts)
                     return settled
@@ -296,6 +297,13 @@ class Reign:
                 except Conflict as error:
                     log.info("decided on what is not so any more: %s", error)
             return False
+
+    def note_moves(self) -> None:
+        """Take down how far all moves are, and tell of those that have ended. With the lock."""
+        facts = self.facts()
+        for t in facts.topologies.values():
+            for view in self.move_log.see(t, facts.now):
+                self.tell(move_ended(view))
 
     def _decide(self, facts: Facts) -> tuple[decisions.Action, ...]:
         return decisions.decide(facts, self.scheduler, self._limits)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from coordination_harness import Memory, Real, Service
+from move_harness import Moving
 from nimbus_harness import Cluster
 from statestore_harness import Hazelcast
 from transport_harness import World
@@ -26,6 +27,25 @@ def cluster(service: Service, tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(service, tmp_path)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def moving(cluster: Cluster) -> Iterator[Moving]:
+    moving = Moving(cluster)
+    yield moving
+    moving.close()
+
+
+@pytest.fixture
+def moving_in_memory(tmp_path: Path) -> Iterator[Moving]:
+    """The same without a real service: for what does not depend on it."""
+    service = Memory()
+    cluster = Cluster(service, tmp_path)
+    moving = Moving(cluster)
+    yield moving
+    moving.close()
+    cluster.close()
+    service.close()
 
 
 @pytest.fixture

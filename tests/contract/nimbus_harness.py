@@ -23,7 +23,7 @@ from elastic.model.records import Progress, TopologyState, WorkerInfo
 from elastic.model.topology import ComponentSpec, FieldSpec, InputSpec, StreamSpec, TopologySpec
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.options import NimbusOptions
-from elastic.nimbus.ports import MemoryNodeGateway, NodeGateway
+from elastic.nimbus.ports import MemoryNodeGateway, NodeGateway, StateCleaning
 
 _lives = itertools.count(1)
 
@@ -68,6 +68,7 @@ class FakeNode:
         obedient: Carries out assignments.
         drains: Its workers let drain marks pass.
         lingers: Its workers don't end when they should.
+        down: Workers that it does not start.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class FakeNode:
         self.info = NodeInfo(NodeId(name), "127.0.0.1", slots, generation, "fake", address=address)
         self.obedient = self.drains = True
         self.lingers = False
+        self.down: set[WorkerId] = set()
         self._lock = threading.RLock()
         self._topologies: dict[TopologyName, _Followed] = {}
         session.create(paths.node(self.info.id), encode(self.info), ephemeral=True)
@@ -109,6 +111,24 @@ class FakeNode:
             for worker, done in list(followed.running.items()):
                 tasks = sorted(t for e in followed.assignment.executors_of(worker) for t in e.tasks())
                 self._write(TopologyName(topology), worker, replace(done, finished=tuple(tasks)))
+
+    def crash(self, topology: str, worker: WorkerId, *, again: bool) -> None:
+        """A worker's process ends unasked; it is started again if `again`."""
+        with self._lock:
+            name = TopologyName(topology)
+            if self._topologies[name].running.pop(worker, None) is not None:
+                self.session.delete(paths.worker(name, worker))
+            self.down -= {worker}
+            if not again:
+                self.down.add(worker)
+            self._act(name)
+
+    def start(self, worker: WorkerId) -> None:
+        """Start a worker that was `down`."""
+        with self._lock:
+            self.down.discard(worker)
+            for name in list(self._topologies):
+                self._act(name)
 
     def leave(self) -> None:
         """End in order: what is ephemeral goes at once."""
@@ -154,7 +174,7 @@ class FakeNode:
                 if not self.lingers:
                     del followed.running[worker]
                     self.session.delete(paths.worker(name, worker))
-            for worker in sorted(mine):
+            for worker in sorted(mine - self.down):
                 assert assignment is not None
                 done = followed.running.get(worker)
                 if done is None:
@@ -212,7 +232,13 @@ class Cluster:
         self.sessions: dict[str, Coordination] = {}
 
     def nimbus(
-        self, address: str = "h:1", gateway: NodeGateway | None = None, *, wait: bool = True, **options: Any
+        self,
+        address: str = "h:1",
+        gateway: NodeGateway | None = None,
+        *,
+        wait: bool = True,
+        stores: StateCleaning | None = None,
+        **options: Any,
     ) -> Nimbus:
         session = self.sessions[address] = self.service.connect()
         options.setdefault("takeover_grace", 0.0)
@@ -222,6 +248,7 @@ class Cluster:
             directory=self.directory,
             nodes=gateway or MemoryNodeGateway(),
             options=NimbusOptions(**options),
+            stores=stores,
         )
         nimbus.start()
         self.nimbuses.append(nimbus)

@@ -1,0 +1,448 @@
+"""Moves when something fails: takeover at every step, dead sides, aborts, conflicting writes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from coordination_harness import PATIENCE, Seen
+from move_harness import STEPS, WC, Moving
+from nimbus_harness import spec
+
+from elastic.coordination import paths
+from elastic.coordination.base import Operation, SessionState, Set
+from elastic.errors import Conflict, NotFound, Refused, Unavailable
+from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
+from elastic.model.assignment import Assignment
+from elastic.model.codec import decode
+from elastic.model.ids import Epoch, WorkerId
+from elastic.nimbus import placing
+from elastic.nimbus.facts import TopologyFacts
+from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.plans import Plan
+
+A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
+COUNT = [6, 7, 8, 9]
+
+
+def places(moving: Moving) -> dict[int, str]:
+    found = moving.cluster.look.get(paths.assignment(WC))
+    assert found is not None
+    return {int(t): str(w) for t, w in decode(found.data, Assignment).place_of().items()}
+
+
+def takes_over(moving: Moving, second: Nimbus) -> None:
+    """The leader's process is gone."""
+    moving.cluster.service.expire(moving.cluster.sessions["h:1"])
+    assert second.wait_leading(PATIENCE)
+
+
+# --- takeover
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_another_nimbus_goes_on_wherever_a_move_is(
+    moving: Moving, step: str, background: ThreadPoolExecutor
+) -> None:
+    first = moving.started({"a": 1, "b": 1})
+    second = moving.nimbus("h:2", wait=False)
+    moving.actors.hold(step)
+    asked = background.submit(first.move, "wc", "count", "b", wait=3 * PATIENCE)
+    reached = {
+        "asked": Phase.PREPARING,
+        "prepared": Phase.PREPARING,
+        "saved": Phase.PAUSED,
+        "restored": Phase.SAVED,
+        "closed": Phase.COMMITTED,
+    }
+    moving.phase(first, reached[step])
+    takes_over(moving, second)
+    with pytest.raises(Unavailable, match="stopped leading"):
+        asked.result(PATIENCE)
+    moving.actors.let()
+    moving.quiet(second)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+    if step != "closed":
+        assert [m.state for m in second.moves()] == ["ended"]
+        assert {t.phase for t in second.moves()[0].tasks} == {"committed"}
+
+
+def test_another_nimbus_begins_what_was_only_planned(moving: Moving) -> None:
+    first = moving.started({"a": 1, "b": 1})
+    second = moving.nimbus("h:2", wait=False)
+    moving.cluster.nodes["b"].down.add(B)
+    first.move("wc", "count", "b", wait=0)
+    moving.cluster.until(
+        first, lambda: "task 6 waits for worker wc@b/0 to start" in first.describe("wc").waits
+    )
+    takes_over(moving, second)
+    assert second.moves() == ()
+    moving.cluster.nodes["b"].start(B)
+    moving.quiet(second)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+    assert second.moves()[0].why == "move count to b"
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_nimbus_may_die_within_any_of_its_writes(moving_in_memory: Moving, number: int) -> None:
+    """Its session ends just before, or just after, one of the transactions that a move is made of."""
+    moving = moving_in_memory
+    first = moving.started({"a": 1, "b": 1})
+    second = moving.nimbus("h:2", wait=False)
+    session = moving.cluster.sessions["h:1"]
+    real, count = session.transaction, 0
+
+    def dying(operations: list[Operation]) -> None:
+        nonlocal count
+        count += 1
+        if count == number // 2 + 1:
+            if number % 2:
+                real(operations)
+            moving.cluster.service.expire(session)
+        real(operations)
+
+    session.transaction = dying  # type: ignore[method-assign]
+    with contextlib.suppress(Unavailable, Conflict):
+        first.move("wc", "count", "b", wait=0)
+    assert second.wait_leading(PATIENCE)
+    moving.quiet(second)
+    assert {t for t, w in places(moving).items() if w == B} in (set(), set(COUNT))
+    second.move("wc", "count", "b", wait=PATIENCE)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+def test_without_a_connection_nothing_is_decided(moving: Moving) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("prepared")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.PREPARING)
+    session, states = moving.cluster.sessions["h:1"], Seen[SessionState]()
+    session.watch_session(states)
+    moving.cluster.service.cut(session)
+    states.until_last(SessionState.SUSPENDED)
+    moving.actors.let()
+    moving.cluster.service.restore(session)
+    states.until_last(SessionState.CONNECTED)
+    assert nimbus.wait_leading(PATIENCE)
+    moving.quiet(nimbus)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+# --- dead sides
+
+
+def test_a_target_that_dies_before_anything_is_saved_costs_nothing_and_is_tried_again(moving: Moving) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("saved")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.PAUSED)
+    moving.crash(B)
+    moving.cluster.event(nimbus, "task-move-rolled-back")
+    moving.actors.let()
+    moving.quiet(nimbus)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+    second, first = moving.moves(nimbus, 2)
+    assert {t.phase for t in first.tasks} == {"rolled back"} and {t.phase for t in second.tasks} == {
+        "committed"
+    }
+    assert first.tasks[0].reason == "worker wc@b/0, where it was to go, has ended"
+
+
+def test_a_target_that_dies_with_saved_state_is_replaced(moving: Moving) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.crash(B)
+    moving.cluster.event(nimbus, "task-move-forward")
+    moving.actors.let()
+    moving.quiet(nimbus)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+    assert "state-lost" not in moving.cluster.kinds(nimbus)
+
+
+def test_tasks_of_a_source_that_dies_are_placed_without_a_move(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("saved")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.PAUSED)
+    moving.crash(A, again=False)
+    moving.cluster.event(nimbus, "task-move-rolled-back")
+    moving.until(nimbus, lambda t: {t.assignment.place_of()[n] for n in COUNT} == {B})  # type: ignore[union-attr,index]
+    moving.cluster.nodes["a"].start(A)
+    moving.quiet(nimbus)
+    assert len(nimbus.moves()) == 1 and "move-given-up" not in moving.cluster.kinds(nimbus)
+
+
+def test_a_node_that_dies_within_a_move_costs_its_own_tasks_only(moving: Moving) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "count[6-7]", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.cluster.nodes["a"].leave()
+    moving.until(nimbus, lambda t: not t.moving or set(t.moving) == {6, 7})
+    moving.actors.let()
+    moving.quiet(nimbus)
+    assert set(places(moving).values()) == {B}
+    assert {t.phase for t in nimbus.moves()[0].tasks} == {"committed"}, "what was saved before is not lost"
+
+
+def test_a_task_in_a_move_is_left_alone_when_its_node_is_lost(moving_in_memory: Moving) -> None:
+    """Also by the plain placement: who runs it is for the move to say."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "count[6-7]", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.cluster.nodes["a"].leave()
+    moving.until(
+        nimbus, lambda t: A not in {w for n, w in t.assignment.place_of().items() if n not in (6, 7)}
+    )  # type: ignore[union-attr]
+    assert places(moving)[6] == A and moving.facts(nimbus).moving == {6, 7}
+    moving.actors.let()
+    moving.quiet(nimbus)
+
+
+def test_state_that_no_store_has_is_said_to_be_lost(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.fails["restored", 7] = "it is gone everywhere"
+    after = nimbus.move("wc", "7", "b", wait=PATIENCE)
+    assert after.place_of()[7] == B  # type: ignore[index]
+    (lost,) = [e for _, e in nimbus.events.since(0) if e.kind == "state-lost"]
+    assert lost.task == 7 and "gone everywhere" in lost.message and nimbus.describe("wc").errors == (lost,)
+    assert moving.moves(nimbus)[0].tasks[0].phase == "lost"
+
+
+# --- what fails again and again
+
+
+def test_a_move_that_fails_is_given_up_and_said_and_tried_again_when_asked(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.fails["prepared", 7] = "class not found"
+    with pytest.raises(Refused, match="1 tasks stay where they are: task 7: class not found"):
+        nimbus.move("wc", "count", "b", wait=PATIENCE)
+    assert {t for t, w in places(moving).items() if w == B} == {6, 8, 9}
+    assert len(moving.moves(nimbus, 3)) == 3
+    assert "task 7 stays in worker wc@a/0: class not found" in nimbus.describe("wc").waits[0]
+    moving.cluster.event(nimbus, "move-given-up")
+    moving.actors.fails.clear()
+    nimbus.move("wc", "count", "b", wait=PATIENCE)
+    assert moving.quiet(nimbus) and len(moving.moves(nimbus, 4)) == 4
+
+
+def test_a_worker_that_never_starts_is_not_waited_for_for_ever(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.nimbus(move_start=0.2)
+    for node in "ab":
+        moving.cluster.node(node, 1)
+    moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
+    moving.cluster.nodes["b"].down.add(B)
+    moving.cluster.started(nimbus, spec(workers=1))
+    with pytest.raises(Refused, match=r"worker wc@b/0, where it was to go, did not start within 0\.2 s"):
+        nimbus.move("wc", "count", "b", wait=PATIENCE)
+    assert nimbus.moves() == () and set(places(moving).values()) == {A}
+    moving.cluster.nodes["b"].start(B)
+    nimbus.move("wc", "count", "b", wait=PATIENCE)
+
+
+def test_times_run_before_the_point_of_no_return(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.nimbus(move_pause=0.1, move_tries=1)
+    for node in "ab":
+        moving.cluster.node(node, 1)
+    moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
+    moving.cluster.started(nimbus, spec(workers=1))
+    moving.actors.hold("saved")
+    with pytest.raises(Refused, match="task 7: it was not saved in time"):
+        nimbus.move("wc", "7", "b", wait=PATIENCE)
+    marks = [m for v in nimbus.moves() for m in v.tasks]
+    assert [m.phase for m in marks] == ["rolled back"]
+
+
+# --- abort
+
+
+def test_an_abort_takes_back_what_is_not_saved(moving: Moving, background: ThreadPoolExecutor) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("saved")
+    waiting = background.submit(nimbus.move, "wc", "count", "b", wait=3 * PATIENCE)
+    moving.phase(nimbus, Phase.PAUSED)
+    with pytest.raises(NotFound, match=r"no move 7 under way"):
+        nimbus.abort_move("wc", 7)
+    assert nimbus.abort_move("wc", 1, "tea time") == (1,)
+    with pytest.raises(Refused, match="tasks stay where they are: tea time"):
+        waiting.result(PATIENCE)
+    moving.actors.let()
+    assert set(moving.quiet(nimbus).workers) == {A}
+    (move,) = moving.moves(nimbus)
+    assert {(t.phase, t.reason) for t in move.tasks} == {("rolled back", "tea time")}
+    with pytest.raises(Refused, match="no move of topology 'wc' is under way"):
+        nimbus.abort_move("wc")
+
+
+def test_an_abort_leaves_what_is_saved(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    assert nimbus.abort_move("wc") == (1,)
+    assert nimbus.moves("wc")[0].state == "aborting"
+    moving.actors.let()
+    moving.quiet(nimbus)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+def test_an_aborted_drain_stays_aborted_until_somebody_asks(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("prepared")
+    nimbus.drain_node("a", wait=0)
+    moving.phase(nimbus, Phase.PREPARING)
+    nimbus.abort_move("wc", why="not now")
+    moving.until(nimbus, lambda t: not t.moves)
+    moving.actors.let()
+    assert set(places(moving).values()) == {A}
+    moving.cluster.until(nimbus, lambda: "stays in worker wc@a/0: not now" in nimbus.describe("wc").waits[-1])
+    nimbus.drain_node("a", wait=PATIENCE)
+    assert set(places(moving).values()) == {B}
+
+
+# --- conflicting transactions
+
+
+def conflicting(
+    moving: Moving, when: Callable[[list[Operation]], bool], first: Callable[[], None]
+) -> list[int]:
+    """Before the first transaction for which `when` is so, somebody else writes. Returns how often that came."""
+    session, came = moving.cluster.sessions["h:1"], [0]
+    real = session.transaction
+
+    def late(operations: list[Operation]) -> None:
+        if came[0] == 0 and when(operations):
+            came[0] += 1
+            first()
+        real(operations)
+
+    session.transaction = late  # type: ignore[method-assign]
+    return came
+
+
+def sets_record(operations: list[Operation], outcome: bool) -> bool:
+    return any(
+        isinstance(o, Set)
+        and o.path == paths.move(WC, Epoch(1))
+        and any(bool(t.outcome) == outcome for t in decode(o.data, MoveRecord).tasks)
+        for o in operations
+    )
+
+
+def test_a_saved_mark_that_comes_before_the_rollback_wins(moving: Moving) -> None:
+    """The abort is decided on marks without `saved`; it comes just before the transaction that would refuse it."""
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("saved")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.PAUSED)
+
+    def save() -> None:
+        moving.actors.let("saved")
+        moving.phase(nimbus, Phase.SAVED) if not nimbus._reign.lock._is_owned() else _saved(moving)  # type: ignore[union-attr,attr-defined]
+
+    came = conflicting(moving, lambda o: sets_record(o, True), save)
+    nimbus.abort_move("wc")
+    moving.quiet(nimbus)
+    assert came == [1] and {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+def _saved(moving: Moving) -> None:
+    """Wait until the source has written its marks, by asking coordination: this runs with Nimbus's lock."""
+    import threading
+
+    look, done = moving.cluster.look, threading.Event()
+    path = paths.move(WC, Epoch(1))
+    (name,) = [n for n in look.children(path) or () if n.startswith("wc@a")]
+    watch = look.watch_value(
+        f"{path}/{name}", lambda v: done.set() if v is not None and decode_marks(v.data).saved else None
+    )
+    assert done.wait(PATIENCE)
+    watch.cancel()
+
+
+def test_an_assignment_that_changes_under_a_commit_is_read_again(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+
+    def touch() -> None:
+        found = moving.cluster.look.get(paths.assignment(WC))
+        assert found is not None
+        moving.cluster.look.set(paths.assignment(WC), found.data)
+
+    came = conflicting(moving, lambda o: sets_record(o, True), touch)
+    nimbus.move("wc", "count", "b", wait=PATIENCE)
+    assert came == [1] and {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+def test_marks_that_change_meanwhile_do_not_stop_a_move(moving_in_memory: Moving) -> None:
+    """A rollback that is refused again and again by other marks of the same node comes through in the end."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("saved")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.PAUSED)
+
+    def touch() -> None:
+        look = moving.cluster.look
+        path = paths.move(WC, Epoch(1))
+        for name in look.children(path) or ():
+            found = look.get(f"{path}/{name}")
+            assert found is not None
+            look.set(f"{path}/{name}", encode_marks(decode_marks(found.data)))
+
+    came = conflicting(moving, lambda o: sets_record(o, True), touch)
+    nimbus.abort_move("wc")
+    moving.until(nimbus, lambda t: not t.moves)
+    assert came == [1] and set(places(moving).values()) == {A}
+
+
+# --- planted faults
+
+
+def test_a_placement_that_does_not_look_who_lives_is_found(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker registers between the decision to give its tasks away and the write: the write must not go through."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("asked")
+
+    def run() -> dict[int, str]:
+        moving.cluster.nodes["b"].down.add(B)
+        nimbus.move("wc", "count", "b", wait=0)
+        came = conflicting(
+            moving,
+            lambda o: any(isinstance(x, Set) and x.path == paths.assignment(WC) for x in o),
+            lambda: moving.cluster.nodes["a"].start(A),
+        )
+        moving.crash(A, again=False)
+        moving.cluster.until(nimbus, lambda: came == [1])
+        moving.until(nimbus, lambda t: A in t.workers)
+        with nimbus._reign.deciding():  # type: ignore[union-attr]
+            pass
+        return places(moving)
+
+    assert {w for n, w in run().items() if n in COUNT} == {A}
+    nimbus.abort_move("wc")
+    moving.quiet(nimbus)
+    real = placing.step
+
+    def blind(t: TopologyFacts, facts: object, plan: Plan, rules: object) -> placing.Step:
+        found = real(t, facts, plan, rules)  # type: ignore[arg-type]
+        return placing.Step(found.assignment, found.plan, ())
+
+    monkeypatch.setattr(placing, "step", blind)
+    assert {w for n, w in run().items() if n in COUNT} == {B}, "the planted fault"
