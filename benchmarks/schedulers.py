@@ -2,12 +2,12 @@
 
 On every small chain (up to 8 executors on 2 and 3 nodes) the least traffic that the scheduler's own constraints allow is found by trying
 everything; a figure is how far above it the scheduler's placement lies, as a share of all traffic. The large case has 10,000 executors
-on 1,000 nodes with 100,000 pairs.
+on 1,000 nodes with 100,000 pairs. A decision is computed in one thread that waits for nothing: what counts is its CPU
+time, which is what it takes by the clock where a core is free.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from statistics import mean
@@ -86,7 +86,7 @@ def _low_enough(choice: Choice) -> Callable[[Sequence[int], Sequence[float]], bo
 
 
 def _paper(session: Session) -> None:
-    """The chains of seed 003, section V, on its ten nodes."""
+    """The chains of T-Storm (2014), section V, on its ten nodes."""
     topologies = {"Throughput Test": (5, 15, 15), "Word Count": (2, 5, 5, 5)}
     for name, parts in topologies.items():
         for gamma in (1.0, 1.7, 6.0):
@@ -109,14 +109,17 @@ def _decisions(session: Session) -> None:
         f"{len(case.load.executors):,} executors, {len(case.cluster.nodes):,} nodes, {len(case.load.traffic):,} pairs"
     )
 
+    clock: dict[str, list[float]] = {}
+
     def timed(text: str) -> Callable[[], float]:
         choice = choose(text)
 
         def once() -> float:
-            began = time.perf_counter()
+            began, by_clock = time.process_time(), time.perf_counter()
             decision = case.ask(choice)
-            took = time.perf_counter() - began
-            if not decision.reasons or not math.isfinite(took):
+            took = time.process_time() - began
+            clock.setdefault(f"decision: {text}, by the clock", []).append(time.perf_counter() - by_clock)
+            if not decision.reasons:
                 raise Wrong(f"{text} gave no reason")
             return took
 
@@ -129,5 +132,6 @@ def _decisions(session: Session) -> None:
         "otd",
         "otd --high 0.4 --low 0.3",
     )
-    values = session.interleave({f"decision: {n}": timed(n) for n in names}, unit="s")
-    session.report(values, unit="s", goals={(n, ""): Goal(1.0, at_least=False) for n in values})
+    values = session.interleave({f"decision: {n}": timed(n) for n in names}, unit="s of CPU")
+    session.report(values, unit="s of CPU", goals={(n, ""): Goal(1.0, at_least=False) for n in values})
+    session.report(clock, unit="s")

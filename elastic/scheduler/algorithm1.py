@@ -1,4 +1,4 @@
-"""Algorithm 1 of T-Storm: seed 003, section IV.C. How it was read: docs/schedulers.md.
+"""Algorithm 1 of T-Storm: T-Storm (2014), section IV.C. How it was read: docs/schedulers.md.
 
 Executors in descending order of their traffic each go to the slot that adds least traffic between nodes, among the slots where
 (1) the topology has no other worker on the node, (2) the node's capacity is not exceeded, and (3) the node has at most gamma times the
@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 
 from elastic.model.ids import TopologyName
 from elastic.model.parameters import parameter
-from elastic.scheduler.instance import MEASURES, Home, Instance
+from elastic.scheduler.instance import MEASURES, Home, Instance, cores_of
 from elastic.scheduler.labels import Group
 
 EPSILON = 1e-9
@@ -308,8 +308,3 @@ class Algorithm1:
         if k in self.placeable:
             self.fresh.pop(k, None)
             heappush(self.opened, (self._fullness(k), k))
-
-
-def cores_of(cores: float) -> int:
-    """How many workers can compute at the same time on that many cores; 1 when they are unknown."""
-    return max(1, int(cores)) if math.isfinite(cores) else 1

@@ -174,6 +174,11 @@ class Instance:
         return result
 
 
+def cores_of(cores: float) -> int:
+    """How many workers can compute at the same time on that many cores; 1 when they are unknown."""
+    return max(1, int(cores)) if math.isfinite(cores) else 1
+
+
 def assemble(
     name: TopologyName,
     where: Mapping[ExecutorId, WorkerSlot],

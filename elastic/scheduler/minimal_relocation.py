@@ -1,4 +1,4 @@
-"""Placement after a scaling decision: as few tasks as possible leave their worker. Seed 004, section IV.C.
+"""Placement after a scaling decision: as few tasks as possible leave their worker. Elastic Storm (2016), section IV.C.
 
 A component's tasks are divided anew into ranges whose sizes differ by at most one. An executor whose range stays, stays; every other one
 goes to the worker where, all in all, fewest tasks have to move, as long as capacities allow it. A worker can use one core only
@@ -21,7 +21,7 @@ from elastic.model.loadview import ExecutorKey, LoadView, regrouped
 from elastic.model.split import split_tasks
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Reason, homes
-from elastic.scheduler.instance import assemble
+from elastic.scheduler.instance import assemble, cores_of
 from elastic.scheduler.round_robin import natural
 from elastic.scheduler.search import MILLION, Cost, Item, Seat, Solution, micro, search
 from elastic.scheduler.tasks import regroup
@@ -83,7 +83,7 @@ def relocate(
     try:
         start = _divide_pinned(demand, current)
     except Refused as error:
-        return current, [Reason("postponed", error.message, name, warning=True)]
+        return current, [Reason("postponed", f"{error.message}.", name, warning=True)]
     if start is not current:
         load = regrouped(load, name, [*homes(start), *start.unassigned])
         places = {**places, name: start}
@@ -248,8 +248,7 @@ class _Ground:
         )
         chosen = [n for n in ranked if n in have] + [n for n in ranked if n not in have][:movers]
         for node in chosen:
-            cores = self.cores[node]
-            most = self.limits.workers_per_node or (max(1, int(cores)) if math.isfinite(cores) else 1)
+            most = self.limits.workers_per_node or cores_of(self.cores[node])
             for i, slot in enumerate(self.free[node][: max(0, min(movers, most - have[node]))]):
                 before = len(result) - 1 if i else None
                 result.append(Seat(node, slot, 0.0, 0, self.worker_room, fresh=True, after=before))

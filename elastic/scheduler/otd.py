@@ -1,4 +1,4 @@
-"""Online Task Deployment: seed 001, section 4. One move a cycle, towards balance first and less traffic then.
+"""Online Task Deployment: N-Storm/OTD (2024), section 4. One move a cycle, towards balance first and less traffic then.
 
 Workers are classified by load. Case 1: high and low ones exist: an executor goes from the highest to a low one (algorithm 1). Case 2: high
 ones and no low one: a warning that resources lack. Case 3: low ones and no high one: the move that takes most traffic off the network
@@ -20,7 +20,7 @@ from elastic.model.loadview import LoadView
 from elastic.model.parameters import parameter
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decision, Reason
-from elastic.scheduler.instance import MEASURES, Home, Instance
+from elastic.scheduler.instance import MEASURES, Home, Instance, cores_of
 from elastic.scheduler.prepare import prepare
 
 EPSILON = 1e-9
@@ -198,8 +198,7 @@ class Deployment:
         """Free slots that the topology may use: low-load workers without executors, one for each node."""
         result = []
         for k, free in self.slots.items():
-            cores = self.p.nodes[k].cores
-            most = self.params.workers_per_node or (max(1, int(cores)) if math.isfinite(cores) else 1)
+            most = self.params.workers_per_node or cores_of(self.p.nodes[k].cores)
             if free and self.have[topology, k] < most:
                 worker = self._worker(topology, (k, free[0]), ())
                 if self.classify(worker) is Class.LOW:
@@ -316,6 +315,7 @@ def decide(
         capacity=params.high,
         worker_cores=params.worker_cores,
         measure=params.measure,
+        workers_per_node=params.workers_per_node,
     )
     if ready.relocated:
         return ready.decision()  # that was this cycle's change

@@ -69,18 +69,19 @@ def prepare(
     capacity: float,
     worker_cores: float,
     measure: str,
+    workers_per_node: int = 0,
     one_worker_a_node: bool = False,
 ) -> Prepared:
     """Place what has no place.
 
     Args:
-        capacity, worker_cores, measure: What minimal relocation has to keep to.
-        one_worker_a_node: A topology that is new gets at most one worker on each node (seed 003, section IV.C).
+        capacity, worker_cores, measure, workers_per_node: What minimal relocation has to keep to.
+        one_worker_a_node: A topology that is new gets at most one worker on each node (T-Storm (2014), section IV.C).
 
     Raises:
         Refused: A demand with `rebalance` cannot be met.
     """
-    limits = Limits(capacity, worker_cores, measure)
+    limits = Limits(capacity, worker_cores, measure, workers_per_node)
     reasons: list[Reason] = []
     places = dict(current)
     marked = set()

@@ -1,4 +1,4 @@
-"""T-Storm as a scheduler: algorithm 1, and when its schedule is worth taking. Seed 003, section IV.C; docs/schedulers.md."""
+"""T-Storm as a scheduler: algorithm 1, and when its schedule is worth taking. T-Storm (2014), section IV.C; docs/schedulers.md."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ def decide(
         capacity=params.capacity,
         worker_cores=params.worker_cores,
         measure=params.measure,
+        workers_per_node=params.workers_per_node,
         one_worker_a_node=params.workers_per_node == 1,
     )
     if not ready.movable:

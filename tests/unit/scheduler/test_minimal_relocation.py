@@ -1,4 +1,4 @@
-"""Placement after scaling decisions (seed 004, section IV.C): by hand, and against brute force."""
+"""Placement after scaling decisions (Elastic Storm (2016), section IV.C): by hand, and against brute force."""
 
 from __future__ import annotations
 

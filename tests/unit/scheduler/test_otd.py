@@ -1,4 +1,4 @@
-"""OTD (seed 001, section 4): equations 4 and 5, the four cases, algorithms 1 and 2, by hand."""
+"""OTD (N-Storm/OTD (2024), section 4): equations 4 and 5, the four cases, algorithms 1 and 2, by hand."""
 
 from __future__ import annotations
 

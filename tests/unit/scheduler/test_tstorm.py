@@ -1,4 +1,4 @@
-"""T-Storm's algorithm 1 (seed 003, section IV.C) on cases that can be checked by hand."""
+"""T-Storm's algorithm 1 (T-Storm (2014), section IV.C) on cases that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_what_is_not_measured_stays() -> None:
 
 
 def test_a_new_topology_gets_at_most_one_worker_a_node() -> None:
-    # Seed 003: N_w* = min(N_u, N_w): five wanted, two nodes have free slots.
+    # T-Storm (2014): N_w* = min(N_u, N_w): five wanted, two nodes have free slots.
     demand = Demand(spec("t", {"a": (6, 6)}, workers=5), 5)
     view, capacities = cluster(2, slots=3)
     decision = Case((demand,), view, LoadView(nodes=capacities)).ask(choose("tstorm"))
@@ -194,7 +194,7 @@ def test_draining_nodes_are_left_and_absent_ones_kept() -> None:
     [((5, 15, 15, 10), 1.0, 10), ((5, 15, 15, 10), 1.7, 7), ((5, 15, 15, 10), 6.0, 2)],
 )
 def test_the_papers_numbers_of_nodes(parts: tuple[int, ...], gamma: float, nodes: int) -> None:
-    # Seed 003, section V, figure 5: 45 executors on ten nodes use 10, 7 and 2 nodes.
+    # T-Storm (2014), section V, figure 5: 45 executors on ten nodes use 10, 7 and 2 nodes.
     question = chain(parts, 10, cpu=0.02)
     decision = question.ask(choose(f"tstorm --gamma {gamma}"))
     (a,) = decision.assignments.values()
