@@ -58,7 +58,7 @@ class Demand:
         rebalance: Make the numbers of executors and workers true now, or refuse. Without it the executors
             that exist are kept as they are, and only those that have no valid place get one.
         spread: With `rebalance`: also move workers without state to nodes that have fewer of this topology.
-        marked: A scaling decision changed `executors` (the label of seed 004, section IV.C): algorithms
+        marked: A scaling decision changed `executors` (the label of Elastic Storm (2016), section IV.C): algorithms
             (`elastic.scheduler.decision`) make them true, relocating as few tasks as possible.
         movable: State goes along with a task that changes its worker: nothing has to stay for its sake.
     """
