@@ -29,8 +29,9 @@ def place(key: object) -> int | None:
     """The place of a key, from 0 to 2**32 - 1; None: it has none."""
     kind = type(key)
     if kind is str:
+        # Encoded here: mmh3 doesn't survive a lone surrogate.
         try:
-            return _hash(key, _SEED, False)  # type: ignore[arg-type]
+            return _hash(key.encode(), _SEED, False)  # type: ignore[attr-defined]
         except UnicodeEncodeError:
             return _hash(key.encode("utf-8", "surrogatepass"), _SEED, False)  # type: ignore[attr-defined]
     if kind is int or kind is bool or kind is float:
@@ -56,7 +57,7 @@ def places(keys: Collection[Any]) -> list[int | None]:
     """The places of keys."""
     if set(map(type, keys)) == {str}:
         try:
-            return [_hash(k, _SEED, False) for k in keys]
+            return [_hash(k.encode(), _SEED, False) for k in keys]
         except UnicodeEncodeError:
             pass
     return [place(k) for k in keys]
@@ -73,7 +74,7 @@ def _tuple(key: tuple[Any, ...]) -> int | None:
 
 
 def _text(key: object) -> int:
-    return _hash(str(key), _SEED, False)
+    return _hash(str(key).encode(), _SEED, False)
 
 
 def _moment(key: datetime.datetime) -> int | None:
@@ -81,7 +82,7 @@ def _moment(key: datetime.datetime) -> int | None:
         if key.utcoffset() is None:
             return None
         key = key.astimezone(datetime.UTC)
-    return _hash(key.replace(fold=0).isoformat(), _SEED, False)
+    return _hash(key.replace(fold=0).isoformat().encode(), _SEED, False)
 
 
 _OTHERS: dict[type, Callable[[Any], int | None]] = {

@@ -91,13 +91,12 @@ def decode_many(data: Any, count: int) -> list[dict[Any, Any]]:
 def blame(entries: dict[Any, Any], state: str, owner: str, error: Exception) -> ExecutionError:
     """The error that says which of these entries cannot be pickled."""
     for key, value in entries.items():
-        for what, thing in (("the key", key), ("the value", value)):
+        for what, thing in ((f"the key {shown(key)}", key), (f"the value of key {shown(key)}", value)):
             try:
                 pickle.dumps(thing, 5)
             except Exception as e:
-                of = "" if what == "the key" else f" of key {shown(key)}"
                 return ExecutionError(
-                    f"State {state!r} of {owner} cannot be copied: {what}{of} is a {type(thing).__name__} that "
+                    f"State {state!r} of {owner} cannot be copied: {what} is a {type(thing).__name__} that "
                     f"cannot be pickled: {type(e).__name__}: {e}",
                     remedy="Keep in state only what can be pickled; open files, sockets, locks and connections in prepare().",
                 )

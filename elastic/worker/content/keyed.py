@@ -18,7 +18,10 @@ SMALL = 256 << 10
 """A state of fewer bytes is not copied ahead: it takes a few milliseconds."""
 LITTLE = 8_000
 """So many changed keys are left to the pause."""
-MOST_LAYERS = 8
+MOST_LAYERS = 4
+"""A state that is bytes still, in more layers, is read before it moves on."""
+MOST_REMOVED = 100_000
+"""When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
 _ROUNDS = 4
 """So many times what has changed is copied again before the copy counts as done: a state may change as fast as it is copied."""
 _STEP = 512
@@ -67,6 +70,8 @@ class KeyedCopier:
         self._kinds: set[type] = set()
         self._mixed = False
         self._gone: set[Any] = set()
+        self._newer: list[set[Any]] = []  # the keys of each layer but the first ones
+        self._owed: set[Any] = set()  # those that changed and are not copied yet, while a newer layer is made
         self._weight = 1.0
 
     # ------------------------------------------------------------------ how much
@@ -89,14 +94,10 @@ class KeyedCopier:
 
     def step(self) -> Piece | None:
         """Copy a little; returns a piece when one has become ready."""
-        state = self._state
-        outgrown = self._complete and (
-            len(state._removed) > 2 * dict.__len__(state) + 100_000
-            if not self._small
-            else dict.__len__(state) > 4 * self._small
-        )
-        if outgrown:  # what is remembered has a bound
+        if self._outgrown():
+            rounds = self._rounds + 1
             self.cancel()
+            self._rounds = rounds
         if self._steps is None:
             self._steps = self._all()
         try:
@@ -108,16 +109,26 @@ class KeyedCopier:
             self._steps = self._again()
         return None
 
+    def _outgrown(self) -> bool:
+        """Whether the copy is of little use any more."""
+        if not self._complete:
+            return False
+        count = dict.__len__(self._state)
+        if self._small:
+            return count > 4 * self._small
+        return len(self._state._removed) > 2 * count + MOST_REMOVED
+
     def _settled(self) -> bool:
         """Whether there is nothing to copy at present that should not wait for the pause."""
+        if self._outgrown():
+            return False
         if self._small:
             return True
-        little = max(16, min(LITTLE, int(SMALL / self._weight)))
-        return (
-            self._complete
-            and not self._todo
-            and (len(self._state._changed) <= little or len(self._layers) >= MOST_LAYERS)
-        )
+        return self._complete and not self._todo and len(self._state._changed) <= self._few()
+
+    def _few(self) -> int:
+        """So many changed keys are left to the pause."""
+        return max(16, min(LITTLE, int(SMALL / self._weight)))
 
     @property
     def done(self) -> bool:
@@ -138,7 +149,7 @@ class KeyedCopier:
         state = self._state
         rest = tracking.unread(state)
         if isinstance(rest, UnreadBins) and (
-            len(rest.layers) > MOST_LAYERS // 2 or dict.__len__(state) > rest.left * BUCKET
+            len(rest.layers) > MOST_LAYERS or dict.__len__(state) > rest.left * BUCKET
         ):
             while rest.fill(state, _STEP // BUCKET):  # most of it was read: the old bytes say little
                 yield None
@@ -171,10 +182,19 @@ class KeyedCopier:
                     yield layer[-1], grid.data
 
     def _again(self) -> Steps:
-        self._todo = [list(tracking.take_changes(self._state))]  # until they are sorted
-        keys = iter(self._real(self._todo[0]))
-        yield from self._sort(lambda: list(islice(keys, _STEP)))
+        """Copy what has changed. Small layers are copied once more, together: so their number stays a logarithm."""
+        keys = set(self._real(tracking.take_changes(self._state)))
+        self._owed = set(keys)
+        first = len(self._layers)
+        while self._newer and len(self._newer[-1]) <= 2 * len(keys):
+            keys |= self._newer.pop()
+            first -= 1
+        waiting = iter(list(keys))
+        yield from self._sort(lambda: list(islice(waiting, _STEP)))
         yield from self._copy()
+        del self._layers[first:-1]
+        self._newer.append(keys)
+        self._owed = set()
 
     def _stop_iterating(self) -> None:
         """A key is about to be removed, or some were added: an iterator can't go on then. The remaining keys are written down."""
@@ -207,12 +227,13 @@ class KeyedCopier:
         self._layers.append(layer)
         while len(self._todo) > 1:
             data = yield from self._grid(self._todo[-1])
-            self._todo.pop()
+            self._owed.difference_update(self._todo.pop())
             layer.append(self._number() if data else -1)
             yield (layer[-1], data) if data else None
         for piece in self._wholes(self._todo[0]):
             self._whole.append(piece[0])
             yield piece
+        self._owed.difference_update(self._todo[0])
         self._todo = []
 
     def _grid(self, keys: list[Any]) -> Generator[None, None, bytes]:
@@ -256,21 +277,21 @@ class KeyedCopier:
                 made += self._as_it_is(unread)
             keys = dict.__iter__(state)
         else:
-            keys = chain.from_iterable(self._todo)
-            keys = self._real(chain(keys, tracking.take_changes(state)))
+            missing: Iterable[Any] = self._owed if self._complete else chain.from_iterable(self._todo)
+            keys = self._real(chain(missing, tracking.take_changes(state)))
         gone = self._gone | (state._removed if tracking.is_tracking(state) else set())
         for piece in self._wholes(keys):
             made.append(piece)
             self._whole.append(piece[0])
             give_way()
         gone = {k for k in gone if not dict.__contains__(state, k)}
-        missing: list[int] = []
+        lost: list[int] = []
         for entries in _chunks(dict.fromkeys(gone).items(), lambda: _WHOLE):
             made.append((self._number(), self._encode(entries, codec.plain_keys(entries))))
-            missing.append(made[-1][0])
+            lost.append(made[-1][0])
             give_way()
         layers = [[*layer, *[-1] * ((1 << self._split) - len(layer))] for layer in self._layers]
-        meta = StateMeta(self.name, self._bits, self._split, layers, self._whole, missing)
+        meta = StateMeta(self.name, self._bits, self._split, layers, self._whole, lost)
         return made, meta
 
     def _wholes(self, keys: Iterable[Any]) -> Iterator[Piece]:

@@ -1,0 +1,289 @@
+"""A state that is copied while it is in use, put in elsewhere, used there and moved on: always what a plain dictionary would be.
+
+Sizes are set so small that everything happens within a few keys: layers, pieces, steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from elastic import KeyedState, StatefulBolt
+from elastic.api import tracking
+from elastic.api.state import StateMap
+from elastic.worker.content import Content, Copier, fill, install, keyed, lazy
+
+
+class Bolt(StatefulBolt):
+    """A state of numbers, and one of lists."""
+
+    numbers = KeyedState[Any, Any](int)
+    lists = KeyedState[Any, list[int]](list)
+
+
+@contextmanager
+def tiny() -> Iterator[None]:
+    with (
+        patch.multiple(keyed, SMALL=0, LITTLE=2, _STEP=3, _WHOLE=3, _SAMPLE=2),
+        patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
+    ):
+        yield
+
+
+class World:
+    """The same operations on a state that moves, and on two dictionaries."""
+
+    def __init__(self) -> None:
+        self.bolt = Bolt()
+        self.numbers: dict[Any, Any] = {}
+        self.lists: dict[Any, list[int]] = {}
+        self.copier: Copier | None = None
+        self.got: dict[int, bytes] = {}
+
+    def do(self, op: str, key: Any, value: int) -> None:
+        state, model = self.bolt.numbers, self.numbers
+        match op:
+            case "set":
+                state[key] = model[key] = value
+            case "add":
+                state[key] += value
+                model[key] = model.get(key, 0) + value
+            case "get":
+                assert state.get(key) == model.get(key)
+            case "in":
+                assert (key in state) == (key in model)
+            case "del":
+                assert (key in state) == (key in model)
+                if key in model:
+                    del state[key], model[key]
+            case "pop":
+                assert state.pop(key, None) == model.pop(key, None)
+            case "popitem" if model:
+                gone, was = state.popitem()
+                assert model.pop(gone) == was
+            case "setdefault":
+                assert state.setdefault(key, value) == model.setdefault(key, value)
+            case "update":
+                state.update({key: value})
+                model.update({key: value})
+            case "or":
+                state |= {key: value}
+                model |= {key: value}
+            case "clear":
+                state.clear()
+                model.clear()
+            case "len":
+                assert len(state) == len(model)
+            case "dict":
+                assert dict(state) == model
+            case "append":
+                self.bolt.lists[key].append(value)
+                self.lists.setdefault(key, []).append(value)
+            case "burst":
+                for number in range(12):
+                    self.do("add", number, value)
+                    self.do("append", number, value)
+            case "drop":
+                assert self.bolt.lists.pop(key, None) == self.lists.pop(key, None)
+            case "each":
+                for values in self.bolt.lists.values():
+                    values.append(value)
+                for values in self.lists.values():
+                    values.append(value)
+            case "ahead":
+                self.ahead(value)
+            case "copy":
+                self.ahead(0)
+                while self.copier is not None and not self.copier.done:
+                    self.ahead(1)
+            case "again":  # copied, changed, and being copied again
+                self.do("copy", key, value)
+                self.do("burst", key, value + 1)
+                self.ahead(value)
+            case "move":
+                self.move()
+            case "cancel":
+                if self.copier is not None:
+                    self.copier.cancel()
+                self.copier, self.got = None, {}
+            case "fill":
+                fill(self.bolt, time.monotonic())
+                for state in (self.bolt.numbers, self.bolt.lists):
+                    rest = tracking.unread(state)
+                    if isinstance(rest, lazy.UnreadBins):
+                        rest.fill(state, 2)
+
+    def ahead(self, steps: int) -> None:
+        self.copier = self.copier or Copier(self.bolt, piece=30)
+        self.copier.size()
+        for _ in range(steps * steps):
+            self.got.update(self.copier.ahead(0.0))
+
+    def move(self) -> Content:
+        copier = self.copier or Copier(self.bolt, piece=30)
+        content = copier.rest()
+        self.got.update(content.pieces)
+        new = Bolt()
+        new.numbers["from prepare"] = 1
+        install(new, content.meta, [self.got[n] for n in content.order])
+        self.bolt, self.copier, self.got = new, None, {}
+        return content
+
+    def check(self) -> None:
+        assert exact(self.bolt.numbers) == exact(self.numbers)
+        assert exact(self.bolt.lists) == exact(self.lists)
+
+
+def exact(entries: Any) -> list[str]:
+    """Content with all its types."""
+    return sorted(map(repr, dict(entries).items()))
+
+
+class Odd:
+    """A key of one's own: without a place in the grid."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Odd) and other.number == self.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def __repr__(self) -> str:
+        return f"Odd({self.number})"
+
+
+def keys_of(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        numbers,
+        st.builds(lambda n: f"k{n}", numbers),
+        st.builds(lambda n: (n, "x"), numbers),
+        st.builds(Odd, numbers),
+        st.sampled_from([None, b"k", 0.5, ("a", ("b", 1)), "\ud800"]),
+    )
+
+
+OPS = (
+    [
+        "set",
+        "add",
+        "get",
+        "in",
+        "del",
+        "pop",
+        "popitem",
+        "setdefault",
+        "update",
+        "or",
+        "clear",
+        "len",
+        "dict",
+        "append",
+        "drop",
+        "each",
+        "cancel",
+        "fill",
+    ]
+    + ["ahead"] * 6
+    + ["copy", "again", "again"]
+    + ["move"] * 3
+    + ["set", "append", "del"] * 2
+)
+operations = st.lists(
+    st.tuples(st.sampled_from(OPS), keys_of(st.integers(0, 7)), st.integers(0, 9)), max_size=60
+)
+
+
+def run(ops: list[tuple[str, Any, int]]) -> None:
+    with tiny():
+        world = World()
+        for number in range(12):
+            world.do("set", number if number % 2 else f"k{number}", number)
+            world.do("append", number, number)
+        for op, key, value in ops:
+            world.do(op, key, value)
+        world.move()
+        world.check()
+
+
+@given(ops=operations)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_moving_state_is_what_a_plain_dictionary_would_be(ops: list[tuple[str, Any, int]]) -> None:
+    run(ops)
+
+
+def forgets_changes(_: StateMap[Any, Any]) -> set[Any]:
+    return set()
+
+
+def keeps_no_removal(self: Any, key: Any) -> None:
+    if self._first_removal is not None:
+        hook, self._first_removal = self._first_removal, None
+        hook()
+
+
+def old_over_new(self: Any, into: Any, first: int, last: int) -> None:
+    self.layers = self.layers[::-1]
+    right(self, into, first, last)
+    self.layers = self.layers[::-1]
+
+
+def over_what_is_there(into: Any, key: Any, value: Any) -> Any:
+    into[key] = value
+
+
+def pays_too_early(self: Any, keys: list[Any]) -> dict[Any, Any]:
+    self._owed.difference_update(keys)
+    return right_take(self, keys)
+
+
+right = lazy.UnreadBins._read
+right_take = keyed.KeyedCopier._take
+PLANTED: dict[str, Callable[[], Any]] = {
+    "changes are forgotten": lambda: patch.object(keyed.tracking, "take_changes", forgets_changes),
+    "a change counts as copied before its piece is made": lambda: patch.object(
+        keyed.KeyedCopier, "_take", pays_too_early
+    ),
+    "a removed key comes back": lambda: patch.object(tracking._Written, "_removing", keeps_no_removal),
+    "a key removed before it moves on comes back": lambda: patch.object(
+        lazy.UnreadBins, "forget", lambda self, key: None
+    ),
+    "a list changed through a reference stays as it was copied": lambda: patch.object(
+        keyed.tracking, "track_reads", lambda state: None
+    ),
+    "an older layer over a newer one": lambda: patch.object(lazy.UnreadBins, "_read", old_over_new),
+    "bytes over what is there": lambda: patch.object(lazy, "_keep", over_what_is_there),
+    "an iterator goes on after a removal": lambda: patch.object(
+        keyed.KeyedCopier, "_stop_iterating", lambda self: None
+    ),
+    "what is missing is not looked for": lambda: patch.object(
+        tracking._Lazy, "__contains__", dict.__contains__
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    @given(ops=operations)
+    @settings(
+        max_examples=3000,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    def any_run(ops: list[tuple[str, Any, int]]) -> None:
+        run(ops)
+
+    with PLANTED[fault](), pytest.raises(Exception):  # noqa: B017
+        any_run()
