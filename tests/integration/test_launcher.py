@@ -17,13 +17,14 @@ import pytest
 
 from elastic.cluster.directory import FILE, is_log, stored
 from elastic.cluster.launcher import ClusterInfo, UpOptions, read_cluster, start_background, stop
+from elastic.cluster.node_stores import NodeStores, store_address
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
 from elastic.coordination import election, paths
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.errors import AlreadyExists, ConfigError, EnvironmentProblem, NotFound, Refused, Unavailable
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
-from elastic.model.ids import NodeId
+from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import WantedNode
 
 PATIENCE = 60.0
@@ -138,6 +139,44 @@ def test_a_second_one_of_that_name_is_refused_and_harms_nobody(cluster: ClusterI
     assert read_cluster(home, "c") == cluster
 
 
+def store_process(node: NodeInfo) -> psutil.Process:
+    (found,) = [p for p in psutil.Process(node.pid).children() if "statestore.server" in p.cmdline()]
+    return found
+
+
+def test_states_outlive_the_processes_of_nodes_and_of_their_stores(eye: Eye) -> None:
+    names = [NodeId("node-1"), NodeId("node-2")]
+    nodes = [eye.wait_node(name, lambda now: now is not None and bool(now.store)) for name in names]
+    stores = NodeStores(names[0], lambda node: store_address(eye.session, node), patience=PATIENCE)
+    watches = [eye.session.watch_value(paths.node(n), lambda _: stores.nodes_changed()) for n in names]
+    key = "kept-by-the-test/1"
+    eye.session.put(paths.moves(TopologyName("kept-by-the-test")), b"6")  # else it is collected
+    try:
+        write = stores.begin(key, 7, "w#1", names, 400_000)
+        write.commit([write.put(b"large" * 80_000), write.put(b"small")], b"meta")
+        for node in nodes:
+            assert node is not None
+            store_process(node).kill()
+        assert [stores.fetch(key, 7, [name]).meta for name in names] == [b"meta"] * 2
+        before = eye.node("node-2")
+        assert before is not None
+        store = store_process(before)
+        psutil.Process(before.pid).kill()
+        assert all_gone([store])
+        after = eye.wait_node(
+            "node-2", lambda now: now is not None and now.generation > before.generation and bool(now.store)
+        )
+        assert after is not None
+        found = stores.fetch(key, 7, [names[1]])
+        assert [len(piece) for piece in found.pieces] == [400_000, 5]
+        assert store_address(eye.session, NodeId("nobody")) is None
+    finally:
+        eye.session.delete(paths.topology(TopologyName("kept-by-the-test")), recursive=True)
+        for watch in watches:
+            watch.cancel()
+        stores.close()
+
+
 def test_a_killed_node_is_forgotten_at_once_and_started_again(eye: Eye) -> None:
     before = eye.node("node-1")
     assert before is not None
@@ -155,7 +194,11 @@ def test_a_killed_nimbus_is_started_again_and_leads(eye: Eye) -> None:
 
 
 def test_a_killed_zookeeper_is_started_again_with_what_it_knew(eye: Eye) -> None:
+    with_store = [
+        eye.wait_node(n, lambda now: now is not None and bool(now.store)) for n in ("node-1", "node-2")
+    ]
     before = [eye.node(n) for n in ("node-1", "node-2")]
+    assert before == with_store
     eye.session.put("/wanted-by-the-test", b"x")
     server = eye.child("ZooKeeperServerMain")
     server.kill()
