@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from elastic.control.codec import ASSIGNMENT, DETAIL, NODE, SPEC, STATE, SUMMARY
+from elastic.control.codec import ASSIGNMENT, DETAIL, MOVE, NODE, SPEC, STATE, SUMMARY
 from elastic.control.connection import Connection, Link
 from elastic.control.types import ClusterInfo, LogLine, WorkerStacks
 from elastic.control.v1 import control_pb2 as pb
@@ -21,7 +21,7 @@ from elastic.model.events import Event
 from elastic.model.ids import NodeId
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK
 from elastic.rpc.errors import NotLeading, Unreachable, from_call
@@ -190,6 +190,7 @@ class Client:
         executors: Mapping[str, int] | None = None,
         workers: int | None = None,
         wait: float = 10.0,
+        share: float | None = None,
     ) -> Assignment:
         """Change the numbers of executors or workers; returns when the workers have carried it out.
 
@@ -197,13 +198,83 @@ class Client:
             executors: New numbers, by component; the others stay.
             workers: A new number, or None.
             wait: Seconds to wait for the workers.
+            share: Of a component's tasks that may be paused at once while they move, above 0 and up to 1.
         """
 
         def ask(link: Link, left: float) -> Assignment:
-            request = pb.RebalanceRequest(name=name, executors=executors, workers=workers, wait=wait)
+            request = pb.RebalanceRequest(
+                name=name, executors=executors, workers=workers, wait=wait, share=share
+            )
             return ASSIGNMENT.decode(link.stub.Rebalance(request, timeout=left).assignment)
 
         return self._ask(f"rebalance {name}", ask, self._timeout + wait, once=True)
+
+    def move(
+        self, name: str, what: str, where: str, *, wait: float = 10.0, share: float | None = None
+    ) -> Assignment:
+        """Move running tasks with their state; returns when they run at their new place.
+
+        Args:
+            what: Tasks (`7`, `3-5`), executors (`count[3-4]`) or components (`count`), with commas between.
+            where: A worker (`wc@node-1/0`), a slot (`node-1/0`), or a node.
+            wait: Seconds to wait for that; 0 returns at once.
+            share: See `rebalance`.
+
+        Raises:
+            NotFound: No such topology, task or place.
+            Refused: The place cannot be had, or tasks could not be moved.
+        """
+
+        def ask(link: Link, left: float) -> Assignment:
+            request = pb.MoveRequest(name=name, what=what, where=where, wait=wait, share=share)
+            return ASSIGNMENT.decode(link.stub.Move(request, timeout=left).assignment)
+
+        return self._ask(f"move tasks of {name}", ask, self._timeout + wait, once=True)
+
+    def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
+        """End moves of a topology early: what is not saved goes back, and nothing is begun again by itself.
+
+        Args:
+            epoch: The number of a move; None: all that are under way.
+            why: For people.
+
+        Returns:
+            The numbers of the moves. They end soon.
+        """
+
+        def ask(link: Link, left: float) -> tuple[int, ...]:
+            request = pb.AbortMoveRequest(name=name, epoch=epoch, why=why)
+            return tuple(link.stub.AbortMove(request, timeout=left).epochs)
+
+        return self._ask(f"abort moves of {name}", ask, once=True)
+
+    def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+        """Moves under way and the last that have ended, of one topology or of all: those that began last first.
+
+        Args:
+            limit: How many at most; 0: all that are kept.
+        """
+
+        def ask(link: Link, left: float) -> tuple[MoveView, ...]:
+            request = pb.ListMovesRequest(topology=topology, limit=limit)
+            return tuple(map(MOVE.decode, link.stub.ListMoves(request, timeout=left).moves))
+
+        return self._ask("list moves", ask)
+
+    def follow_moves(self, topology: str = "") -> Iterator[tuple[MoveView, ...]]:
+        """Moves as they change, until the iterator is closed: first all that are known, perhaps none; then those that have changed.
+        When the leader changes, it begins anew with those that the new one knows.
+
+        Args:
+            topology: Only that topology's, or all.
+        """
+        request = pb.StreamMovesRequest(topology=topology)
+
+        def ask(link: Link, left: float | None) -> Any:
+            return link.stub.StreamMoves(request, timeout=left)
+
+        for message in self._stream("follow moves", ask, follow=True):
+            yield tuple(map(MOVE.decode, message.moves))
 
     def nodes(self) -> tuple[NodeSummary, ...]:
         """All nodes, wanted or there."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from elastic.control.codec import ASSIGNMENT, DETAIL, NODE, SPEC, STATE, SUMMARY
+from elastic.control.codec import ASSIGNMENT, DETAIL, MOVE, NODE, SPEC, STATE, SUMMARY
 from elastic.control.ports import NimbusPort, NodeAccess
 from elastic.control.streams import Streams
 from elastic.control.v1 import control_pb2 as pb
@@ -187,8 +187,36 @@ class ControlService(ControlServiceServicer):
                 executors=dict(request.executors),
                 workers=request.workers if request.HasField("workers") else None,
                 wait=_bounded(request.wait, context),
+                share=request.share if request.HasField("share") else None,
             )
             return pb.RebalanceResponse(assignment=ASSIGNMENT.encode(assignment))
+
+    def Move(self, request: pb.MoveRequest, context: grpc.ServicerContext) -> pb.MoveResponse:
+        with led_by(self._nimbus, self._server):
+            assignment = self._nimbus.move(
+                request.name,
+                request.what,
+                request.where,
+                wait=_bounded(request.wait, context),
+                share=request.share if request.HasField("share") else None,
+            )
+            return pb.MoveResponse(assignment=ASSIGNMENT.encode(assignment))
+
+    def AbortMove(self, request: pb.AbortMoveRequest, context: grpc.ServicerContext) -> pb.AbortMoveResponse:
+        with led_by(self._nimbus, self._server):
+            epoch = request.epoch if request.HasField("epoch") else None
+            return pb.AbortMoveResponse(epochs=self._nimbus.abort_move(request.name, epoch, request.why))
+
+    def ListMoves(self, request: pb.ListMovesRequest, context: grpc.ServicerContext) -> pb.ListMovesResponse:
+        with led_by(self._nimbus, self._server):
+            found = self._nimbus.moves(request.topology or None)
+            wanted = found[: request.limit] if request.limit > 0 else found
+            return pb.ListMovesResponse(moves=map(MOVE.encode, wanted))
+
+    def StreamMoves(
+        self, request: pb.StreamMovesRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamMovesResponse]:
+        return self._streams.moves(request, context)
 
     def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
         with led_by(self._nimbus, self._server):

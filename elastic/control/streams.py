@@ -1,4 +1,4 @@
-"""The followed streams of ControlService: events, and logs out of the nodes."""
+"""The followed streams of ControlService: events, moves, and logs out of the nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 
 import grpc
 
+from elastic.control.codec import MOVE
 from elastic.control.log_merge import LogMerge
 from elastic.control.ports import NimbusPort, NodeAccess
 from elastic.control.v1 import control_pb2 as pb
@@ -20,9 +21,12 @@ _LOOK = 1.0
 """Seconds after which a stream with nothing to say looks whether its caller is still there; for logs also whether
 there are nodes that it doesn't read yet. Only while somebody follows."""
 
+_TOGETHER = 0.1
+"""Seconds between two messages on moves: a move of many tasks changes with every step of each."""
+
 
 class Streams:
-    """Both streams; `led` says NotLeading unless this Nimbus leads."""
+    """The streams; `led` says NotLeading unless this Nimbus leads."""
 
     def __init__(
         self,
@@ -70,6 +74,23 @@ class Streams:
             if log.closed:
                 break
         raise self._server.gone()
+
+    def moves(
+        self, request: pb.StreamMovesRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamMovesResponse]:
+        """All moves that are known, then those that change."""
+        name = request.topology or None
+        with self._led(), self._server.stream(context) as ended:
+            if name is not None:
+                self._nimbus.describe(name)  # NotFound is said at once
+            seen, changed = self._nimbus.changed_moves(0, 0.0, name)
+            yield pb.StreamMovesResponse(moves=map(MOVE.encode, changed))
+            while not ended.wait(_TOGETHER):
+                with self._led():
+                    seen, changed = self._nimbus.changed_moves(seen, _LOOK, name)
+                if changed:
+                    yield pb.StreamMovesResponse(moves=map(MOVE.encode, changed))
+            raise self._server.gone()
 
     def logs(
         self, request: pb.StreamLogsRequest, context: grpc.ServicerContext

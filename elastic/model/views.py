@@ -146,6 +146,8 @@ class TopologyDetail:
         reports: The newest report of each worker, sorted by worker.
         errors: The newest errors of user code and workers, oldest first (bounded).
         waits: Sentences that say why something does not run, or is not carried out yet.
+        moves: Those under way, that which began last first.
+        moved: What the moves that have ended came to.
     """
 
     summary: TopologySummary
@@ -158,6 +160,8 @@ class TopologyDetail:
     reports: tuple[WorkerReport, ...] = ()
     errors: tuple[Event, ...] = ()
     waits: tuple[str, ...] = ()
+    moves: tuple[MoveView, ...] = ()
+    moved: MoveTotals = field(default_factory=lambda: MoveTotals())
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class TaskMoveView:
         phase: "waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost".
         reason: Why it was rolled back, or why another attempt was made; "" otherwise.
         size: Bytes that were saved; 0 before that.
-        times: When it was prepared, paused, stopped, saved, restored and resumed, seconds since 1970, as far as it came. The clocks
+        times: When it was prepared, paused, stopped, saved, restored, begun and resumed, seconds since 1970, as far as it came. The clocks
             are those of the processes in which it happened.
         pause: Seconds that the emitters held tuples for it: the longest; 0.0 when none had to, or it is not over.
     """
@@ -220,7 +224,8 @@ class MoveView:
     Attributes:
         epoch: Its number within the topology.
         why: What caused it, for people.
-        state: "running", "aborting", "closing" (all tasks have their outcome; what is left is removed) or "ended".
+        state: "running", "aborting", "closing" (all tasks have their outcome; what is left is removed, and the last
+            measurements come in) or "ended".
         began, ended: Seconds since 1970; `ended` is 0.0 while it is under way.
         waits: Sentences that say what it waits for.
     """
@@ -233,3 +238,25 @@ class MoveView:
     ended: float
     tasks: tuple[TaskMoveView, ...]
     waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTotals:
+    """What the moves of a topology that have ended came to, since this Nimbus leads. All of it only grows.
+
+    Attributes:
+        moves: How many there were.
+        committed, rolled_back, lost: Tasks by outcome: at their new place; where they were before; at their new place without their state.
+        size: Bytes of what was saved of the tasks that are at their new place.
+        pauses: For how many of those the pause was not longer than so many seconds: by bound, written as a number; `+Inf` counts all.
+        pause_sum, pause_max: Seconds of all their pauses, and of the longest.
+    """
+
+    moves: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    lost: int = 0
+    size: int = 0
+    pauses: Mapping[str, int] = field(default_factory=dict)
+    pause_sum: float = 0.0
+    pause_max: float = 0.0

@@ -6,6 +6,7 @@ those that are under way then.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from elastic.migration.plan import Wiring
 from elastic.migration.record import MoveRecord, Phase, TaskMove, stage_of
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, TopologyName, worker_of
-from elastic.model.views import MoveView, TaskMoveView
+from elastic.model.views import MoveTotals, MoveView, TaskMoveView
 from elastic.nimbus.facts import MoveFacts, TopologyFacts, node_of
 
 STEP = "move-step"
@@ -32,6 +33,8 @@ _PHASES = {
 }
 _STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
 _SENTENCES = 20
+_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Of pauses in the totals, seconds."""
 
 
 @dataclass
@@ -53,6 +56,7 @@ class _Move:
     ended: float = 0.0
     told: bool = False
     waits: tuple[str, ...] = ()
+    changed: int = 0
 
 
 class MoveLog:
@@ -65,9 +69,12 @@ class MoveLog:
 
     def __init__(self, kept: int, linger: float) -> None:
         self._kept, self._linger = kept, linger
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._moves: dict[TopologyName, dict[Epoch, _Move]] = {}
         self._ids: dict[TopologyName, str] = {}
+        self._totals: dict[TopologyName, MoveTotals] = {}
+        self._revision = 0
+        self._closed = False
 
     def see(self, t: TopologyFacts, now: float) -> list[MoveView]:
         """Take in what coordination shows of a topology.
@@ -80,22 +87,30 @@ class MoveLog:
                 if not t.moves:
                     return []
                 self._moves[t.name], self._ids[t.name] = {}, t.state.id
+                self._totals.pop(t.name, None)
             known = self._moves[t.name]
             for epoch, found in t.moves.items():
                 move = known.get(epoch)
                 if move is None:
                     move = known[epoch] = _Move(found.record, found.record.began or now, {})
-                self._update(move, found, t)
+                    self._touch(move)
+                if self._update(move, found, t):
+                    self._touch(move)
             wiring: Wiring | None = None
             told = []
             for epoch, move in known.items():
                 if epoch in t.moves or move.told:
                     continue
-                move.ended, move.waits = move.ended or now, ()
+                if not move.ended:
+                    move.ended, move.waits = now, ()
+                    self._touch(move)
                 wiring = wiring or Wiring.of(t.spec)
                 if now >= move.ended + self._linger or self._complete(move, wiring):
                     move.told = True
-                    told.append(_view(t.name, move))
+                    self._touch(move)
+                    view = _view(t.name, move)
+                    self._totals[t.name] = _added(self._totals.get(t.name, MoveTotals()), view)
+                    told.append(view)
             over = [e for e, m in known.items() if m.told]
             for epoch in over[: max(0, len(over) - self._kept)]:
                 del known[epoch]
@@ -119,7 +134,14 @@ class MoveLog:
             for n, x in move.tasks.items()
         )
 
-    def _update(self, move: _Move, found: MoveFacts, t: TopologyFacts) -> None:
+    def _touch(self, move: _Move) -> None:
+        self._revision += 1
+        move.changed = self._revision
+        self._lock.notify_all()
+
+    def _update(self, move: _Move, found: MoveFacts, t: TopologyFacts) -> bool:
+        """Take in how far a move is; returns whether that is news."""
+        news = move.record != found.record
         move.record = found.record
         for task in found.record.tasks:
             phase, _ = stage_of(task, found.record, found.marks)
@@ -128,11 +150,14 @@ class MoveLog:
             known = move.tasks.get(task.task)
             if known is None:
                 known = move.tasks[task.task] = _Task(task, _PHASES[phase])
-            known.move, known.phase = task, _PHASES[phase]
-            if saved is not None:
-                known.size = saved.size
+            size = saved.size if saved is not None else known.size
+            news |= (known.phase, known.size) != (_PHASES[phase], size)
+            known.move, known.phase, known.size = task, _PHASES[phase], size
         hosts = tuple(Host(w, i.incarnation, node_of(w)) for w, i in sorted(t.workers.items()))
-        move.waits = _sentences(waiting_for(found.record, found.marks, hosts))
+        waits = _sentences(waiting_for(found.record, found.marks, hosts))
+        news |= move.waits != waits
+        move.waits = waits
+        return news
 
     def step(self, event: Event) -> bool:
         """Take in what a worker tells of a step; returns whether it is one."""
@@ -142,7 +167,7 @@ class MoveLog:
         with self._lock:
             move = self._moves.get(TopologyName(event.topology), {}).get(Epoch(int(epoch or 0)))
             task = move.tasks.get(event.task) if move is not None else None
-            if task is None or step not in _STEPS:
+            if move is None or task is None or step not in _STEPS:
                 return True
             at = float(event.details.get("at", event.time))
             # Emitters resume one after the other: the pause is over with the last.
@@ -151,7 +176,41 @@ class MoveLog:
                 task.pause = max(task.pause, float(event.details.get("pause_ms", 0.0)) / 1000)
             if step == "saved":
                 task.size = max(task.size, int(event.details.get("bytes", 0)))
+            self._touch(move)
         return True
+
+    def changes(
+        self, seen: int, timeout: float, topology: TopologyName | None = None
+    ) -> tuple[int, tuple[MoveView, ...]]:
+        """Moves that have changed, of one topology or of all: those that began first come first. Waits until there are some, but not
+        longer than `timeout` seconds.
+
+        Args:
+            seen: The number that the call before has returned; 0 for all that are known.
+
+        Returns:
+            A number for the next call, and the moves.
+        """
+        with self._lock:
+
+            def changed() -> list[tuple[TopologyName, _Move]]:
+                return [
+                    (name, move)
+                    for name, moves in self._moves.items()
+                    if topology in (None, name)
+                    for move in moves.values()
+                    if move.changed > seen
+                ]
+
+            self._lock.wait_for(lambda: self._closed or changed(), timeout)
+            views = sorted((_view(n, m) for n, m in changed()), key=lambda v: (v.began, v.topology, v.epoch))
+            return max(seen, self._revision), tuple(views)
+
+    def close(self) -> None:
+        """Nobody leads any more: who waits for changes goes on."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
 
     def views(self, topology: TopologyName | None = None) -> tuple[MoveView, ...]:
         """All moves that are known, of one topology or of all: those that began last first."""
@@ -170,11 +229,17 @@ class MoveLog:
             moves = self._moves.get(topology, {})
             return [f"move {e}: {s}" for e, m in sorted(moves.items()) if not m.ended for s in m.waits]
 
+    def totals(self, topology: TopologyName) -> MoveTotals:
+        """What the moves of a topology that have ended came to."""
+        with self._lock:
+            return self._totals.get(topology, MoveTotals())
+
     def forget(self, topology: TopologyName) -> None:
         """The topology's record is gone."""
         with self._lock:
             self._moves.pop(topology, None)
             self._ids.pop(topology, None)
+            self._totals.pop(topology, None)
 
 
 def _sentences(waits: Mapping[int, str]) -> tuple[str, ...]:
@@ -196,9 +261,9 @@ def _named(tasks: Iterable[int]) -> str:
 
 def _view(name: TopologyName, move: _Move) -> MoveView:
     record = move.record
-    if move.ended:
+    if move.told:
         state = "ended"
-    elif record.settled:
+    elif record.settled or move.ended:
         state = "closing"
     else:
         state = "aborting" if record.abort else "running"
@@ -208,7 +273,7 @@ def _view(name: TopologyName, move: _Move) -> MoveView:
         record.why,
         state,
         move.began,
-        move.ended,
+        move.ended if move.told else 0.0,
         tuple(_task_view(n, x) for n, x in sorted(move.tasks.items())),
         move.waits,
     )
@@ -227,4 +292,23 @@ def _task_view(number: int, task: _Task) -> TaskMoveView:
         task.size,
         dict(task.times),
         task.pause,
+    )
+
+
+def _added(totals: MoveTotals, view: MoveView) -> MoveTotals:
+    """The totals with one move more, which has ended."""
+    done = [t for t in view.tasks if t.phase == "committed"]
+    pauses = {
+        name: totals.pauses.get(name, 0) + sum(1 for t in done if t.pause <= bound)
+        for name, bound in (*((f"{b:g}", b) for b in _BOUNDS), ("+Inf", math.inf))
+    }
+    return MoveTotals(
+        totals.moves + 1,
+        totals.committed + len(done),
+        totals.rolled_back + sum(1 for t in view.tasks if t.phase == "rolled back"),
+        totals.lost + sum(1 for t in view.tasks if t.phase == "lost"),
+        totals.size + sum(t.size for t in done),
+        pauses,
+        totals.pause_sum + sum(t.pause for t in done),
+        max([totals.pause_max, *(t.pause for t in done)]),
     )

@@ -346,6 +346,19 @@ class Nimbus:
         """
         return move_requests.moves(self._lead(), name)
 
+    def changed_moves(
+        self, seen: int, timeout: float, name: str | None = None
+    ) -> tuple[int, tuple[MoveView, ...]]:
+        """Moves that have changed, of a topology or of all; waits until there are some, but not longer than `timeout` seconds.
+
+        Args:
+            seen: The number that the call before has returned; 0 for all that are known.
+
+        Returns:
+            A number for the next call, and the moves: those that began first come first. Numbers of one leader mean nothing to the next.
+        """
+        return self._lead().move_log.changes(seen, timeout, None if name is None else TopologyName(name))
+
     # --- nodes
 
     def nodes(self) -> tuple[NodeSummary, ...]:

@@ -117,6 +117,7 @@ class Reign:
         self._over = True
         self.mirror.close()
         self.moves.close()
+        self.move_log.close()
 
     def run(self) -> None:
         """Reconcile until it is over. On the reconciling thread."""

@@ -256,5 +256,10 @@ def describe(reign: Reign, name: str) -> TopologyDetail:
     store = reign.reports
     store.see(t.name, t.workers, facts.now)
     detail = answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
-    more = [*placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)]
-    return replace(detail, waits=(*detail.waits, *more)) if t.running else detail
+    more = [*placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)] if t.running else []
+    return replace(
+        detail,
+        waits=(*detail.waits, *more),
+        moves=tuple(m for m in reign.move_log.views(t.name) if m.state != "ended"),
+        moved=reign.move_log.totals(t.name),
+    )

@@ -69,6 +69,26 @@ class ControlServiceStub(object):
                 request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.RebalanceRequest.SerializeToString,
                 response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.RebalanceResponse.FromString,
                 _registered_method=True)
+        self.Move = channel.unary_unary(
+                '/elastic.control.v1.ControlService/Move',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.MoveRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.MoveResponse.FromString,
+                _registered_method=True)
+        self.AbortMove = channel.unary_unary(
+                '/elastic.control.v1.ControlService/AbortMove',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.AbortMoveRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.AbortMoveResponse.FromString,
+                _registered_method=True)
+        self.ListMoves = channel.unary_unary(
+                '/elastic.control.v1.ControlService/ListMoves',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.ListMovesRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.ListMovesResponse.FromString,
+                _registered_method=True)
+        self.StreamMoves = channel.unary_stream(
+                '/elastic.control.v1.ControlService/StreamMoves',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesResponse.FromString,
+                _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/elastic.control.v1.ControlService/ListNodes',
                 request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.ListNodesRequest.SerializeToString,
@@ -154,6 +174,34 @@ class ControlServiceServicer(object):
 
     def Rebalance(self, request, context):
         """Changes the number of executors or workers; answers when the workers have carried it out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Move(self, request, context):
+        """Moves running tasks with their state; answers when they run at their new place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortMove(self, request, context):
+        """Ends moves early: what is not saved goes back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMoves(self, request, context):
+        """Moves under way, and the last that have ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamMoves(self, request, context):
+        """The same, and then those that change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -248,6 +296,26 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.Rebalance,
                     request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.RebalanceRequest.FromString,
                     response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.RebalanceResponse.SerializeToString,
+            ),
+            'Move': grpc.unary_unary_rpc_method_handler(
+                    servicer.Move,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.MoveRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.MoveResponse.SerializeToString,
+            ),
+            'AbortMove': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortMove,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.AbortMoveRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.AbortMoveResponse.SerializeToString,
+            ),
+            'ListMoves': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMoves,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.ListMovesRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.ListMovesResponse.SerializeToString,
+            ),
+            'StreamMoves': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamMoves,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -479,6 +547,114 @@ class ControlService(object):
             '/elastic.control.v1.ControlService/Rebalance',
             elastic_dot_control_dot_v1_dot_control__pb2.RebalanceRequest.SerializeToString,
             elastic_dot_control_dot_v1_dot_control__pb2.RebalanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Move(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.control.v1.ControlService/Move',
+            elastic_dot_control_dot_v1_dot_control__pb2.MoveRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.MoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortMove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.control.v1.ControlService/AbortMove',
+            elastic_dot_control_dot_v1_dot_control__pb2.AbortMoveRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.AbortMoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMoves(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.control.v1.ControlService/ListMoves',
+            elastic_dot_control_dot_v1_dot_control__pb2.ListMovesRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.ListMovesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamMoves(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/elastic.control.v1.ControlService/StreamMoves',
+            elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,14 @@ class ControlServiceStub:
     Deactivate: _grpc.UnaryUnaryMultiCallable[_control_pb2.DeactivateRequest, _control_pb2.DeactivateResponse]
     Rebalance: _grpc.UnaryUnaryMultiCallable[_control_pb2.RebalanceRequest, _control_pb2.RebalanceResponse]
     """Changes the number of executors or workers; answers when the workers have carried it out."""
+    Move: _grpc.UnaryUnaryMultiCallable[_control_pb2.MoveRequest, _control_pb2.MoveResponse]
+    """Moves running tasks with their state; answers when they run at their new place."""
+    AbortMove: _grpc.UnaryUnaryMultiCallable[_control_pb2.AbortMoveRequest, _control_pb2.AbortMoveResponse]
+    """Ends moves early: what is not saved goes back."""
+    ListMoves: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListMovesRequest, _control_pb2.ListMovesResponse]
+    """Moves under way, and the last that have ended."""
+    StreamMoves: _grpc.UnaryStreamMultiCallable[_control_pb2.StreamMovesRequest, _control_pb2.StreamMovesResponse]
+    """The same, and then those that change."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]
     AddNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddNodesRequest, _control_pb2.AddNodesResponse]
     """Answers when the nodes have joined."""
@@ -74,6 +82,14 @@ class ControlServiceAsyncStub(ControlServiceStub):
     Deactivate: _aio.UnaryUnaryMultiCallable[_control_pb2.DeactivateRequest, _control_pb2.DeactivateResponse]  # type: ignore[assignment]
     Rebalance: _aio.UnaryUnaryMultiCallable[_control_pb2.RebalanceRequest, _control_pb2.RebalanceResponse]  # type: ignore[assignment]
     """Changes the number of executors or workers; answers when the workers have carried it out."""
+    Move: _aio.UnaryUnaryMultiCallable[_control_pb2.MoveRequest, _control_pb2.MoveResponse]  # type: ignore[assignment]
+    """Moves running tasks with their state; answers when they run at their new place."""
+    AbortMove: _aio.UnaryUnaryMultiCallable[_control_pb2.AbortMoveRequest, _control_pb2.AbortMoveResponse]  # type: ignore[assignment]
+    """Ends moves early: what is not saved goes back."""
+    ListMoves: _aio.UnaryUnaryMultiCallable[_control_pb2.ListMovesRequest, _control_pb2.ListMovesResponse]  # type: ignore[assignment]
+    """Moves under way, and the last that have ended."""
+    StreamMoves: _aio.UnaryStreamMultiCallable[_control_pb2.StreamMovesRequest, _control_pb2.StreamMovesResponse]  # type: ignore[assignment]
+    """The same, and then those that change."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]  # type: ignore[assignment]
     AddNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.AddNodesRequest, _control_pb2.AddNodesResponse]  # type: ignore[assignment]
     """Answers when the nodes have joined."""
@@ -139,6 +155,38 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RebalanceResponse, _abc.Awaitable[_control_pb2.RebalanceResponse]]:
         """Changes the number of executors or workers; answers when the workers have carried it out."""
+
+    @_abc_1.abstractmethod
+    def Move(
+        self,
+        request: _control_pb2.MoveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.MoveResponse, _abc.Awaitable[_control_pb2.MoveResponse]]:
+        """Moves running tasks with their state; answers when they run at their new place."""
+
+    @_abc_1.abstractmethod
+    def AbortMove(
+        self,
+        request: _control_pb2.AbortMoveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AbortMoveResponse, _abc.Awaitable[_control_pb2.AbortMoveResponse]]:
+        """Ends moves early: what is not saved goes back."""
+
+    @_abc_1.abstractmethod
+    def ListMoves(
+        self,
+        request: _control_pb2.ListMovesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListMovesResponse, _abc.Awaitable[_control_pb2.ListMovesResponse]]:
+        """Moves under way, and the last that have ended."""
+
+    @_abc_1.abstractmethod
+    def StreamMoves(
+        self,
+        request: _control_pb2.StreamMovesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.StreamMovesResponse], _abc.AsyncIterator[_control_pb2.StreamMovesResponse]]:
+        """The same, and then those that change."""
 
     @_abc_1.abstractmethod
     def ListNodes(

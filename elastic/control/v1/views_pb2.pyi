@@ -87,6 +87,8 @@ class TopologyDetail(_message.Message):
     REPORTS_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     WAITS_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def summary(self) -> Global___TopologySummary: ...
     @_builtins.property
@@ -117,6 +119,12 @@ class TopologyDetail(_message.Message):
     def waits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sentences that say why something does not run, or is not carried out yet."""
 
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___MoveView]:
+        """Those under way, that which began last first."""
+
+    @_builtins.property
+    def moved(self) -> Global___MoveTotals: ...
     def __init__(
         self,
         *,
@@ -130,10 +138,12 @@ class TopologyDetail(_message.Message):
         reports: _abc.Iterable[_measurements_pb2.WorkerReport] | None = ...,
         errors: _abc.Iterable[_measurements_pb2.Event] | None = ...,
         waits: _abc.Iterable[_builtins.str] | None = ...,
+        moves: _abc.Iterable[Global___MoveView] | None = ...,
+        moved: Global___MoveTotals | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "spec", b"spec", "state", b"state", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "moved", b"moved", "spec", b"spec", "state", b"state", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "errors", b"errors", "executors", b"executors", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -401,3 +411,199 @@ class NodeSummary(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeSummary: _TypeAlias = NodeSummary  # noqa: Y015
+
+@_typing.final
+class MoveView(_message.Message):
+    """A move of some tasks of one topology, under way or ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    BEGAN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    topology: _builtins.str
+    epoch: _builtins.int
+    """Its number within the topology."""
+    why: _builtins.str
+    """What caused it."""
+    state: _builtins.str
+    """"running", "aborting", "closing" (all tasks have their outcome) or "ended"."""
+    began: _builtins.float
+    """Seconds since 1970; `ended` is 0 while it is under way."""
+    ended: _builtins.float
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskMoveView]: ...
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sentences that say what it waits for."""
+
+    def __init__(
+        self,
+        *,
+        topology: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        why: _builtins.str = ...,
+        state: _builtins.str = ...,
+        began: _builtins.float = ...,
+        ended: _builtins.float = ...,
+        tasks: _abc.Iterable[Global___TaskMoveView] | None = ...,
+        waits: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began", b"began", "ended", b"ended", "epoch", b"epoch", "state", b"state", "tasks", b"tasks", "topology", b"topology", "waits", b"waits", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveView: _TypeAlias = MoveView  # noqa: Y015
+
+@_typing.final
+class TaskMoveView(_message.Message):
+    """One task's part of a move."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TimesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TASK_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
+    task: _builtins.int
+    component: _builtins.str
+    source: _builtins.str
+    """The workers that it goes from and to."""
+    target: _builtins.str
+    phase: _builtins.str
+    """"waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost"."""
+    attempt: _builtins.int
+    reason: _builtins.str
+    """Why it was rolled back, or why another attempt was made."""
+    size: _builtins.int
+    """Bytes that were saved; 0 before that."""
+    pause: _builtins.float
+    """Seconds that tuples for it were held: the longest."""
+    @_builtins.property
+    def times(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """When it was "prepared", "paused", "stopped", "saved", "restored", "begun" and "resumed", as far as it came: seconds since
+        1970, by the clocks of the processes in which it happened.
+        """
+
+    def __init__(
+        self,
+        *,
+        task: _builtins.int = ...,
+        component: _builtins.str = ...,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        phase: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        size: _builtins.int = ...,
+        times: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        pause: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "component", b"component", "pause", b"pause", "phase", b"phase", "reason", b"reason", "size", b"size", "source", b"source", "target", b"target", "task", b"task", "times", b"times"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskMoveView: _TypeAlias = TaskMoveView  # noqa: Y015
+
+@_typing.final
+class MoveTotals(_message.Message):
+    """What the moves of a topology that have ended came to, since this Nimbus leads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class PausesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MOVES_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    ROLLED_BACK_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    PAUSES_FIELD_NUMBER: _builtins.int
+    PAUSE_SUM_FIELD_NUMBER: _builtins.int
+    PAUSE_MAX_FIELD_NUMBER: _builtins.int
+    moves: _builtins.int
+    committed: _builtins.int
+    """Tasks by outcome: at their new place; where they were before; at their new place without their state."""
+    rolled_back: _builtins.int
+    lost: _builtins.int
+    size: _builtins.int
+    """Bytes of what was saved of the tasks that are at their new place."""
+    pause_sum: _builtins.float
+    """Seconds."""
+    pause_max: _builtins.float
+    @_builtins.property
+    def pauses(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """For how many of those the pause was not longer than so many seconds: by bound; `+Inf` counts all."""
+
+    def __init__(
+        self,
+        *,
+        moves: _builtins.int = ...,
+        committed: _builtins.int = ...,
+        rolled_back: _builtins.int = ...,
+        lost: _builtins.int = ...,
+        size: _builtins.int = ...,
+        pauses: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        pause_sum: _builtins.float = ...,
+        pause_max: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "lost", b"lost", "moves", b"moves", "pause_max", b"pause_max", "pause_sum", b"pause_sum", "pauses", b"pauses", "rolled_back", b"rolled_back", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveTotals: _TypeAlias = MoveTotals  # noqa: Y015
