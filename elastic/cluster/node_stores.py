@@ -198,9 +198,16 @@ class NodeStores:
         missing = list(range(len(wanted)))
         reasons: dict[int, list[str]] = {n: [] for n in missing}
         unknown: set[int] = set()
-        for node in sorted(dict.fromkeys(nodes), key=lambda n: n != self._own):
+        order = sorted(dict.fromkeys(nodes), key=lambda n: n != self._own)
+        if self._own is not None and self._own not in order:
+            order.append(
+                self._own
+            )  # when its store stands before a cluster that holds what others have stored
+        for node in order:
             if not missing:
                 break
+            if node not in nodes and not self._shared(node):
+                continue
             left = missing
             missing = []
             try:

@@ -1,0 +1,104 @@
+"""Who keeps a node's store running: starts it again, says so, and ends it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from elastic.cluster.store_keeper import StoreKeeper
+from elastic.model.events import Event, Severity
+from elastic.model.ids import NodeId
+from elastic.supervisor.happenings import Happenings
+from statestore.errors import Missing
+
+
+class FakeService:
+    """Starts when the test lets it, and ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.starts: queue.Queue[str | Missing] = queue.Queue()
+        self.ends: queue.Queue[str] = queue.Queue()
+        self.calls: list[str] = []
+
+    def start(self, timeout: float) -> str:
+        self.calls.append("start")
+        answer = self.starts.get(timeout=30)
+        if isinstance(answer, Missing):
+            raise answer
+        return answer
+
+    def wait(self) -> str:
+        return self.ends.get(timeout=30)
+
+    def terminate(self) -> None:
+        self.calls.append("terminate")
+        self.ends.put("asked to")
+        self.starts.put(Missing("it is being ended"))
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.service = FakeService()
+        self.serving: queue.Queue[str] = queue.Queue()
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.keeper = StoreKeeper(
+            self.service,
+            Happenings(NodeId("n")),
+            self.serving.put,
+            self.events.put,
+            pauses=(0.0, 0.01, 1000.0),
+        )
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.keeper.close()
+    assert not [t for t in threading.enumerate() if t.name == "elastic-store"]
+
+
+def test_it_is_started_again_at_once_then_with_growing_pauses_and_each_time_it_is_said(bench: Bench) -> None:
+    bench.keeper.start()
+    bench.service.starts.put("a:1")
+    assert bench.serving.get(timeout=30) == "a:1"
+    bench.service.ends.put("it was ended by signal 9")
+    event = bench.events.get(timeout=30)
+    assert (event.kind, event.severity, event.node) == ("store-lost", Severity.WARNING, "n")
+    assert "it was ended by signal 9" in event.message and "at once" in event.message
+    bench.service.starts.put(Missing("no room", remedy="Make room."))
+    event = bench.events.get(timeout=30)
+    assert event.details == {"reason": "no room\n  Make room.", "failures": 2, "retry_in": 0.01}
+    assert "Make room" not in event.message
+    bench.service.starts.put("a:2")
+    assert bench.serving.get(timeout=30) == "a:2"
+    bench.service.ends.put("gone")
+    assert bench.events.get(timeout=30).details["retry_in"] == 1000.0
+    bench.keeper.close()  # does not wait for the pause
+    assert bench.service.calls.count("start") == 3 and bench.service.calls[-1] == "kill"
+
+
+def test_who_is_told_cannot_end_it(bench: Bench) -> None:
+    def broken(_: str) -> None:
+        raise RuntimeError("in whoever is told")
+
+    bench.keeper._serving = broken
+    bench.keeper.start()
+    bench.service.starts.put("a:1")
+    assert "in whoever is told" in bench.events.get(timeout=30).message
+
+
+def test_it_ends_while_it_starts_and_without_having_begun(bench: Bench) -> None:
+    bench.keeper.close()
+    assert bench.service.calls == []
+    other = Bench()
+    other.keeper.start()
+    other.keeper.close()
+    other.keeper.close()
+    assert other.serving.empty() and other.events.empty()
