@@ -106,6 +106,8 @@ class Algorithm1:
         self.most = [params.workers_per_node or cores_of(n.cores) for n in nodes]
         self.groups: dict[tuple[TopologyName, int], list[Group]] = defaultdict(list)
         self.chosen: list[Group | None] = [None] * len(instance.keys)
+        self.at = [-1] * len(instance.keys)
+        """Each executor's node, if others may follow it there."""
         # Nodes only get fuller: where an executor found no room, none of its topology that needs as much will.
         self.barred: dict[TopologyName, float] = {}
         self.hopeless: dict[TopologyName, float] = {}
@@ -190,15 +192,15 @@ class Algorithm1:
     def _by_traffic(self, i: int) -> Group | None:
         """On the node that it exchanges most with, or the next."""
         affinity: dict[int, float] = {}
-        chosen, placeable = self.chosen, self.placeable
+        at = self.at
         for j, tuples in self.p.rate[i].items():
-            group = chosen[j]
-            if group is not None and (k := group.node) in placeable:
+            k = at[j]
+            if k >= 0:
                 affinity[k] = affinity.get(k, 0.0) + tuples
-        if not affinity:
-            return None
+        more, full = self.p.load[i], self.limit + (self.spare > 0)
+        room = [k for k in affinity if self.count[k] < full and self.load[k] + more <= self.cap[k] + EPSILON]
         home = self._home_node(i)
-        for k in sorted(affinity, key=lambda k: (-affinity[k], k != home, k)):
+        for k in sorted(room, key=lambda k: (-affinity[k], k != home, k)):
             group = self._fit(i, k)
             if group is not None:
                 return group
@@ -306,5 +308,6 @@ class Algorithm1:
         if self.count[k] > self.limit:
             self.spare -= 1
         if k in self.placeable:
+            self.at[i] = k
             self.fresh.pop(k, None)
             heappush(self.opened, (self._fullness(k), k))

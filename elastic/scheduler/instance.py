@@ -92,6 +92,7 @@ class Instance:
         self.fill = [0.0 if x is None else x.fill for x in loads]
         self.pinned = [k in pinned and h is not None for k, h in zip(self.keys, self.home, strict=True)]
         self.rate = self._rates(load)
+        self._pairs = [(i, j, t) for i, r in enumerate(self.rate) for j, t in r.items() if i < j]
 
     def _take_movable(self, name: TopologyName, assignment: Assignment) -> None:
         home: dict[ExecutorId, Home | None] = dict.fromkeys(assignment.unassigned)
@@ -118,11 +119,15 @@ class Instance:
             self.nodes[index].load += 0.0 if measured is None else max(0.0, getattr(measured, measure))
 
     def _rates(self, load: LoadView) -> list[dict[int, float]]:
-        index = {key: i for i, key in enumerate(self.keys)}
+        # A topology's tasks are numbered through: two numbers name an executor, and are looked up faster than its name.
+        tables: dict[TopologyName, dict[tuple[int, int], int]] = {name: {} for name in self.movable}
+        for number, (name, e) in enumerate(self.keys):
+            tables[name][e.first, e.last] = number
+        nobody: dict[tuple[int, int], int] = {}
         rate: list[dict[int, float]] = [{} for _ in self.keys]
-        get = index.get
-        for (a, b), tuples in load.traffic.items():
-            i, j = get(a), get(b)
+        for ((name, e), (other, f)), tuples in load.traffic.items():
+            i = tables.get(name, nobody).get((e.first, e.last))
+            j = tables.get(other, nobody).get((f.first, f.last))
             if i is None or j is None or i == j or tuples <= 0.0:
                 continue
             rate[i][j] = rate[i].get(j, 0.0) + tuples
@@ -134,17 +139,13 @@ class Instance:
 
     def cut(self, node_of: Sequence[int | None]) -> float:
         """Tuples per second between different nodes: what both algorithms minimise. Who has no node counts as apart from everybody."""
-        return math.fsum(
-            tuples
-            for i, neighbours in enumerate(self.rate)
-            for j, tuples in neighbours.items()
-            if i < j and (node_of[i] is None or node_of[i] != node_of[j])
-        )
+        where = [-1 - i if node is None else node for i, node in enumerate(node_of)]
+        return math.fsum([t for i, j, t in self._pairs if where[i] != where[j]])
 
     @property
     def traffic(self) -> float:
         """Tuples per second between all executors."""
-        return math.fsum(t for i, r in enumerate(self.rate) for j, t in r.items() if i < j)
+        return math.fsum([t for _, _, t in self._pairs])
 
     @property
     def home_nodes(self) -> list[int | None]:
