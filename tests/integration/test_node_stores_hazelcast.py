@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,10 @@ import pytest
 from elastic.cluster.grid_members import ENTERED, READY
 from elastic.cluster.java import find_java
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
-from elastic.cluster.node_stores import NodeStores, store_address
+from elastic.cluster.node_stores import Gone, NodeStores, store_address
 from elastic.coordination import paths
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
-from elastic.errors import EnvironmentProblem, Superseded
+from elastic.errors import EnvironmentProblem, Superseded, Unavailable
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode
 from elastic.model.ids import NodeId, TopologyName
@@ -119,3 +120,20 @@ def test_members_and_stores_are_kept_running_and_states_survive_each_of_them(clu
     assert [cluster.fetch(6, node) for node in NODES] == [data, data]
     assert cluster.child(NODES[1], "HazelcastMemberStarter").pid != member.pid
     assert cluster.stores.clean(TopologyName("kept-by-the-test"), 6, [1], NODES) == []
+
+
+def test_when_all_members_go_the_states_are_said_to_be_gone_and_new_ones_are_taken(cluster: Cluster) -> None:
+    cluster.save(7, b"state")
+    old = [cluster.child(name, "HazelcastMemberStarter") for name in NODES]
+    for member in old:
+        member.kill()
+    psutil.wait_procs(old, timeout=PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while True:  # until stores serve that know of the new cluster
+        with pytest.raises((Gone, Unavailable)) as said:
+            cluster.stores.fetch(KEY, 7, NODES)
+        if said.type is Gone:
+            break
+        assert time.monotonic() < deadline, said.value
+    cluster.save(8, b"new")
+    assert [cluster.fetch(8, node) for node in NODES] == [b"new", b"new"]
