@@ -1,0 +1,174 @@
+"""The way to a store of the same machine: messages, descriptors, and what happens when they are wrong or break off."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from statestore.base import Piece, StateStore, pack
+from statestore.embedded import EmbeddedStore
+from statestore.errors import Damaged, Invalid, NotFound, StateStoreError, Unavailable
+from statestore.memory import MemoryStore
+from statestore.near_client import NearStore
+from statestore.near_server import NearServer
+from statestore.parcel import Parcel
+from statestore.writing import Write, read_bytes
+
+MIB = 1 << 20
+
+
+class Bench:
+    def __init__(self, directory: Path, kind: str) -> None:
+        self.path = directory / "s"
+        self.directory = str(directory / "store") if kind == "embedded" else ""
+        self.store: StateStore = EmbeddedStore(directory / "store") if kind == "embedded" else MemoryStore()
+        self.serve()
+        self.client = NearStore(str(self.path), patience=20.0)
+
+    def serve(self) -> None:
+        self.server = NearServer(self.store, self.path, self.directory)
+        self.server.start()
+
+    def save(self, key: str, data: list[bytes], *, epoch: int = 1) -> None:
+        """As a writer of this machine does: the pieces in a file."""
+        ticket = (key, epoch, "w")
+        number, sequence, directory = self.client.call(["begin", *ticket, 0, 0.0])
+        assert (number, sequence, directory) == (1, 0, self.directory)
+        parcel = Parcel(directory)
+        placed = [
+            (Piece(epoch, n, len(d), zlib.crc32(d)), parcel.append(d)) for n, d in enumerate(data, number)
+        ]
+        parcel.flush()
+        packed = pack([p for p, _ in placed])
+        body = ["commit", *ticket, 1, packed, b"meta", b"", packed, [offset for _, offset in placed]]
+        self.client.call(body, (), [parcel.file])
+        parcel.close()
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+        self.store.close()
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bench = Bench(tmp_path, request.param)
+    yield bench
+    bench.close()
+    assert not [t for t in threading.enumerate() if t.name == "statestore-near"]
+
+
+def test_a_large_state_comes_in_several_messages(bench: Bench) -> None:
+    data = [os.urandom(MIB) for _ in range(20)]
+    with Write(bench.store, "large", 1) as write:
+        write.commit([write.put(d) for d in data])
+    bench.save("handed", data)
+    results = list(bench.client.fetch([("large", 1), ("none", 1), ("handed", 1), ("handed", 2)]))
+    assert not isinstance(results[0], StateStoreError) and list(results[0].pieces) == data
+    assert not isinstance(results[2], StateStoreError) and list(results[2].pieces) == data
+    assert results[2].head.meta == b"meta" and results[2].head.size == 20 * MIB
+    assert isinstance(results[1], NotFound) and isinstance(results[3], NotFound)
+    head = bench.store.head("handed")
+    assert head == results[2].head and read_bytes(bench.store, head) == b"".join(data)
+
+
+def test_what_is_no_message_ends_the_connection_and_nothing_else(bench: Bench) -> None:
+    with pytest.raises(Invalid, match="no call 'nonsense'"):
+        bench.client.call(["nonsense"])
+    with pytest.raises(StateStoreError, match="begin failed"):
+        bench.client.call(["begin", 1])
+    with pytest.raises(Invalid, match="no file"):
+        bench.client.call(["begin", "k", 1, "w", 0, 0.0])
+        bench.client.call(["commit", "k", 1, "w", 1, b"", b"", b"", pack([Piece(1, 1, 1, 1)]), [0]])
+    for garbage in (
+        b"garbage" * 10,
+        struct.pack("<IQ", 3, 0) + b"\xc1\xc1\xc1",
+        struct.pack("<IQ", 9, 1 << 50),
+    ):
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.settimeout(20)
+            raw.connect(str(bench.path))
+            raw.sendall(garbage)
+            with contextlib.suppress(ConnectionResetError):
+                assert raw.recv(10) == b""
+    bench.save("k2", [b"fine"])
+
+
+def test_damage_on_the_way_is_found(bench: Bench) -> None:
+    bench.client.call(["begin", "k", 1, "w", 0, 0.0])
+    wrong = pack([Piece(1, 1, 4, zlib.crc32(b"good"))])
+    with pytest.raises(Damaged):
+        bench.client.call(["commit", "k", 1, "w", 1, wrong, b"", wrong, b"", []], [b"evil"])
+    with pytest.raises(Damaged, match="bytes came for pieces of"):
+        bench.client.call(["commit", "k", 1, "w", 1, wrong, b"", wrong, b"", []], [b"longer"])
+    assert bench.store.head("k") is None
+
+
+def test_a_store_that_is_started_again_is_found_again(bench: Bench) -> None:
+    keys = [f"k{n}" for n in range(30)]
+    for key in keys:
+        bench.save(key, [key.encode() * 30_000])
+    answers = bench.client.fetch([(key, 1) for key in keys])
+    first = next(answers)
+    bench.server.close()
+    bench.serve()
+    results = [first, *answers]
+    assert [r.head.key for r in results if not isinstance(r, StateStoreError)] == keys
+    assert [r.pieces[0][:3] for r in results if not isinstance(r, StateStoreError)] == [
+        (key.encode() * 2)[:3] for key in keys
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_no_descriptor_is_left(bench: Bench) -> None:
+    bench.save("k", [bytes(300_000), bytes(10)])
+    list(bench.client.fetch([("k", 1)]))
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(20):
+        list(bench.client.fetch([("k", 1), ("none", 1)]))
+        bench.client.delete([("none", 1)])
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208
+
+
+def test_whoever_waits_is_told_when_the_client_is_closed(bench: Bench, tmp_path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        client = NearStore(str(tmp_path / "silent"), patience=60.0)
+        said: list[StateStoreError] = []
+
+        def ask() -> None:
+            try:
+                client.call(["release", 1, []])
+            except StateStoreError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        silent.accept()[0].recv(4)
+        client.close()
+        thread.join(20)
+        assert not thread.is_alive() and isinstance(said[0], Unavailable)
+        impatient = NearStore(str(tmp_path / "silent"), patience=0.1)
+        with pytest.raises(Unavailable, match="does not answer"):
+            impatient.call(["release", 1, []])
+        impatient.close()
+
+
+def test_only_its_user_can_reach_it_and_its_path_is_free_afterwards(bench: Bench, tmp_path: Path) -> None:
+    assert bench.path.stat().st_mode & 0o777 == 0o600
+    bench.server.close()
+    assert not bench.path.exists()
+    bench.serve()
+    with pytest.raises(StateStoreError, match="cannot listen"):
+        NearServer(bench.store, tmp_path / ("x" * 150))
