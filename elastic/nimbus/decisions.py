@@ -13,7 +13,7 @@ decided again by a leader that takes over, from the same facts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment
@@ -85,15 +85,11 @@ Action = Place | Begin | End | Remove | Unwant | ForgetDrain
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long, and how many, records of ended topologies stay; and how moves are begun.
-
-    Attributes:
-        moves: None: tasks change their worker without a move, and stateful ones don't.
-    """
+    """How long, and how many, records of ended topologies stay; and how moves are begun."""
 
     retention: float
     keep_ended: int
-    moves: Rules | None = None
+    moves: Rules = field(default_factory=Rules)
 
 
 def decide(facts: Facts, scheduler: Scheduler, limits: Limits) -> tuple[Action, ...]:
@@ -117,7 +113,7 @@ def next_deadline(facts: Facts, limits: Limits) -> float | None:
             times.append(t.kill_at)
         elif t.state.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
             times.append(t.state.ended + limits.retention)
-        if t.running and limits.moves is not None:
+        if t.running:
             times.extend(placing.deadlines(t, limits.moves))
     return min((x for x in times if x > facts.now), default=None)
 
@@ -136,32 +132,13 @@ def _end(t: TopologyFacts, now: float) -> End | None:
     return None
 
 
-def _places(
-    facts: Facts, scheduler: Scheduler, ending: set[TopologyName], rules: Rules | None
-) -> Iterable[Place]:
+def _places(facts: Facts, scheduler: Scheduler, ending: set[TopologyName], rules: Rules) -> Iterable[Place]:
     if not facts.nodes:
         # Nobody could carry out anything. Who runs what stays written, for when the nodes come back.
         return
     topologies = [t for t in facts.in_order() if t.running and t.name not in ending]
-    if rules is not None:
-        yield from _steps(facts, scheduler, ending, topologies, rules)
-        return
-    current = {n: a for n, a in facts.assignments.items() if n not in ending}
-    plan = scheduler.schedule([t.demand() for t in topologies], facts.cluster, current)
-    for t in topologies:
-        if plan[t.name] is not t.assignment:
-            yield Place(t.name, plan[t.name], t.assignment_version if t.assignment is not None else -1)
-
-
-def _steps(
-    facts: Facts,
-    scheduler: Scheduler,
-    ending: set[TopologyName],
-    topologies: list[TopologyFacts],
-    rules: Rules,
-) -> Iterable[Place]:
     current = {n: a for n, a in facts.claims().items() if n not in ending}
-    wanted = scheduler.schedule([t.demand(movable=True) for t in topologies], facts.cluster, current)
+    wanted = scheduler.schedule([t.demand() for t in topologies], facts.cluster, current)
     for t in topologies:
         new, base = wanted[t.name], t.base
         if t.assignment is None or base is None:
@@ -183,9 +160,7 @@ def planned(t: TopologyFacts, desired: Assignment, now: float) -> Plan:
     return replace(t.plan, assignment=desired, asked=now)
 
 
-def _begins(facts: Facts, ending: set[TopologyName], rules: Rules | None) -> Iterable[Begin]:
-    if rules is None:
-        return
+def _begins(facts: Facts, ending: set[TopologyName], rules: Rules) -> Iterable[Begin]:
     for t in facts.in_order():
         if t.name not in ending and (record := placing.begin(t, facts, rules)) is not None:
             yield Begin(t.name, record)

@@ -163,11 +163,9 @@ class TopologyFacts:
         settings = self.state.settings
         return {c.id: int(settings.get(EXECUTORS + c.id, c.executors)) for c in self.spec.components}
 
-    def demand(self, *, movable: bool = False) -> Demand:
+    def demand(self) -> Demand:
         """What it asks of the scheduler when nobody has asked for a change."""
-        return Demand(
-            self.spec, self.workers_wanted(), self.executors_wanted(), self.finished, movable=movable
-        )
+        return Demand(self.spec, self.workers_wanted(), self.executors_wanted(), self.finished, movable=True)
 
 
 @dataclass(frozen=True)

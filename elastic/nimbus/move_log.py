@@ -153,8 +153,7 @@ class MoveLog:
             size = saved.size if saved is not None else known.size
             news |= (known.phase, known.size) != (_PHASES[phase], size)
             known.move, known.phase, known.size = task, _PHASES[phase], size
-        hosts = tuple(Host(w, i.incarnation, node_of(w)) for w, i in sorted(t.workers.items()))
-        waits = _sentences(waiting_for(found.record, found.marks, hosts))
+        waits = _waits(found, t)
         news |= move.waits != waits
         move.waits = waits
         return news
@@ -240,6 +239,16 @@ class MoveLog:
             self._moves.pop(topology, None)
             self._ids.pop(topology, None)
             self._totals.pop(topology, None)
+
+
+def _waits(found: MoveFacts, t: TopologyFacts) -> tuple[str, ...]:
+    """What a move waits for."""
+    if found.record.settled:
+        lives = {i.incarnation for i in t.workers.values()}
+        late = sorted(worker_of(i) for i, m in found.marks.items() if i in lives and not m.marks.closed)
+        return (f"it waits for {', '.join(late) or 'the stores'} to close it",)
+    hosts = tuple(Host(w, i.incarnation, node_of(w)) for w, i in sorted(t.workers.items()))
+    return _sentences(waiting_for(found.record, found.marks, hosts))
 
 
 def _sentences(waits: Mapping[int, str]) -> tuple[str, ...]:

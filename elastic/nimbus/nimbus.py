@@ -381,15 +381,14 @@ class Nimbus:
         return node_requests.add_nodes(self._lead(), count, slots, host, wait)
 
     def drain_node(self, node: str, *, wait: float, force: bool = False) -> None:
-        """Move everything away from a node and end it; returns when it is gone.
+        """Move everything away from a node, with its state, and end it; returns when it is gone.
 
         Args:
             wait: Seconds; 0 returns at once.
-            force: Also when stateful tasks there lose their state, or something finds no other place.
+            force: Also what finds no other place leaves, and waits for one; and what cannot be moved leaves without its state.
 
         Raises:
             NotFound: There is no such node.
-            Refused: It holds state, and `force` is not given.
             DeadlineExceeded: It is being drained, and that takes longer.
         """
         node_requests.drain_node(self._lead(), node, wait, force)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Create, Delete, Operation, Set
-from elastic.errors import ConfigError, DeadlineExceeded, NotFound, Refused
+from elastic.errors import ConfigError, DeadlineExceeded, NotFound
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId
@@ -67,13 +67,7 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
             known = ", ".join(sorted({*facts.nodes, *facts.wanted})) or "none"
             raise NotFound(f"there is no node {name!r}", remedy=f"there are: {known}")
         # With moves nothing is lost, as long as its workers live to hand it over.
-        holding = [] if reign.options.moves and node in facts.nodes else stateful_on(facts, node)
-        if holding and not force and node in facts.nodes:
-            raise Refused(
-                f"node {name!r} holds state of {', '.join(holding)}; moving state needs live migration, "
-                "which is not available yet",
-                remedy="kill these topologies first; or --force, and they lose that state",
-            )
+        holding = [] if node in facts.nodes else stateful_on(facts, node)
         ours = node in facts.wanted
         reign.commit([_mark(facts, node, force), *_at_once(facts, node), *_tried_again(facts, node)])
         loss = f"; the state of {', '.join(holding)} there is lost" if holding else ""

@@ -26,7 +26,6 @@ class NimbusOptions:
         errors: How many errors are kept for each topology.
         max_bundle: Bytes of the largest code bundle.
         bundle_grace: How long a bundle that no topology refers to stays, since it was stored.
-        moves: Whether running tasks change their worker by live moves. False: as before there were any.
         move_prepare: How long both sides of a move may take to get ready.
         move_pause: How long a task may take from being paused until its state is saved.
         move_restore: How long one attempt to restore it may take.
@@ -51,7 +50,6 @@ class NimbusOptions:
     errors: int = 200
     max_bundle: int = 1 << 30
     bundle_grace: float = 3600.0
-    moves: bool = True
     move_prepare: float = 120.0
     move_pause: float = 60.0
     move_restore: float = 120.0

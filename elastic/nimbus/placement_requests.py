@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from elastic.coordination import paths
-from elastic.coordination.base import Operation, Set
+from elastic.coordination.base import Set
 from elastic.errors import ConfigError, DeadlineExceeded, NotFound, Refused
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
@@ -51,10 +51,7 @@ def rebalance(
             [f"{c}={n}" for c, n in sorted(executors.items())]
             + ([f"{workers} workers"] if workers is not None else [])
         )
-        if reign.options.moves:
-            placed = _plan(reign, facts, t, new, state, f"rebalance {asked}".strip(), share)
-        else:
-            placed = _place(reign, t, new, state)
+        placed = _plan(reign, facts, t, new, state, f"rebalance {asked}".strip(), share)
         if placed.changed:
             message = (
                 f"topology {name} is rebalanced: {len(new.executors)} executors in {len(new.workers)} workers"
@@ -72,9 +69,6 @@ def rebalance(
                     },
                 )
             )
-    if not reign.options.moves:
-        _await_epoch(reign, t, new, wait)
-        return new
     return _await_plan(reign, t, placed, new, wait)
 
 
@@ -83,10 +77,6 @@ def move(
 ) -> Assignment:
     """See `Nimbus.move`."""
     _check_share(share)
-    if not reign.options.moves:
-        raise Refused(
-            "this cluster does not move running tasks", remedy="start Nimbus with the option moves=1"
-        )
     with reign.deciding() as facts:
         t = running(facts, name)
         base = t.base
@@ -125,8 +115,7 @@ def _scheduled(
     Args:
         anew: Nothing but the placement is to change: as many workers as were wanted once, if there are slots by now.
     """
-    base, movable = t.base, reign.options.moves
-    current = facts.claims() if movable else facts.assignments
+    base, current = t.base, facts.claims()
 
     def ask(many: int) -> Assignment:
         demand = Demand(
@@ -136,7 +125,7 @@ def _scheduled(
             t.finished,
             rebalance=True,
             spread=anew or workers is not None,
-            movable=movable,
+            movable=True,
         )
         new = reign.scheduler.schedule([demand], facts.cluster, current)[t.name]
         return base if base is not None and same_places(new, base) else new
@@ -157,17 +146,6 @@ class _Placed:
         self.assignment, self.request, self.changed = assignment, request, changed
 
 
-def _place(reign: Reign, t: TopologyFacts, new: Assignment, state: TopologyState) -> _Placed:
-    operations: list[Operation] = []
-    if state != t.state:
-        operations.append(Set(paths.state(t.name), encode(state), t.state_version))
-    if new is not t.assignment:
-        operations.append(Set(paths.assignment(t.name), encode(new), t.assignment_version))
-    if operations:
-        reign.commit(operations)
-    return _Placed(new, "", bool(operations))
-
-
 def _plan(
     reign: Reign,
     facts: Facts,
@@ -182,7 +160,7 @@ def _plan(
         raise Refused(f"topology {t.name!r} has no assignment")
     request = secrets.token_hex(4)
     plan = Plan(desired, why, facts.now, request, share or 0.0)
-    step = placing.step(t, facts, plan, reign.rules)
+    step = placing.asked(t, facts, plan)
     changed = step.assignment is not t.assignment or step.plan is not None
     if changed or t.plan is not None or state != t.state:
         place = Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
@@ -194,29 +172,6 @@ def _plan(
 
 
 # --- waiting
-
-
-def _await_epoch(reign: Reign, t: TopologyFacts, new: Assignment, wait: float) -> None:
-    def behind(facts: Facts) -> tuple[str, ...]:
-        found = same(facts, t)
-        if found is None or not found.running:
-            return ()
-        if found.assignment is None or found.assignment.epoch < new.epoch:
-            return ("nimbus",)
-        return found.behind(new.epoch)
-
-    if wait <= 0 or reign.wait_for(lambda f: not behind(f), wait, f"topology {t.name!r} was rebalanced"):
-        found = same(reign.facts(), t)
-        if wait > 0 and (found is None or not found.running):
-            raise Refused(f"topology {t.name!r} ended while it was being rebalanced")
-        return
-    late = behind(reign.facts())
-    if late:
-        raise DeadlineExceeded(
-            f"topology {t.name!r}: assignment {new.epoch} is written, and {', '.join(late)} had not carried it out "
-            f"after {wait:g} s",
-            remedy=f"`elastic describe {t.name}` shows when they have",
-        )
 
 
 def _await_plan(
@@ -279,8 +234,10 @@ def _missing(reign: Reign, facts: Facts, t: TopologyFacts, placed: _Placed) -> t
         return more or ("tasks are on their way",)
     if found.plan is not None and found.plan.request:
         return ()
-    if found.moving:
+    if found.moves:
         return tuple(reign.move_log.waits(t.name)) or ("tasks are on their way",)
+    if set(a.workers) != {w for _, w in a.executors}:
+        return ("workers that have no tasks any more are still named",)
     return tuple(f"worker {w} has not carried it out" for w in found.behind(Epoch(a.epoch)))
 
 

@@ -59,19 +59,30 @@ def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
     present = t.assignment
     assert present is not None
     desired = plan.assignment
-    places, gone = _places(t, facts, desired)
+    places, gone = _places(t, facts, plan, rules)
     written = interim(present, desired, places, held(t, facts))
     if same(written, desired):
         return Step(written, None, gone)
     return Step(written, _overdue(t, facts, _still_failed(plan, places), places, rules), gone)
 
 
-def _places(
-    t: TopologyFacts, facts: Facts, desired: Assignment
-) -> tuple[dict[TaskId, WorkerId], tuple[WorkerId, ...]]:
-    """Each task's worker, with those placed anew that nobody runs; and who must not live for that."""
+def asked(t: TopologyFacts, facts: Facts, plan: Plan) -> Step:
+    """What a request writes: the plan, and the workers that it needs. Everything else follows from that by `step`."""
     assert t.assignment is not None
-    places, wanted = t.assignment.place_of(), desired.place_of()
+    written = interim(t.assignment, plan.assignment, t.assignment.place_of(), held(t, facts))
+    return Step(written, None if same(written, plan.assignment) else plan)
+
+
+def _places(
+    t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules
+) -> tuple[dict[TaskId, WorkerId], tuple[WorkerId, ...]]:
+    """Each task's worker, with those placed anew that nobody runs; and who must not live for that.
+
+    From a node that is drained by force, what has no other place leaves all the same; and what could not be moved leaves
+    without its state: first it has no place, then its new one.
+    """
+    assert t.assignment is not None
+    places, wanted = t.assignment.place_of(), plan.assignment.place_of()
     gone: set[WorkerId] = set()
     for number in range(1, t.spec.task_count + 1):
         task = TaskId(number)
@@ -81,13 +92,16 @@ def _places(
         if now is None:
             assert to is not None
             places[task] = to
-        elif now not in t.workers or (to is None and facts.drains.get(node_of(now), False)):
-            if now not in t.workers:
-                gone.add(now)
+        elif now not in t.workers:
+            gone.add(now)
             if to is None:
                 del places[task]
             else:
                 places[task] = to
+        elif facts.drains.get(node_of(now), False):
+            failure = plan.failure(task)
+            if to is None or (failure is not None and failure.times >= rules.tries):
+                del places[task]
     return places, tuple(sorted(gone))
 
 

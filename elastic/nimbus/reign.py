@@ -86,9 +86,7 @@ class Reign:
             options.move_at_once,
             options.move_share,
         )
-        self._limits = decisions.Limits(
-            options.retention, options.keep_ended, self.rules if options.moves else None
-        )
+        self._limits = decisions.Limits(options.retention, options.keep_ended, self.rules)
         self._over = False
         self._ready = False
         self._known: dict[NodeId, NodeInfo] = {}

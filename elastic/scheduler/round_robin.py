@@ -17,7 +17,7 @@ from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, TopologyName, 
 from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
-from elastic.scheduler.tasks import NO_MIGRATION, regroup, runs
+from elastic.scheduler.tasks import STAYS, regroup, runs
 
 _Slot = tuple[NodeId, int]
 
@@ -268,7 +268,7 @@ class _Placing:
         if wanted < len(holding):
             raise Refused(
                 f"topology {self.name!r} cannot shrink to {wanted} workers: {', '.join(sorted(holding))} hold "
-                f"tasks of {self._stateful_names(holding)}, and {NO_MIGRATION}",
+                f"tasks of {self._stateful_names(holding)}, and {STAYS}",
                 remedy=f"ask for at least {len(holding)} workers",
             )
         self._close_workers(wanted, holding)
@@ -335,7 +335,7 @@ class _Placing:
         if empty and self.placed:
             raise Refused(
                 f"topology {self.name!r} cannot have {self.demand.workers} workers: what could move there are "
-                f"tasks of {self._stateful_names(self._staying())}, and {NO_MIGRATION}",
+                f"tasks of {self._stateful_names(self._staying())}, and {STAYS}",
                 remedy="ask for fewer workers",
             )
 

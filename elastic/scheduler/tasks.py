@@ -11,7 +11,8 @@ from elastic.model.ids import TaskId, WorkerId
 from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec
 
-NO_MIGRATION = "moving state between workers needs live migration, which is not available yet"
+STAYS = "their state does not go along"
+"""Why tasks of a demand that is not `movable` keep their worker."""
 
 
 def runs(tasks: range, places: Mapping[TaskId, WorkerId]) -> list[tuple[range, WorkerId | None]]:
@@ -45,7 +46,7 @@ def regroup(
         workers = sorted({w or "(waiting)" for _, w in pieces})
         raise Refused(
             f"component {component.id!r} cannot have {executors} executors: its tasks lie in {len(pieces)} "
-            f"separate runs in {', '.join(workers)}, and {NO_MIGRATION}",
+            f"separate runs in {', '.join(workers)}, and {STAYS}",
             remedy=f"ask for at least {len(pieces)} executors",
         )
     shares = [1] * len(pieces)

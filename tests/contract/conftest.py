@@ -30,10 +30,8 @@ def cluster(service: Service, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def moving(cluster: Cluster) -> Iterator[Moving]:
-    moving = Moving(cluster)
-    yield moving
-    moving.close()
+def moving(cluster: Cluster) -> Moving:
+    return Moving(cluster)
 
 
 @pytest.fixture
@@ -41,9 +39,7 @@ def moving_in_memory(tmp_path: Path) -> Iterator[Moving]:
     """The same without a real service: for what does not depend on it."""
     service = Memory()
     cluster = Cluster(service, tmp_path)
-    moving = Moving(cluster)
-    yield moving
-    moving.close()
+    yield Moving(cluster)
     cluster.close()
     service.close()
 

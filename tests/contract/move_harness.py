@@ -1,125 +1,21 @@
-"""Workers that take part in moves as the protocol says, without running anything: they write marks, and nothing else."""
+"""What tests of moves share: a cluster in which tasks move, and what may happen to its parts."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from coordination_harness import PATIENCE
 from nimbus_harness import Cluster, spec
 
 from elastic.coordination import paths
-from elastic.errors import ElasticError
-from elastic.migration.record import (
-    FailedMark,
-    Marks,
-    Phase,
-    SavedMark,
-    TaskMove,
-    encode_marks,
-    stage_of,
-)
+from elastic.migration.record import Phase, stage_of
 from elastic.model.assignment import Assignment
-from elastic.model.ids import Incarnation, TopologyName, WorkerId, worker_of
+from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.views import MoveView
-from elastic.nimbus.facts import MoveFacts, TopologyFacts
-from elastic.nimbus.mirror import Mirror
+from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.ports import MemoryStateCleaning
 
 WC = TopologyName("wc")
-STEPS = ("asked", "prepared", "saved", "restored", "closed")
-
-
-class Actors:
-    """Takes part for every living worker of every topology.
-
-    Attributes:
-        held: Steps that nobody takes until `let` says so.
-        fails: Why a side says that it can't, by (step, task).
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.held: set[str] = set()
-        self.fails: dict[tuple[str, int], str] = {}
-        self.session = cluster.service.connect()
-        self.mirror = Mirror(self.session)
-        self._over = False
-        self._thread = threading.Thread(target=self._run, name="actors", daemon=True)
-        self._thread.start()
-
-    def hold(self, *steps: str) -> None:
-        self.held |= set(steps)
-
-    def let(self, *steps: str) -> None:
-        """Let steps be taken; all when none is named."""
-        self.held -= set(steps or STEPS)
-        self.mirror.nudge()
-
-    def close(self) -> None:
-        self._over = True
-        self.mirror.nudge()
-        self._thread.join(PATIENCE)
-        self.mirror.close()
-
-    def _run(self) -> None:
-        seen = -1
-        while not self._over:
-            self.mirror.wait_for(lambda: self._over or self.mirror.revision != seen, PATIENCE)  # noqa: B023
-            seen = self.mirror.revision
-            for t in self.mirror.facts(time.time(), {}).topologies.values():
-                for move in t.moves.values():
-                    for one, marked in move.marks.items():
-                        info = t.workers.get(worker_of(one))
-                        if info is None or info.incarnation != one:
-                            continue
-                        new = self._marks(one, marked.marks, move)
-                        if new != marked.marks:
-                            path = paths.move_marks(t.name, move.record.epoch, one)
-                            try:
-                                self.session.set(path, encode_marks(new), version=marked.version)
-                            except ElasticError:
-                                self.mirror.nudge()  # somebody was first, or it is gone: look again
-
-    def _marks(self, me: Incarnation, marks: Marks, move: MoveFacts) -> Marks:
-        record = move.record
-        for task in record.tasks:
-            if not task.outcome:
-                phase, _ = stage_of(task, record, move.marks)
-                marks = self._of(me, marks, task, phase)
-        if record.settled and "closed" not in self.held:
-            marks = replace(marks, closed=True)
-        return marks
-
-    def _of(self, me: Incarnation, marks: Marks, task: TaskMove, phase: Phase) -> Marks:
-        n = task.task
-
-        def may(step: str, attempt: int) -> bool:
-            nonlocal marks
-            if step in self.held:
-                return False
-            why = self.fails.get((step, n))
-            if why is not None:
-                marks = replace(marks, failed={**marks.failed, n: FailedMark(attempt, why, "gone" in why)})
-            return why is None
-
-        if task.source == me:
-            if phase >= Phase.PREPARING and n not in marks.asked and may("asked", 0):
-                marks = replace(marks, asked=tuple(sorted({*marks.asked, n})))
-            free = n not in marks.saved and n not in marks.barred
-            if phase is Phase.PAUSED and free and may("saved", 0):
-                nodes = (task.source_node, task.target_node)
-                marks = replace(marks, saved={**marks.saved, n: SavedMark(nodes, 100 + n)})
-        if task.target == me and marks.revoked.get(n, 0) < task.attempt:
-            new = marks.prepared.get(n) != task.attempt
-            if phase >= Phase.PREPARING and new and may("prepared", task.attempt):
-                marks = replace(marks, prepared={**marks.prepared, n: task.attempt})
-            new = marks.restored.get(n) != task.attempt
-            if phase is Phase.SAVED and new and may("restored", task.attempt):
-                marks = replace(marks, restored={**marks.restored, n: task.attempt})
-        return marks
 
 
 class Moving:
@@ -127,11 +23,11 @@ class Moving:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.actors = Actors(cluster)
+        self.actors = cluster.actors
         self.stores = MemoryStateCleaning()
 
     def nimbus(self, address: str = "h:1", *, wait: bool = True, **options: object) -> Nimbus:
-        options = {"moves": True, "move_retry": 0.05, "move_linger": 0.0, **options}
+        options = {"move_retry": 0.05, "move_linger": 0.0, **options}
         return self.cluster.nimbus(address, wait=wait, stores=self.stores, **options)
 
     def started(self, nodes: dict[str, int], workers: int = 1, **shape: object) -> Nimbus:
@@ -195,9 +91,6 @@ class Moving:
         """End a worker's process; its supervisor starts it anew if `again`."""
         node = self.cluster.nodes[worker.rpartition("@")[2].rpartition("/")[0]]
         node.crash(worker.rpartition("@")[0], worker, again=again)
-
-    def close(self) -> None:
-        self.actors.close()
 
 
 def phases(t: TopologyFacts) -> Iterator[Phase]:

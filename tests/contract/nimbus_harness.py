@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coordination_harness import PATIENCE, Service
+from move_actors import Actors
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned, Watch
@@ -230,6 +231,7 @@ class Cluster:
         self.nimbuses: list[Nimbus] = []
         self.nodes: dict[str, FakeNode] = {}
         self.sessions: dict[str, Coordination] = {}
+        self.actors = Actors(service)
 
     def nimbus(
         self,
@@ -304,6 +306,7 @@ class Cluster:
             assert nimbus.events.wait(seq, PATIENCE), f"no {kind} in {self.kinds(nimbus)}"
 
     def close(self) -> None:
+        self.actors.close()
         for nimbus in self.nimbuses:
             nimbus.close()
         for node in self.nodes.values():

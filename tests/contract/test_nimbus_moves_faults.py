@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from coordination_harness import PATIENCE, Seen
-from move_harness import STEPS, WC, Moving
+from move_actors import STEPS
+from move_harness import WC, Moving
 from nimbus_harness import spec
 
 from elastic.coordination import paths

@@ -10,7 +10,6 @@ from elastic.coordination import paths
 from elastic.errors import (
     DeadlineExceeded,
     NotFound,
-    Refused,
 )
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
@@ -94,17 +93,21 @@ def test_draining_a_node_moves_what_may_move_and_ends_it(cluster: Cluster) -> No
     assert nimbus.add_nodes(1, wait=PATIENCE) == ("node-1",)
 
 
-def test_draining_refuses_to_lose_state_unless_forced(cluster: Cluster) -> None:
-    nimbus = cluster.nimbus()
+def test_draining_by_force_also_ends_what_cannot_be_moved(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus(move_tries=2, move_retry=0.01)
     FakeLauncher(cluster)
     nimbus.add_nodes(2, slots=2, wait=PATIENCE)
-    cluster.started(nimbus, spec())
-    with pytest.raises(Refused, match="holds state of wc/count"):
+    before = cluster.started(nimbus, spec()).place_of()
+    stuck = next(t for t, w in sorted(before.items()) if "@node-1/" in w)
+    cluster.actors.fails["saved", stuck] = "it cannot be pickled"
+    with pytest.raises(DeadlineExceeded, match="no other place is free for wc@node-1/0"):
         nimbus.drain_node("node-1", wait=1)
-    assert not any(n.draining for n in nimbus.nodes())
+    cluster.event(nimbus, "move-given-up")
+    assert any(f"task {stuck} stays in worker wc@node-1/0" in w for w in nimbus.describe("wc").waits)
     nimbus.drain_node("node-1", wait=PATIENCE, force=True)
     assert [n.id for n in nimbus.nodes()] == ["node-2"]
     cluster.settled(nimbus, "wc")
+    assert {s.node for s in nimbus.describe("wc").assignment.workers.values()} == {"node-2"}
     with pytest.raises(NotFound, match="no node 'node-9'"):
         nimbus.drain_node("node-9", wait=1)
 

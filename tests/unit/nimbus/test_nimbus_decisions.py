@@ -13,6 +13,7 @@ from elastic.model.records import Progress, TopologyState, TopologyStatus, Wante
 from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.nimbus.decisions import (
     Action,
+    Begin,
     End,
     ForgetDrain,
     Limits,
@@ -134,27 +135,49 @@ def test_decisions(case: str) -> None:
     assert list(decide(given, RoundRobinScheduler(), LIMITS)) == expected
 
 
-def placed(actions: tuple[Action, ...]) -> Assignment:
+def placed(actions: tuple[Action, ...]) -> Place:
     (place,) = actions
     assert isinstance(place, Place) and place.version == 5
-    return place.assignment
+    return place
 
 
 def test_a_lost_node_is_left_when_it_is_not_expected_any_more() -> None:
     for expected in ({}, {N1: NOW}):
-        a = placed(
-            decide(facts(topology(), nodes=(node(N2),), expected=expected), RoundRobinScheduler(), LIMITS)
-        )
+        given = facts(topology(living=False), nodes=(node(N2),), expected=expected)
+        place = placed(decide(given, RoundRobinScheduler(), LIMITS))
+        a = place.assignment
         assert list(a.workers) == ["t@n2/0"] and a.epoch == 2
+        assert place.plan is None and place.gone == (W,), "none of its workers may live"
 
 
-@pytest.mark.parametrize(
-    ("stateful", "force", "moves"), [(False, False, True), (True, False, False), (True, True, True)]
-)
-def test_a_draining_node_is_left_by_what_may(stateful: bool, force: bool, moves: bool) -> None:
-    given = facts(topology(stateful=stateful), nodes=(node(N1), node(N2)), drains={N1: force})
-    actions = decide(given, RoundRobinScheduler(), LIMITS)
-    assert (list(placed(actions).workers) == ["t@n2/0"]) if moves else not actions
+def test_a_worker_that_outlives_its_node_is_not_robbed() -> None:
+    place = placed(decide(facts(topology(), nodes=(node(N2),)), RoundRobinScheduler(), LIMITS))
+    assert set(place.assignment.place_of().values()) == {W} and place.plan is not None and not place.gone
+    after = replace(topology(), assignment=place.assignment, plan=place.plan)
+    assert decide(facts(after, nodes=(node(N2),)), RoundRobinScheduler(), LIMITS) == ()
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_draining_node_is_left_by_moves(stateful: bool, force: bool) -> None:
+    t = topology(stateful=stateful)
+    given = facts(t, nodes=(node(N1), node(N2)), drains={N1: force})
+    place = placed(decide(given, RoundRobinScheduler(), LIMITS))
+    target = worker_id(T, N2, 0)
+    assert place.plan is not None and list(place.plan.assignment.workers) == [target]
+    assert set(place.assignment.workers) == {W, target}, "a worker is started there"
+    assert set(place.assignment.place_of().values()) == {W}, "and nothing is placed there without a move"
+    t = replace(t, assignment=place.assignment, plan=place.plan)
+    given = facts(t, nodes=(node(N1), node(N2)), drains={N1: force})
+    assert decide(given, RoundRobinScheduler(), LIMITS) == (), "it has not registered"
+    info = WorkerInfo(target, Incarnation(f"{target}#1"), "", "", "", 1, Epoch(2))
+    t = replace(t, workers={**t.workers, target: info})
+    given = facts(t, nodes=(node(N1), node(N2)), drains={N1: force})
+    (begin,) = decide(given, RoundRobinScheduler(), LIMITS)
+    assert isinstance(begin, Begin) and begin.record.epoch == 1 and begin.record.began == NOW
+    assert {(m.task, m.source, m.target) for m in begin.record.tasks} == {
+        (n, f"{W}#1", f"{target}#1") for n in (1, 2)
+    }
 
 
 def test_the_slots_of_a_topology_that_ends_are_free_at_once() -> None:

@@ -157,7 +157,7 @@ def test_rebalance_to_more_workers_moves_only_stateless_executors() -> None:
 def test_rebalance_to_more_workers_refuses_when_only_state_could_move() -> None:
     s, cluster = spec(workers=1, b=(4, 2, True)), nodes(n1=1, n2=1)
     a = place(Demand(s, 1), cluster)
-    with pytest.raises(Refused, match=r"cannot have 2 workers.*'b'.*live migration"):
+    with pytest.raises(Refused, match=r"cannot have 2 workers.*'b'.*their state does not go along"):
         rebalanced(a, cluster, s, workers=2)
 
 
