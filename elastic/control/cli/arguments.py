@@ -51,6 +51,18 @@ def complete_part(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return _names(ctx, incomplete, parts)
 
 
+def complete_place(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Nodes, and workers of the topology that was named before."""
+
+    def places(client: Any) -> list[tuple[str, str]]:
+        found = [(str(n.id), f"{n.used}/{n.slots} slots") for n in client.nodes()]
+        if name := ctx.params.get("name"):
+            found += [(str(w.worker), "worker") for w in client.describe(name).workers]
+        return found
+
+    return _names(ctx, incomplete, places)
+
+
 def _names(
     ctx: click.Context, incomplete: str, ask: Callable[[Any], list[tuple[str, str]]]
 ) -> list[CompletionItem]:

@@ -1,4 +1,4 @@
-"""kill, activate, deactivate, rebalance: what changes a running topology."""
+"""kill, activate, deactivate, rebalance, scale: what changes a running topology."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
+from elastic.control.cli.moves import SHARE, SHARE_HELP, tell
+from elastic.control.cli.moving import Following
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded
@@ -127,7 +129,7 @@ class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             "both, waiting longer",
         ),
     ],
-    see=("get", "describe", "nodes"),
+    see=("scale", "move", "moves", "nodes"),
 )
 @topology_argument()
 @click.option(
@@ -141,22 +143,70 @@ class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     show_default="30s",
     help="Wait so long until workers have done it.",
 )
+@click.option("--share", type=SHARE, metavar="SHARE", help=SHARE_HELP)
 def rebalance(
-    settings: Settings, name: str, executors: tuple[tuple[str, int], ...], workers: int | None, wait: float
+    settings: Settings,
+    name: str,
+    executors: tuple[tuple[str, int], ...],
+    workers: int | None,
+    wait: float,
+    share: float | None,
 ) -> None:
     """Give a running topology other numbers of executors or workers.
 
-    It keeps running: only tasks whose executor changes pause. The number of a component's tasks is fixed, and
-    is the most executors that it can have. Without options the topology is only placed anew, which spreads it
-    over nodes that came later.
+    It keeps running: only tasks whose executor changes pause, and those that another worker shall run move there
+    with their state. The number of a component's tasks is fixed, and is the most executors that it can have.
+    Without options the topology is only placed anew, which spreads it over nodes that came later.
     """
-    left = f"the rebalance goes on; {settings.command('get', name)} shows the placement."
+    _rebalance(settings, name, dict(executors), workers, wait, share)
+
+
+@command(
+    "scale",
+    examples=[
+        ("elastic scale word-count count=4", "four threads run count's tasks, while it runs"),
+        ("elastic scale word-count split=2 count=8", "two components at once"),
+    ],
+    see=("rebalance", "move", "moves", "top"),
+)
+@topology_argument()
+@click.argument("counts", type=ComponentCount(), nargs=-1, required=True, metavar="COMPONENT=N...")
+@click.option(
+    "--wait",
+    type=SECONDS,
+    default=CHANGE_WAIT,
+    show_default="30s",
+    help="Wait so long until workers have done it.",
+)
+@click.option("--share", type=SHARE, metavar="SHARE", help=SHARE_HELP)
+def scale(
+    settings: Settings, name: str, counts: tuple[tuple[str, int], ...], wait: float, share: float | None
+) -> None:
+    """Give components of a running topology other numbers of executors.
+
+    As rebalance --executors. More executors use more cores only in more workers: `elastic rebalance --workers N`
+    gives it those. What changes its worker moves there with its state, while the stream goes on.
+    """
+    _rebalance(settings, name, dict(counts), None, wait, share)
+
+
+def _rebalance(
+    settings: Settings,
+    name: str,
+    executors: dict[str, int],
+    workers: int | None,
+    wait: float,
+    share: float | None,
+) -> None:
+    left = f"it goes on; {settings.command('moves', name)} and {settings.command('get', name)} show how far it is."
     with (
-        Waiting(f"waiting until the workers of {name} have carried it out"),
+        Waiting(f"waiting until the workers of {name} have carried it out") as waiting,
         leaving(left),
         settings.connect() as client,
+        Following(settings, name, waiting) as following,
     ):
-        assignment = client.rebalance(name, executors=dict(executors), workers=workers, wait=wait)
+        assignment = client.rebalance(name, executors=executors, workers=workers, wait=wait, share=share)
+        moves = following.settle(client) if wait > 0 else ()
     data = {
         "topology": name,
         "epoch": int(assignment.epoch),
@@ -164,11 +214,9 @@ def rebalance(
         "executors": len(assignment.executors),
         "unassigned": [str(e) for e in assignment.unassigned],
     }
-
-    def show() -> None:
+    tell(settings, data, moves)
+    if settings.output == "table":
         note(f"{name}: {data['executors']} executors in {data['workers']} workers (epoch {data['epoch']}).")
-
-    output.show(settings, data, show)
     if assignment.unassigned:
         note(
             f"{len(assignment.unassigned)} executors wait for a free slot: {settings.command('nodes', 'add', '1')}"

@@ -7,9 +7,12 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
+from elastic.control.cli.moving import Following, cost, show_tasks
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
+from elastic.model.ids import node_of
+from elastic.model.views import TaskMoveView
 
 _HERE = "elastic.control.cli.nodes"
 
@@ -100,23 +103,42 @@ def add(settings: Settings, count: int, slots: int | None, host: str | None, wai
 @command(
     "drain",
     examples=[
-        ("elastic nodes drain node-2", "its workers go elsewhere, then it ends"),
-        ("elastic nodes drain node-2 --force", "even if stateful tasks there lose their state"),
+        ("elastic nodes drain node-2", "its tasks move elsewhere with their state, then it ends"),
+        ("elastic nodes drain node-2 --force", "even if something there finds no other place"),
     ],
-    see=("nodes list", "nodes add"),
+    see=("nodes list", "nodes add", "moves"),
 )
 @node_argument()
 @click.option(
     "--wait", type=SECONDS, default=60.0, show_default="60s", help="Wait so long until it is empty and gone."
 )
-@click.option("--force", is_flag=True, help="Even if stateful tasks lose their state, or find no place.")
+@click.option("--force", is_flag=True, help="Even if tasks find no other place, or lose their state.")
 def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
-    """Move a node's workers elsewhere, then end it.
+    """Move a node's tasks elsewhere, then end it.
 
-    It gets no new workers from now on. Refused when it holds the state of stateful tasks, which would be lost
-    with it: kill those topologies first, or say --force.
+    It gets nothing new from now on. Its tasks move to other nodes with their state, while their streams go on; then
+    its workers end, and the node. What finds no free slot elsewhere stays, and waits for one, unless --force is said.
     """
-    left = f"{node} goes on draining; {settings.command('nodes', 'list')} shows it."
-    with Waiting(f"draining {node}"), leaving(left), settings.connect() as client:
+
+    def there(task: TaskMoveView) -> bool:
+        return node_of(task.source) == node
+
+    left = f"{node} goes on draining; {settings.command('nodes', 'list')} and {settings.command('moves')} show how far it is."
+    with (
+        Waiting(f"draining {node}") as waiting,
+        leaving(left),
+        settings.connect() as client,
+        Following(settings, "", waiting, concerns=there) as following,
+    ):
         client.drain_node(node, wait=wait, force=force)
+        moves = following.settle(client) if wait > 0 else ()
+    plain = [present.move(m) for m in moves]
+
+    def show() -> None:
+        if moves:
+            show_tasks(settings, moves)
+
+    output.show(settings, {"node": node, "gone": wait > 0, "moves": plain}, show)
+    if plain:
+        note(f"{cost(plain)}.")
     note(f"{node} is gone." if wait else f"{node} is draining.")

@@ -11,13 +11,19 @@ from elastic.model.events import Event
 from elastic.model.views import (
     ComponentView,
     ExecutorView,
+    MoveTotals,
+    MoveView,
     NodeSummary,
+    TaskMoveView,
     TopologyDetail,
     TopologySummary,
     WorkerView,
 )
 
 Plain = dict[str, Any]
+
+STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
+"""The steps of a moving task, in order."""
 
 
 def topology(summary: TopologySummary) -> Plain:
@@ -136,6 +142,56 @@ def event(what: Event) -> Plain:
     }
 
 
+def move(view: MoveView) -> Plain:
+    """One element of `elastic moves`."""
+    done = [t for t in view.tasks if t.phase == "committed"]
+    return {
+        "topology": str(view.topology),
+        "epoch": view.epoch,
+        "why": view.why,
+        "state": view.state,
+        "began": view.began,
+        "ended": view.ended,
+        "moved": len(done),
+        "rolled_back": sum(1 for t in view.tasks if t.phase == "rolled back"),
+        "lost": sum(1 for t in view.tasks if t.phase == "lost"),
+        "size": sum(t.size for t in done),
+        "pause": round(max((t.pause for t in view.tasks), default=0.0), 6),
+        "tasks": [task_move(t) for t in view.tasks],
+        "waits": list(view.waits),
+    }
+
+
+def task_move(view: TaskMoveView) -> Plain:
+    """One task's part of a move."""
+    return {
+        "task": view.task,
+        "component": str(view.component),
+        "source": str(view.source),
+        "target": str(view.target),
+        "phase": view.phase,
+        "attempt": view.attempt,
+        "reason": view.reason,
+        "size": view.size,
+        "pause": round(view.pause, 6),
+        "times": {s: view.times[s] for s in STEPS if s in view.times},
+    }
+
+
+def move_totals(view: MoveTotals) -> Plain:
+    """What the moves of a topology that have ended came to."""
+    return {
+        "moves": view.moves,
+        "committed": view.committed,
+        "rolled_back": view.rolled_back,
+        "lost": view.lost,
+        "size": view.size,
+        "pauses": dict(view.pauses),
+        "pause_sum": round(view.pause_sum, 6),
+        "pause_max": round(view.pause_max, 6),
+    }
+
+
 def placement(detail: TopologyDetail) -> Plain:
     """The answer of `elastic get`."""
     return {
@@ -172,4 +228,6 @@ def description(detail: TopologyDetail) -> Plain:
         "worker_list": [worker(w) for w in detail.workers],
         "errors": [event(e) for e in detail.errors],
         "waits": list(detail.waits),
+        "moves": [move(m) for m in detail.moves],
+        "moved": move_totals(detail.moved),
     }

@@ -7,6 +7,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
+from elastic.control.cli.moving import milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
@@ -95,8 +96,8 @@ def get(settings: Settings, name: str) -> None:
 def describe(settings: Settings, name: str) -> None:
     """Show everything about a topology.
 
-    Components with their rates and queues, executors with their load, workers, the newest errors, and for
-    what does not run: why it waits.
+    Components with their rates and queues, executors with their load, workers, the moves of tasks under way, the
+    newest errors, and for what does not run: why it waits.
     """
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         detail = client.describe(name)
@@ -130,6 +131,11 @@ def _describe(settings: Settings, detail: TopologyDetail) -> None:
     click.echo()
     output.heading(settings, "Workers")
     output.table(settings, WORKER_COLUMNS, [present.worker(w) for w in detail.workers], indent="  ")
+    if detail.moves:
+        click.echo()
+        output.heading(settings, "Moves under way")
+        for move in detail.moves:
+            click.echo(f"  {move.epoch} ({move.state}): {steps(move.tasks)}: {move.why}")
     _waits(settings, detail)
     if detail.errors:
         click.echo()
@@ -192,6 +198,10 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
     ]
     if summary.reason:
         values.append(("Reason", summary.reason.replace("\n", "\n" + " " * 11)))
+    if detail.moved.moves:
+        m = detail.moved
+        text = f"{m.committed} tasks in {m.moves} moves, {output.size(m.size)}, longest pause {milliseconds(m.pause_max)}"
+        values.append(("Moved", text))
     output.pairs(settings, values)
 
 

@@ -1,0 +1,314 @@
+"""move, moves: tasks go elsewhere while they run, and what that cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from elastic.control.cli import output, present
+from elastic.control.cli.arguments import (
+    SECONDS,
+    complete_part,
+    complete_place,
+    topology_argument,
+)
+from elastic.control.cli.base import command
+from elastic.control.cli.moving import (
+    Following,
+    cost,
+    counted,
+    milliseconds,
+    outcome,
+    show_tasks,
+    steps,
+    task_rows,
+)
+from elastic.control.cli.narration import Waiting, leaving, note
+from elastic.control.cli.output import Column, Row
+from elastic.control.cli.settings import Settings
+from elastic.errors import DeadlineExceeded, NotFound
+from elastic.model.views import MoveView
+
+MOVE_WAIT = 60.0
+SHARE = click.FloatRange(0, 1, min_open=True)
+SHARE_HELP = "Of a component's tasks that may pause at once [as Nimbus is set: 0.5]."
+_ALL = 0
+
+
+@command(
+    "move",
+    examples=[
+        ("elastic move word-count 7 --to node-2", "one task, with its state; the stream goes on"),
+        ("elastic move word-count 'count[3-4]' 9-12 --to node-2", "an executor and four tasks"),
+        (
+            "elastic move word-count count --to word-count@node-1/0 --share 0.25",
+            "a component, a quarter of it at a time",
+        ),
+        ("elastic move word-count count --to node-2 --no-wait", "begin, and return at once"),
+        ("elastic move word-count --abort", "end all its moves early: what is not saved goes back"),
+    ],
+    see=("moves", "scale", "rebalance", "nodes drain"),
+)
+@topology_argument()
+@click.argument("what", nargs=-1, metavar="[WHAT]...", shell_complete=complete_part)
+@click.option(
+    "--to", "where", metavar="WORKER|NODE", shell_complete=complete_place, help="Where the tasks shall run."
+)
+@click.option(
+    "--wait",
+    type=SECONDS,
+    default=MOVE_WAIT,
+    show_default="60s",
+    help="Wait so long until they run there.",
+)
+@click.option("--no-wait", is_flag=True, help="Return at once: as --wait 0.")
+@click.option("--share", type=SHARE, metavar="SHARE", help=SHARE_HELP)
+@click.option(
+    "--abort",
+    type=click.IntRange(min=0),
+    is_flag=False,
+    flag_value=_ALL,
+    metavar="[EPOCH]",
+    help="End the move of that number early, or all that are under way.",
+)
+@click.option("--why", metavar="TEXT", help="With --abort: the reason, for whoever reads of it.")
+def move(
+    settings: Settings,
+    name: str,
+    what: tuple[str, ...],
+    where: str | None,
+    wait: float,
+    no_wait: bool,
+    share: float | None,
+    abort: int | None,
+    why: str | None,
+) -> None:
+    """Move tasks to another worker or node while they run, with their state.
+
+    WHAT are task numbers (7, 3-5), executors (count[3-4], in quotes for the shell) or components (count). WORKER
+    is named as elsewhere (word-count@node-1/0; node-1/0 is short for it). On a NODE, the topology's worker with the
+    fewest tasks takes them, or one in a free slot.
+
+    Only the tasks that move pause, each for some milliseconds; who sends to them holds what is theirs meanwhile.
+    Nothing is lost, doubled or reordered. A task that cannot be moved stays where it was and works on (exit code 6).
+    """
+    wait = 0.0 if no_wait else wait
+    if abort is not None:
+        if what or where or share is not None:
+            raise click.UsageError("--abort goes with a topology and --why alone.")
+        _abort(settings, name, abort or None, why or "", wait)
+        return
+    if why is not None:
+        raise click.UsageError("--why goes with --abort.")
+    if not what:
+        raise click.UsageError(
+            f"Say what to move: tasks (7, 3-5), executors or components. {settings.command('get', name)} shows them."
+        )
+    if not where:
+        raise click.UsageError(
+            f"Say where to, with --to WORKER or --to NODE. {settings.command('nodes', 'list')} shows the nodes."
+        )
+    words = " ".join(what)
+    left = f"the move goes on; {settings.command('moves', name)} shows it, {settings.command('move', name, '--abort')} ends it."
+    if wait <= 0:
+        with Waiting(f"asking {settings.target}"), leaving(left), settings.connect() as client:
+            epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
+        output.show(settings, {"topology": name, "epoch": int(epoch), "moves": []}, lambda: None)
+        note(f"{name}: {words} moves to {where}; {settings.command('moves', name)} shows how far it is.")
+        return
+    with (
+        Waiting(f"moving {words} of {name} to {where}") as waiting,
+        leaving(left),
+        settings.connect() as client,
+        Following(settings, name, waiting) as following,
+    ):
+        epoch = client.move(name, ",".join(what), where, wait=wait, share=share).epoch
+        moves = following.settle(client)
+    tell(settings, {"topology": name, "epoch": int(epoch)}, moves)
+    if not moves:
+        note(f"{name}: nothing had to move: {words} runs at {where} already.")
+
+
+def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> None:
+    """The answer to a request that moved tasks: `data` and the moves."""
+    plain = [present.move(m) for m in moves]
+
+    def show() -> None:
+        if moves:
+            show_tasks(settings, moves)
+
+    output.show(settings, {**data, "moves": plain}, show)
+    if moves:
+        numbers = ", ".join(str(m.epoch) for m in moves)
+        note(f"{data['topology']}: {cost(plain)} (move{'s' * (len(moves) > 1)} {numbers}).")
+
+
+def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:
+    left = f"the moves end all the same; {settings.command('moves', name)} shows them."
+    with (
+        Waiting(f"ending moves of {name}") as waiting,
+        leaving(left),
+        settings.connect() as client,
+        Following(settings, name, waiting) as following,
+    ):
+        epochs = client.abort_move(name, epoch, why=why)
+        ended = following.wait_until(
+            lambda moves: set(epochs) <= {m.epoch for m in moves if m.state == "ended"}, wait
+        )
+        moves = [m for m in following.moves() if m.epoch in epochs]
+    tell(settings, {"topology": name, "epochs": list(epochs)}, moves)
+    if not epochs:
+        note(f"{name}: no task was on its way; what was planned is not begun.")
+    elif wait > 0 and not ended:
+        raise DeadlineExceeded(
+            f"{name}: not everything has ended within {output.duration(wait)}.",
+            remedy=f"It goes on ending; {settings.command('moves', name)} shows what it waits for.",
+        )
+
+
+@command(
+    "moves",
+    examples=[
+        ("elastic moves", "of all topologies, under way and ended, the newest first"),
+        ("elastic moves word-count --limit 3", "the last three of one"),
+        ("elastic moves word-count 7", "one move: every task, and when each of its steps was"),
+        ("elastic moves --watch", "as they begin and end"),
+        ("elastic moves word-count -o json | jq '.[0].pause'", "the longest pause of the newest, in seconds"),
+    ],
+    see=("move", "describe", "events"),
+)
+@topology_argument(required=False, metavar="[NAME]")
+@click.argument("epoch", type=click.IntRange(min=1), required=False, metavar="[EPOCH]")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many of the newest.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Go on with those that begin and end, until Ctrl-C.")
+def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, watch: bool) -> None:
+    """List moves of tasks, under way and ended; or show one.
+
+    PAUSE is the longest that senders held what was for one of its tasks. The times of a task's steps are relative
+    to its pause, by the clocks of the processes in which they happened. Nimbus keeps the last 50 of each topology.
+    """
+    if watch and epoch is not None:
+        raise click.UsageError("--watch follows all moves of a topology: leave EPOCH out.")
+    if watch:
+        _watch(settings, name or "")
+        return
+    with Waiting(f"asking {settings.target}"), settings.connect() as client:
+        found = client.moves(name or "", limit=0 if epoch is not None else limit)
+    if epoch is None:
+        output.show(settings, [present.move(m) for m in found], lambda: _list(settings, name, found))
+        return
+    one = next((m for m in found if m.epoch == epoch), None)
+    if one is None:
+        known = ", ".join(str(m.epoch) for m in found[:10]) or "none"
+        raise NotFound(
+            f"Nothing is known of move {epoch} of {name}.",
+            remedy=f"The newest that are: {known}. Older ones are in {settings.command('events', str(name))}.",
+        )
+    output.show(settings, present.move(one), lambda: _one(settings, one))
+
+
+MOVE_COLUMNS = [
+    Column("TOPOLOGY", "topology"),
+    Column("MOVE", "epoch", right=True),
+    Column("STATE", "state", status=True),
+    Column("TASKS", outcome),
+    Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
+    Column("PAUSE", lambda r: milliseconds(r["pause"]) if r["pause"] else None, right=True),
+    Column("BEGAN", lambda r: output.clock(r["began"])),
+    Column("TOOK", lambda r: output.duration(_took(r)), right=True),
+    Column("WHY", "why"),
+]
+
+
+def _took(move: Row) -> float:
+    return max(0.0, float(move["ended"] or time.time()) - float(move["began"]))
+
+
+def _list(settings: Settings, name: str | None, found: Sequence[MoveView]) -> None:
+    if not found:
+        note(f"No moves{' of ' + name if name else ''} yet. Move tasks: {settings.command('move', '--help')}")
+        return
+    output.table(settings, MOVE_COLUMNS, [present.move(m) for m in found])
+    for m in found:
+        for sentence in m.waits:
+            note(f"{m.topology}, move {m.epoch}: {sentence}")
+
+
+def _one(settings: Settings, one: MoveView) -> None:
+    plain = present.move(one)
+    output.pairs(
+        settings,
+        [
+            ("Topology", one.topology),
+            ("Move", one.epoch),
+            ("State", one.state),
+            ("Why", one.why),
+            ("Began", output.clock(one.began)),
+            ("Took", output.duration(_took(plain))),
+            ("Tasks", outcome(plain) if one.state == "ended" else steps(one.tasks)),
+            ("State moved", output.size(plain["size"])),
+            ("Longest pause", milliseconds(plain["pause"])),
+        ],
+    )
+    click.echo()
+    output.heading(settings, "Tasks")
+    show_tasks(settings, [one])
+    click.echo()
+    output.heading(settings, "Steps, relative to the pause")
+    output.table(
+        settings,
+        [
+            Column("TASK", "task", right=True),
+            *(Column(s.upper(), lambda r, s=s: _relative(r, s), right=True) for s in present.STEPS),  # type: ignore[misc]
+            Column("ATTEMPT", "attempt", right=True),
+        ],
+        task_rows([one]),
+    )
+    if one.waits:
+        click.echo()
+        output.heading(settings, "Waits")
+        for sentence in one.waits:
+            click.echo(f"  {sentence}")
+
+
+def _relative(row: Row, step: str) -> str | None:
+    """When a step was, after the pause began."""
+    at = row["times"].get(step)
+    if at is None:
+        return None
+    began = row["times"].get("paused")
+    return output.clock(at)[11:] if began is None else f"{1000 * (at - began):+,.1f} ms"
+
+
+def _watch(settings: Settings, name: str) -> None:
+    told: dict[tuple[str, int, float], str] = {}
+    first = True
+    with leaving("the moves go on."), settings.connect() as client:
+        for changed in client.follow_moves(name):
+            for m in changed:
+                key = (str(m.topology), m.epoch, m.began)
+                old, told[key] = told.get(key, ""), m.state
+                if (first and m.state == "ended") or old == "ended":
+                    continue
+                if settings.output != "table":
+                    output.write(settings, present.move(m), one_line=True)
+                elif old != m.state:
+                    _line(settings, m)
+            first = False
+
+
+def _line(settings: Settings, m: MoveView) -> None:
+    plain = present.move(m)
+    state = m.state.ljust(8)
+    if settings.color and m.state in output.STATUS_COLORS:
+        state = click.style(state, fg=output.STATUS_COLORS[m.state])
+    says = cost([plain]) if m.state == "ended" else f"{counted(len(m.tasks), 'task')}: {m.why}"
+    click.echo(f"{output.clock(m.ended or time.time())}  {m.topology}  move {m.epoch}  {state}  {says}")

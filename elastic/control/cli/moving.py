@@ -1,0 +1,233 @@
+"""Moves followed while a request that causes them is under way: how far each task is, and at the end what it cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import click
+
+from elastic.control.cli import output, present
+from elastic.control.cli.narration import Waiting
+from elastic.control.cli.output import Column, Row
+from elastic.control.cli.ports import Client
+from elastic.control.cli.settings import Settings
+from elastic.errors import ElasticError
+from elastic.model.views import MoveView, TaskMoveView
+
+FIRST = 5.0
+"""Seconds that a request waits to be followed; without, it is made all the same."""
+SETTLE = 6.0
+"""Seconds that the last words of moves are waited for: Nimbus itself waits for those of workers (its option move_linger)."""
+
+_ORDER = ("resumed", "restored", "saved", "paused", "prepared", "preparing", "waiting", "stayed", "lost")
+Key = tuple[str, int, float]
+
+
+class Following:
+    """Follows moves on a thread of its own, for as long as it is entered, and has `waiting` say how far they are.
+
+    Moves that had ended before are left out. What keeps it from following is not said: the request says it.
+
+    Args:
+        topology: Whose moves; "" for all.
+        concerns: Which tasks of them count; by default all.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topology: str,
+        waiting: Waiting,
+        *,
+        concerns: Callable[[TaskMoveView], bool] = lambda task: True,
+    ) -> None:
+        self._settings, self._topology, self._waiting = settings, topology, waiting
+        self._concerns = concerns
+        self._changed = threading.Condition()
+        self._before: set[Key] | None = None
+        self._moves: dict[Key, MoveView] = {}
+        self._over = False
+        self._client: Client | None = None
+        self._thread = threading.Thread(target=self._follow, name="moves", daemon=True)
+
+    def __enter__(self) -> Following:
+        self._client = self._settings.connect()
+        self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or self._before is not None, FIRST)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        self._client.close()
+        self._thread.join()
+
+    def settle(self, client: Client) -> tuple[MoveView, ...]:
+        """Wait until all that has been begun since has ended, and its last measurements are there; not for long.
+
+        Returns:
+            Those moves, oldest first.
+        """
+        self._take(client.moves(self._topology))
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._over or all(m.state == "ended" for m in self._moves.values()), SETTLE
+            )
+            over = self._over
+        if over:
+            self._take(client.moves(self._topology))
+        return self.moves()
+
+    def moves(self) -> tuple[MoveView, ...]:
+        """What has been seen of moves that had not ended when this began; oldest first."""
+        with self._changed:
+            found = [m for m in self._moves.values() if any(map(self._concerns, m.tasks))]
+        return tuple(sorted(found, key=lambda m: (m.began, m.topology, m.epoch)))
+
+    def wait_until(self, true: Callable[[Sequence[MoveView]], bool], timeout: float) -> bool:
+        """Wait until it is so of `moves`; False when it is not in time, or cannot be followed any more."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while not true(self.moves()):
+                left = until - time.monotonic()
+                if self._over or left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def _follow(self) -> None:
+        assert self._client is not None
+        try:
+            for changed in self._client.follow_moves(self._topology):
+                self._take(changed)
+        except ElasticError:
+            pass
+        finally:
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
+
+    def _take(self, changed: Iterable[MoveView]) -> None:
+        with self._changed:
+            if self._before is None:
+                self._before = {_key(m) for m in changed if m.state == "ended"}
+            for move in changed:
+                known = self._moves.get(_key(move))
+                if _key(move) not in self._before and (known is None or known.state != "ended"):
+                    self._moves[_key(move)] = move
+            self._changed.notify_all()
+        under_way = [m for m in self.moves() if m.state != "ended"]
+        if under_way:
+            self._waiting.update(progress(under_way, self._concerns))
+
+
+def _key(move: MoveView) -> Key:
+    return str(move.topology), move.epoch, move.began
+
+
+def step(task: TaskMoveView) -> str:
+    """How far a task is, in a word."""
+    if task.phase == "committed":
+        return "resumed" if "resumed" in task.times else "restored"
+    if task.phase == "preparing" and "prepared" in task.times:
+        return "prepared"
+    return "stayed" if task.phase == "rolled back" else task.phase
+
+
+def progress(moves: Sequence[MoveView], concerns: Callable[[TaskMoveView], bool] = lambda task: True) -> str:
+    """How far each task of some moves is, in a line: `moving 5 tasks of wc: resumed 3; paused 4, 5; prepared 6-7`."""
+    parts = []
+    for name in dict.fromkeys(str(m.topology) for m in moves):
+        tasks = {t.task: t for m in moves if m.topology == name for t in m.tasks if concerns(t)}
+        parts.append(f"moving {counted(len(tasks), 'task')} of {name}: {steps(tuple(tasks.values()))}")
+    return " | ".join(parts)
+
+
+def steps(tasks: Iterable[TaskMoveView]) -> str:
+    """How far each of some tasks is: `resumed 3; paused 4, 5`."""
+    by: dict[str, list[int]] = {}
+    for task in tasks:
+        by.setdefault(step(task), []).append(task.task)
+    return "; ".join(f"{word} {ranges(by[word])}" for word in _ORDER if word in by)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Task numbers, short: `3, 5-7`."""
+    runs: list[list[int]] = []
+    for n in sorted(numbers):
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def milliseconds(seconds: float) -> str:
+    """A pause, for people."""
+    ms = 1000 * seconds
+    return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms"
+
+
+def outcome(move: Row) -> str:
+    """What became of a move's tasks, in a few words; or how far it is."""
+    tasks = len(move["tasks"])
+    unhappy = [(move["rolled_back"], "stayed"), (move["lost"], "lost their state")]
+    parts = [f"{n} {words}" for n, words in unhappy if n]
+    if not parts and move["moved"] == tasks:
+        return f"{counted(tasks, 'task')} moved"
+    return ", ".join([f"{move['moved']} of {counted(tasks, 'task')} moved", *parts])
+
+
+def cost(moves: Sequence[Row]) -> str:
+    """What moves did, in one sentence: tasks, the longest pause, bytes."""
+    tasks = sum(len(m["tasks"]) for m in moves)
+    moved, back, lost = (sum(m[k] for m in moves) for k in ("moved", "rolled_back", "lost"))
+    unhappy = "".join(f", {n} {what}" for n, what in ((back, "stayed"), (lost, "lost their state")) if n)
+    done = counted(moved, "task") if moved == tasks else f"{moved} of {counted(tasks, 'task')}"
+    longest = max((m["pause"] for m in moves), default=0.0)
+    size = output.size(sum(m["size"] for m in moves))
+    return f"{done} moved{unhappy}; longest pause {milliseconds(longest)}; {size}"
+
+
+TASK_COLUMNS = [
+    Column("TASK", "task", right=True),
+    Column("COMPONENT", "component"),
+    Column("FROM", "source"),
+    Column("TO", "target"),
+    Column("OUTCOME", "step", status=True),
+    Column("PAUSE", lambda r: milliseconds(r["pause"]) if "resumed" in r["times"] else None, right=True),
+    Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
+]
+
+
+def task_rows(moves: Sequence[MoveView]) -> list[dict[str, Any]]:
+    """A row of `TASK_COLUMNS` for each task of some moves."""
+    rows = []
+    for move in moves:
+        for task in move.tasks:
+            word = "moved" if task.phase == "committed" else step(task)
+            rows.append({**present.task_move(task), "step": word, "move": move.epoch})
+    return rows
+
+
+def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
+    """A line for each task of some moves: where from and to, its pause, its bytes; then why some stayed."""
+    rows = task_rows(moves)
+    columns = TASK_COLUMNS
+    if len(moves) > 1:
+        columns = [Column("MOVE", "move", right=True), *columns]
+    output.table(settings, columns, rows)
+    for row in rows:
+        if row["reason"]:
+            click.echo(f"task {row['task']}: {row['reason']}")
