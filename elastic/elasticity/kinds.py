@@ -24,14 +24,16 @@ FULL_PROCESS = 0.8
 """Cores of one process from which on its threads wait for the interpreter's lock."""
 FULL_NODE = 0.9
 """Share of a node's cores from which on its threads wait for a core."""
-COMPUTES = 0.5
-"""CPU share of busy wall time from which on it is computing."""
+COMPUTES = 0.3
+"""CPU share of busy wall time from which on it is computing. On a machine with other things to do, pure computing shows 0.4."""
 TELLS = 0.3
 """Busy share below which a thread among waiting threads says nothing about its kind."""
 WORKS = 0.01
 """Busy share below which nobody says anything about its kind."""
 CALM = 0.3
 """Cores that others in its process use, up to which a thread counts as undisturbed."""
+_KEEPS = 0.995
+"""What is left, a run later, of what was remembered. Whoever disturbs lowers what is seen, so the highest is nearest to the truth."""
 
 
 class Kind(StrEnum):
@@ -195,7 +197,7 @@ def _fair(loads: Mapping[ExecutorKey, SmoothedLoad]) -> dict[ExecutorKey, float]
 
 
 def _crowded(load: SmoothedLoad, fair: float) -> Kind:
-    """Its kind where CPU is scarce: who got less than half of what it could have had did not want more."""
+    """Its kind where CPU is scarce: who got much less than it could have had did not want more."""
     if load.busy < TELLS:
         return Kind.UNKNOWN
     return Kind.COMPUTING if load.cpu >= COMPUTES * min(load.busy, fair) else Kind.WAITING
@@ -214,7 +216,7 @@ def _component(
     emitted = sum(x.emitted for x in values)
     tuples = emitted if spout else sum(x.executed for x in values)
     held = any(k in known.held and loads[k].busy >= TELLS for k in loads)
-    purity = _purity(loads, known) or before
+    purity = max(_purity(loads, known), _KEEPS * before)
     kind = _kind(loads, known, purity)
     wall = max(busy, cpu)
     if kind is Kind.COMPUTING:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elastic.elasticity.base import Policy, Reason, Room, Sizing, Subject
-from elastic.elasticity.guards import Before, Memory
+from elastic.elasticity.guards import MOST, Before, Memory
 from elastic.elasticity.kinds import ComponentLoad, Kind, Measured, classify, components
-from elastic.elasticity.processes import ManagerConfig, workers_for
+from elastic.elasticity.processes import ManagerConfig, crowded, workers_for
 from elastic.elasticity.registry import find, parameters_of
 from elastic.elasticity.thresholds import POLICY as THRESHOLDS
 from elastic.model.ids import ComponentId, TopologyName
@@ -23,6 +23,8 @@ from elastic.model.parameters import parse, spell
 
 _ONLY_NEWS = frozenset({"at-maximum", "no-cores", "held"})
 """Reasons that would be the same in every run: said once while they last."""
+_CROWD = "crowd"
+"""The track of executors that should be elsewhere."""
 _QUIET = 24
 """Runs after which they are said again."""
 
@@ -34,8 +36,9 @@ class Decision:
     Attributes:
         executors: How many each component shall have, all components.
         workers: How many worker processes it shall have.
-        changes: (before, after) of the components that change.
+        changes: (before, after) of the components that change; without any (and as many workers) executors are only to be placed anew.
         spread: Over how many processes the executors of a component should be: as many as it has when they compute, 1 when they wait.
+        cores: What each component is expected to use; see `expected`.
         reasons: Which measurement crossed which threshold, and what follows.
         dry_run: It is only to be shown.
         marked: Tell the scheduler that a scaling decision was made, so that it relocates as few tasks as possible (seed 004, IV.C).
@@ -46,6 +49,7 @@ class Decision:
     workers: int
     changes: Mapping[ComponentId, tuple[int, int]]
     spread: Mapping[ComponentId, int]
+    cores: Mapping[ComponentId, float]
     reasons: tuple[Reason, ...]
     dry_run: bool = False
     marked: bool = True
@@ -100,11 +104,12 @@ class _Look:
     cores: float
     workers: int
     asked: int
+    crowd: Reason | None = None
 
     @property
     def settled(self) -> bool:
         grows = any(n > self.subject.executors[c] for c, n in self.sizing.executors.items())
-        return self.subject.settled and not self.memory.cooldown and not grows and not self.sizing.lacking
+        return not (grows or self.sizing.lacking or self.sizing.changing)
 
 
 def run(
@@ -155,7 +160,8 @@ def run(
     reasons = [r for look in looks for r in look.reasons]
     if decision is not None:
         reasons += decision.reasons
-    due = state.due + config.period if 0 <= now - state.due < config.period else now + config.period
+    on_time = state.run > 0 and now - state.due < config.period
+    due = (state.due if on_time else now) + config.period
     return (
         Outcome(
             decision,
@@ -196,7 +202,9 @@ def _look(
         memory = replace(memory, before=None)
     if memory.cooldown > 0 or not subject.settled:
         memory = replace(memory, cooldown=max(0, memory.cooldown - 1))
-        return _Look(subject, loads, Sizing(), memory, effects, use, subject.workers, subject.workers)
+        return _Look(
+            subject, loads, Sizing(changing=True), memory, effects, use, subject.workers, subject.workers
+        )
     sizing = policy.size(loads, subject, room, params)
     cores = sum(sizing.cores.get(id, load.cpu) for id, load in every.items())
     patience = config.patience
@@ -208,12 +216,14 @@ def _look(
     if sizing.lacking > 0 and not sizing.executors:
         workers = min(workers, subject.workers)  # More processes would only share the same cores.
     tracks[""] = memory.track("").wished((workers > subject.workers) - (workers < subject.workers))
+    crowd = crowded(view, subject)
+    tracks[_CROWD] = memory.track(_CROWD).forgiven(number, patience).wished(-1 if crowd is not None else 0)
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
     said = {k: n for k, n in memory.said.items() if number - n <= _QUIET}
     reasons = (*effects, *(r for r in news if (r.kind, r.component) not in said))
     said.update(((r.kind, r.component), number) for r in news)
     memory = replace(memory, tracks=tracks, said=said)
-    return _Look(subject, loads, sizing, memory, reasons, cores, workers, asked)
+    return _Look(subject, loads, sizing, memory, reasons, cores, workers, asked, crowd)
 
 
 def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tuple[Decision | None, Memory]:
@@ -226,7 +236,8 @@ def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tupl
     workers = look.workers if grows or (memory.track("").ready(patience) and not pending) else subject.workers
     if grows:
         workers = max(workers, subject.workers)
-    if not ready and workers == subject.workers:
+    crowd = look.crowd if not look.sizing.executors and memory.track(_CROWD).ready(patience) else None
+    if not ready and workers == subject.workers and crowd is None:
         return None, replace(memory, deferred=0)
     if look.sizing.changing and memory.deferred < config.defer:
         return None, replace(memory, deferred=memory.deferred + 1)
@@ -236,16 +247,24 @@ def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tupl
     reasons = [r for r in look.sizing.reasons if r.component in ready and r.kind not in _ONLY_NEWS]
     if workers != subject.workers:
         reasons.append(_workers_reason(look, workers, config))
+    if crowd is not None and not reasons:
+        reasons.append(crowd)
     spread = {
         c: min(executors[c], workers) if load.kind is Kind.COMPUTING else 1
         for c, load in sorted(look.loads.items())
     }
+    cores = {c: look.sizing.cores.get(c, load.cpu) for c, load in sorted(look.loads.items())}
     decision = Decision(
-        subject.name, executors, workers, changes, spread, tuple(reasons), dry_run=config.dry_run
+        subject.name, executors, workers, changes, spread, cores, tuple(reasons), dry_run=config.dry_run
     )
     if config.dry_run:
         return decision, replace(memory, cooldown=config.cooldown, deferred=0)
     tracks = dict(memory.tracks)
+    if crowd is not None:
+        # Whoever places it may be unable to help: ask ever more rarely.
+        again = memory.track(_CROWD)
+        more = min(MOST, again.mistakes + 1)
+        tracks[_CROWD] = replace(again, wish=0, runs=0, mistakes=more, last_mistake=number)
     for c, (was, becomes) in changes.items():
         tracks[c] = memory.track(c).done((becomes > was) - (becomes < was), number, patience)
     if workers != subject.workers:
@@ -258,6 +277,24 @@ def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tupl
         {c: look.loads[c].queued for c in changes},
     )
     return decision, replace(memory, cooldown=config.cooldown, tracks=tracks, deferred=0, before=before)
+
+
+def expected(view: LoadView, decision: Decision) -> LoadView:
+    """The load as it will be when a decision is carried out: what a scheduler should place by. An overloaded component uses as much CPU as
+    it gets, not as it needs.
+    """
+    now: dict[ComponentId, float] = {}
+    for key, load in view.executors.items():
+        if key.topology == decision.topology:
+            now[key.executor.component] = now.get(key.executor.component, 0.0) + load.cpu
+    factors = {c: cores / now[c] for c, cores in decision.cores.items() if now.get(c, 0.0) > 0}
+    executors = {
+        key: replace(load, cpu=load.cpu * factors.get(key.executor.component, 1.0))
+        if key.topology == decision.topology
+        else load
+        for key, load in view.executors.items()
+    }
+    return replace(view, executors=executors)
 
 
 def _direction(subject: Subject, sizing: Sizing, component: ComponentId) -> int:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elastic.elasticity.base import Room, Sizing, Subject
+from elastic.elasticity.base import Reason, Room, Sizing, Subject
 from elastic.elasticity.guards import Patience
 from elastic.elasticity.kinds import FULL_PROCESS, ComponentLoad
 from elastic.model.ids import ComponentId
+from elastic.model.loadview import LoadView
 from elastic.model.parameters import parameter
 
 _CROSSED = 1.1
@@ -18,6 +19,10 @@ _LOOSE = 0.5
 """Of what a process may get, as much must be enough before there are fewer."""
 _FEWER = 0.75
 """To so small a part must their number shrink before there are fewer."""
+
+
+NOTICED = 0.05
+"""Cores of an executor whose place matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class ManagerConfig:
     )
     samples: int = parameter(2, minimum=1, help="Samples that every executor of a component must have.")
     confirm_out: int = parameter(1, minimum=1, help="Runs in a row that must want more executors.")
-    confirm_in: int = parameter(2, minimum=1, help="Runs in a row that must want fewer executors.")
+    confirm_in: int = parameter(1, minimum=1, help="Runs in a row that must want fewer executors.")
     memory: int = parameter(
         6,
         minimum=0,
@@ -92,6 +97,37 @@ def workers_for(
     loose = enough(_LOOSE)
     fewer = max(1, min(now, most, loose if loose <= _FEWER * now else now))
     return fewer, fewer
+
+
+def crowded(view: LoadView, subject: Subject) -> Reason | None:
+    """Why executors should be placed anew although there are enough: a process is full, and another has room for one of its executors."""
+    mine = {id: w for id, w in view.workers.items() if id.rpartition("@")[0] == subject.name}
+    for id, worker in sorted(mine.items()):
+        parts = [
+            view.executors[k].cpu
+            for k in worker.executors
+            if k in view.executors and view.executors[k].cpu >= NOTICED
+        ]
+        if worker.cpu < FULL_PROCESS or len(parts) < 2:
+            continue
+        part = min(parts)
+        other, room = min(((o, w.cpu) for o, w in mine.items()), key=lambda found: (found[1], found[0]))
+        if room + part <= FULL_PROCESS - part:
+            return Reason(
+                "crowded",
+                f"the executors of {id} share {worker.cpu:.2f} cores of one process, and {other} uses {room:.2f}: "
+                "they are to be placed anew",
+                topology=subject.name,
+                warning=False,
+                details={
+                    "measure": "cpu",
+                    "value": round(worker.cpu, 4),
+                    "threshold": FULL_PROCESS,
+                    "worker": id,
+                    "other": other,
+                },
+            )
+    return None
 
 
 def bins(sizes: Sequence[tuple[float, int]], room: float) -> int:

@@ -8,6 +8,7 @@ latency as in an M/M/1 queue.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ class Executor:
     crowd: float = 0.0
     """Share of the CPU that others around it use."""
     wanted: float = 0.0
+    limit: float = math.inf
+    """Tuples that those further down let through: who is held up does not use CPU."""
     done: float = 0.0
     executed: float = 0.0
     emitted: float = 0.0
@@ -163,7 +166,7 @@ class Engine:
                 here = e.queue + (inflow[c.id] if c.inputs else self.backlog) * e.share
                 time = max(0.0, seconds - e.paused)
                 most = time / e.cost.service if e.cost.service > 0 else here
-                e.wanted = min(here, most)
+                e.wanted = min(here, most, e.limit)
                 total += e.wanted
             for consumer, _ in self.model.spec.consumers(c.id):
                 inflow[consumer.id] += total * self.model.costs[c.id].makes
@@ -240,7 +243,9 @@ class Engine:
         cost = e.cost
         left = e.queue - e.done
         stretched = cost.compute / (1.0 - e.crowd) + cost.wait
+        e.limit = math.inf
         if open < 1.0 and left > 0.5:
+            e.limit = 1.1 * e.done + 1.0
             busy = min(seconds, e.done * stretched)
             e.blocked += seconds - busy
         elif left > 0.5 and e.paused <= 0:

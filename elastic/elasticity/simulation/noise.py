@@ -15,7 +15,10 @@ class Noise:
     """
 
     def __init__(self, seed: int) -> None:
-        self._state = (seed * 0x9E3779B97F4A7C15 + 1) & _MASK
+        self._state = (seed * 0xD1342543DE82EF95 + 1) & _MASK
+        self._state = int(
+            self.uniform() * _MASK
+        )  # Or neighbouring seeds would give the same numbers, shifted.
 
     def uniform(self) -> float:
         """Between 0 and 1, both excluded."""

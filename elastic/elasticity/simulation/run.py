@@ -21,7 +21,7 @@ from elastic.elasticity.infrastructure import (
     room_of,
 )
 from elastic.elasticity.infrastructure import check as check_infrastructure
-from elastic.elasticity.manager import Decision, ElasticityManager, Outcome
+from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
 from elastic.elasticity.monitor import LoadMonitor, MonitorConfig
 from elastic.elasticity.processes import ManagerConfig
 from elastic.elasticity.simulation.engine import QUEUE, Engine, Step
@@ -139,15 +139,17 @@ class Simulation:
             _, decision, decided = self._coming.pop(0)
             self._wanted = dict(decision.executors)
             self._workers = decision.workers
-            moved = self._arrange()
+            moved = self._arrange(decision)
             self.result.decisions.append(Made(decided, decision, now, moved))
         for node in [n for n in self._nodes if n.draining and not n.used]:
             self._nodes.remove(node)
             self.monitor.forget_node(node.id)
             self.engine.cores.pop(node.id, None)
 
-    def _arrange(self) -> int:
+    def _arrange(self, decision: Decision | None = None) -> int:
         view = self.monitor.view(self.engine.time)
+        if decision is not None:
+            view = expected(view, decision)
         self._assignment = self._place(
             self._spec, self._assignment, self._wanted, self._workers, self._nodes, view
         )
