@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -253,6 +254,6 @@ class _Method:
         try:
             return method(*arguments, **options)
         except ValueError as error:
-            if "closed channel" not in str(error):
+            if not {"channel", "closed"} <= set(re.findall(r"\w+", str(error).lower())):
                 raise
             raise Unavailable(f"the connection to the state store at {self._address} is closed") from error

@@ -7,6 +7,7 @@ import errno
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -180,17 +181,18 @@ class NearStore:
         if not wanted:
             return
         call = self.submit(["fetch", [list(w) for w in wanted]])
+        batch: deque[tuple[list[Any], memoryview]] = deque()
         try:
             while done < len(wanted):
                 try:
-                    found: Fetched | StateStoreError = _state(call)
+                    found: Fetched | StateStoreError = _of_batch(batch) if batch else _state(call, batch)
                 except Unavailable:
                     raise
                 except StateStoreError as error:
                     found = error
                 done += 1
                 call.progress()
-                if done < len(wanted):
+                if done < len(wanted) and not batch:
                     call.again("fetch", [list(w) for w in wanted[done:]])
                 yield found
             call.end(well=True)
@@ -284,35 +286,57 @@ def _ticket(state: State) -> tuple[str, int, str]:
     return state.ticket.key, state.ticket.epoch, state.ticket.writer
 
 
-def _state(call: Call) -> Fetched:
-    """One state, in one message or several."""
-    places: list[tuple[Message, list[Any]]] = []
+def _state(call: Call, batch: deque[tuple[list[Any], memoryview]]) -> Fetched:
+    """One state, out of one message or several; small ones that come together with it are put into `batch`."""
+    got: list[tuple[Message, list[Any]]] = []
     try:
         attempts = call.attempts
         while True:
             answer = call.result()
-            if call.attempts != attempts:
+            if call.attempts != attempts:  # all of it comes again
                 attempts = call.attempts
-                for message, _ in places:
+                for message, _ in got:
                     message.close()
-                places.clear()
-            places.append((answer, answer.body[-1]))
+                got.clear()
+            if answer.body[0] == "batch":
+                _spread(answer, batch)
+                return _of_batch(batch)
+            got.append((answer, answer.body[-1]))
             if answer.body[0] == "ok":
-                break
+                return _fetched(answer.body, [(m, places) for m, places in got])
             call.progress()
-        key, epoch, sequence, writer, named, meta = answer.body[1:7]
-        pieces = unpack(named)
-        if sum(len(where) for _, where in places) != len(pieces):
-            raise Damaged(f"{key}: another number of pieces came than it has")
-        rest = iter(pieces)
-        data: list[bytes] = []
-        for message, where in places:
-            data += _contents(key, message, where, rest)
-        head = Head(key, epoch, sequence, writer, pieces, meta, sum(map(len, data)), digest(pieces, meta))
-        return Fetched(head, tuple(data))
     finally:
-        for message, _ in places:
+        for message, _ in got:
             message.close()
+
+
+def _spread(answer: Message, batch: deque[tuple[list[Any], memoryview]]) -> None:
+    """Each body in a batch with its own bytes."""
+    at = 0
+    for body in answer.body[1]:
+        size = 0 if body[0] == "error" else sum(piece.size for piece in unpack(body[5]))
+        batch.append((body, answer.payload[at : at + size]))
+        at += size
+
+
+def _of_batch(batch: deque[tuple[list[Any], memoryview]]) -> Fetched:
+    body, payload = batch.popleft()
+    if body[0] == "error":
+        raise near.error_in(body)
+    return _fetched(body, [(Message(body, payload), body[-1])])
+
+
+def _fetched(body: list[Any], places: Sequence[tuple[Message, list[Any]]]) -> Fetched:
+    key, epoch, sequence, writer, named, meta = body[1:7]
+    pieces = unpack(named)
+    if sum(len(where) for _, where in places) != len(pieces):
+        raise Damaged(f"{key}: another number of pieces came than it has")
+    rest = iter(pieces)
+    data: list[bytes] = []
+    for message, where in places:
+        data += _contents(key, message, where, rest)
+    head = Head(key, epoch, sequence, writer, pieces, meta, sum(map(len, data)), digest(pieces, meta))
+    return Fetched(head, tuple(data))
 
 
 def _contents(key: str, message: Message, where: Sequence[Any], pieces: Iterator[Piece]) -> Iterator[bytes]:

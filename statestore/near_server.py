@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _CONNECTIONS = 512
 _ENDING = 5.0
+_SMALL = 64 << 10
+_BATCH = 256 << 10
+_BODIES = 256
 
 
 class NearServer:
@@ -125,7 +128,7 @@ class NearServer:
         name = message.body[0] if message.body else ""
         try:
             if name == "fetch":
-                for body, payload, files in self._fetch(message):
+                for body, payload, files in _batched(self._fetch(message)):
                     try:
                         near.send(sock, body, payload, files)
                     finally:
@@ -232,6 +235,30 @@ class NearServer:
         if isinstance(self._store, MemoryStore):
             return iter([content for _, content in self._store.contents(head)])
         return self._store.get(head)
+
+
+_Answers = Iterator[tuple[Sequence[object], list[bytes], list[int]]]
+
+
+def _batched(answers: _Answers) -> _Answers:
+    """Small answers in common messages: the bodies of several, and the bytes of all."""
+    bodies: list[object] = []
+    together: list[bytes] = []
+    size = 0
+    for body, payload, files in answers:
+        mine = sum(map(len, payload))
+        small = not files and body[0] != "part" and mine <= _SMALL
+        if bodies and (not small or size + mine > _BATCH or len(bodies) >= _BODIES):
+            yield ["batch", bodies], together, []
+            bodies, together, size = [], [], 0
+        if small:
+            bodies.append(body)
+            together += payload
+            size += mine
+        else:
+            yield body, payload, files
+    if bodies:
+        yield ["batch", bodies], together, []
 
 
 def _parts(
