@@ -1,0 +1,325 @@
+"""Whatever comes, goes and is asked for: who runs a task changes by moves alone, and in the end everything is where it shall be."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.errors import Refused
+from elastic.migration.record import MoveRecord, Outcome
+from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.ids import (
+    ComponentId,
+    Epoch,
+    Incarnation,
+    NodeId,
+    TaskId,
+    TopologyName,
+    WorkerId,
+    worker_of,
+)
+from elastic.model.records import TopologyState, TopologyStatus, WorkerInfo
+from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.nimbus import placing
+from elastic.nimbus.decisions import Begin, Limits, Place, decide
+from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, node_of
+from elastic.nimbus.placing import Rules
+from elastic.nimbus.plans import Plan, after_outcomes, interim
+from elastic.scheduler.base import Demand
+from elastic.scheduler.round_robin import RoundRobinScheduler
+
+T = TopologyName("t")
+NODES = [NodeId(f"n{i}") for i in range(3)]
+RULES = Rules(tries=2, retry=1.0, start_timeout=10.0, at_once=3, share=0.5)
+LIMITS = Limits(60.0, 5, RULES)
+SPEC = TopologySpec(
+    T,
+    (
+        ComponentSpec(ComponentId("a"), "spout", 1, 1),
+        ComponentSpec(ComponentId("b"), "bolt", 6, 3, stateful=True),
+    ),
+    workers=2,
+)
+
+
+@dataclass
+class World:
+    """One topology, as coordination has it, and everything that can happen to it."""
+
+    t: TopologyFacts
+    nodes: dict[NodeId, NodeInfo]
+    now: float = 1000.0
+    drains: dict[NodeId, bool] = field(default_factory=dict)
+    lives: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    attempts: dict[tuple[float, int], int] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls) -> World:
+        state = TopologyState(TopologyStatus.ACTIVE, "t-1", "b", 1.0)
+        nodes = {n: NodeInfo(n, "h", 2, 1, "fake") for n in NODES}
+        world = cls(TopologyFacts(SPEC, state, 0), nodes)
+        first = RoundRobinScheduler().schedule([world.t.demand()], world.facts().cluster, {})[T]
+        world.t = replace(world.t, assignment=first)
+        for worker in first.workers:
+            world.live(worker)
+        return world
+
+    def facts(self) -> Facts:
+        return Facts(self.now, self.nodes, drains=self.drains, topologies={T: self.t})
+
+    # --- what happens
+
+    def live(self, worker: WorkerId) -> None:
+        a = self.t.assignment
+        if (
+            a is not None
+            and worker in a.workers
+            and node_of(worker) in self.nodes
+            and worker not in self.t.workers
+        ):
+            info = WorkerInfo(worker, Incarnation(f"{worker}#{next(self.lives)}"), "", "", "", 1, Epoch(1))
+            self.t = replace(self.t, workers={**self.t.workers, worker: info})
+
+    def die(self, worker: WorkerId) -> None:
+        self.t = replace(self.t, workers={w: i for w, i in self.t.workers.items() if w != worker})
+
+    def lose(self, node: NodeId) -> None:
+        if len(self.nodes) > 1:
+            self.nodes = {n: i for n, i in self.nodes.items() if n != node}
+            for worker in [w for w in self.t.workers if node_of(w) == node]:
+                self.die(worker)
+
+    def settle(self, pick: int, outcome: Outcome) -> None:
+        """An open task of a move gets its outcome; a rollback also when its source has died."""
+        open_ = [(e, t) for e, m in self.t.moves.items() for t in m.record.tasks if not t.outcome]
+        if not open_:
+            return
+        epoch, task = open_[pick % len(open_)]
+        before = self.t.moves[epoch].record
+        alive = {i.incarnation for i in self.t.workers.values()}
+        if task.source not in alive:
+            outcome = Outcome.ROLLED_BACK
+        done = replace(task, outcome=outcome, reason="no" if outcome is Outcome.ROLLED_BACK else "")
+        after = replace(before, tasks=tuple(done if x is task else x for x in before.tasks))
+        assignment, plan = self.t.assignment, self.t.plan
+        assert assignment is not None
+        if outcome is not Outcome.ROLLED_BACK:
+            places = {**assignment.place_of(), task.task: worker_of(task.target)}
+            desired = plan.assignment if plan is not None else assignment
+            assignment = interim(assignment, desired, places, placing.held(self.t, self.facts()))
+        if plan is not None:
+            plan = after_outcomes(plan, before, after, alive, self.now)
+        moves = {**self.t.moves, epoch: MoveFacts(after, 0)}
+        self.t = replace(self.t, assignment=assignment, plan=plan, moves=moves)
+
+    def close(self) -> None:
+        """Settled moves end."""
+        left = {e: m for e, m in self.t.moves.items() if not m.record.settled}
+        self.t = replace(self.t, moves=left)
+
+    def ask(self, workers: int, executors: int) -> None:
+        """A rebalance, as a request does it."""
+        demand = Demand(
+            SPEC, workers, {ComponentId("b"): executors}, rebalance=True, spread=True, movable=True
+        )
+        try:
+            desired = RoundRobinScheduler().schedule([demand], self.facts().cluster, self.facts().claims())[T]
+        except Refused:
+            return
+        step = placing.asked(self.t, self.facts(), Plan(desired, "asked", self.now, f"r{self.now}"))
+        self.apply(Place(T, step.assignment, 0, step.plan, step.gone))
+
+    # --- what Nimbus does
+
+    def decide(self) -> bool:
+        """Carry out what follows; returns whether anything did."""
+        actions = decide(self.facts(), RoundRobinScheduler(), LIMITS)
+        for action in actions:
+            if isinstance(action, Place):
+                self.apply(action)
+            elif isinstance(action, Begin):
+                self.begin(action.record)
+            else:
+                continue  # what becomes of the node itself
+            return True  # the rest is decided on what is so then
+        return False
+
+    def apply(self, place: Place) -> None:
+        before, after = self.t.assignment, place.assignment
+        assert before is not None and not set(place.gone) & set(self.t.workers)
+        was, now = before.place_of(), after.place_of()
+        seen = [t for e in (*dict(after.executors), *after.unassigned) for t in e.tasks()]
+        assert sorted(seen) == list(range(1, SPEC.task_count + 1)), "a task was lost or doubled"
+        for task, worker in was.items():
+            if now.get(task) != worker:
+                assert task not in self.t.moving, "a task in a move was placed"
+                forced = self.drains.get(node_of(worker), False)
+                assert worker not in self.t.workers or (forced and task not in now), (
+                    "a running task was placed"
+                )
+        taking = {w for m in self.t.moves.values() for w in m.workers}
+        assert {w for w in taking if w in self.t.workers} <= set(after.workers), "who takes part is not named"
+        self.t = replace(self.t, assignment=after, plan=place.plan)
+
+    def begin(self, record: MoveRecord) -> None:
+        assert record.epoch == self.t.latest + 1
+        alive = {i.incarnation for i in self.t.workers.values()}
+        plan = self.t.plan
+        assert plan is not None and not plan.halted
+        for task in record.tasks:
+            assert task.task not in self.t.moving and {task.source, task.target} <= alive
+            assert worker_of(task.source) == self.t.assignment.place_of()[task.task]  # type: ignore[union-attr]
+            assert worker_of(task.target) in self.t.assignment.workers  # type: ignore[union-attr]
+            key = (plan.asked, task.task)
+            self.attempts[key] = self.attempts.get(key, 0) + 1
+        moves = {**self.t.moves, record.epoch: MoveFacts(record, 0)}
+        self.t = replace(self.t, moves=moves, latest=record.epoch)
+
+    def run(self) -> None:
+        for _ in range(20):
+            if not self.decide():
+                return
+        raise AssertionError("it does not come to rest")
+
+    def heal(self) -> Assignment:
+        """Nothing fails any more; everything comes to its end."""
+        for _ in range(60):
+            self.now += 3.0
+            self.run()
+            if self.t.assignment is not None:
+                for worker in self.t.assignment.workers:
+                    self.live(worker)
+            while self.t.moving:
+                self.settle(0, Outcome.COMMITTED)
+            self.close()
+            if not self.decide() and self.t.plan is None:
+                break
+        a = self.t.assignment
+        assert a is not None and self.t.plan is None and not self.t.moves, self.t.plan
+        assert set(a.workers) == {w for _, w in a.executors}
+        return a
+
+
+STEP = st.one_of(
+    st.tuples(st.just("decide")),
+    st.tuples(st.just("live"), st.integers(0, 5)),
+    st.tuples(st.just("die"), st.integers(0, 5)),
+    st.tuples(st.just("settle"), st.integers(0, 5), st.sampled_from([Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.LOST])),
+    st.tuples(st.just("close")),
+    st.tuples(st.just("ask"), st.integers(1, 4), st.integers(1, 6)),
+    st.tuples(st.just("wait"), st.sampled_from([0.5, 3.0, 20.0])),
+    st.tuples(st.just("drain"), st.integers(0, 2), st.booleans()),
+    st.tuples(st.just("lose"), st.integers(0, 2)),
+    st.tuples(st.just("come"), st.integers(0, 2)),
+    st.tuples(st.just("abort")),
+)  # fmt: skip
+
+
+def happen(world: World, step: tuple) -> None:  # type: ignore[type-arg]
+    match step:
+        case ("decide",):
+            world.run()
+        case ("live", i):
+            workers = sorted(world.t.assignment.workers) if world.t.assignment is not None else []
+            if workers:
+                world.live(workers[i % len(workers)])
+        case ("die", i):
+            workers = sorted(world.t.workers)
+            if workers:
+                world.die(workers[i % len(workers)])
+        case ("settle", i, outcome):
+            world.settle(i, outcome)
+        case ("close",):
+            world.close()
+        case ("ask", workers, executors):
+            world.ask(workers, executors)
+        case ("wait", seconds):
+            world.now += seconds
+        case ("drain", i, force):
+            world.drains = {NODES[i]: force}
+        case ("lose", i):
+            world.lose(NODES[i])
+        case ("come", i):
+            world.nodes = {**world.nodes, NODES[i]: NodeInfo(NODES[i], "h", 2, 2, "fake")}
+        case ("abort",):
+            if world.t.plan is not None:
+                world.t = replace(world.t, plan=replace(world.t.plan, halted="why"))
+
+
+def story(steps: list[tuple]) -> World:  # type: ignore[type-arg]
+    world = World.make()
+    for step in steps:
+        happen(world, step)
+        tries = list(world.attempts.values())
+        assert not tries or max(tries) <= RULES.tries + len(steps), "tried without end"
+    world.run()
+    return world
+
+
+search = settings(max_examples=150, deadline=None)
+
+
+@search
+@given(st.lists(STEP, max_size=25))
+def test_nobody_is_moved_without_a_move_and_everything_comes_to_its_place(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    world = story(steps)
+    world.drains = {}
+    world.nodes = {n: NodeInfo(n, "h", 2, 3, "fake") for n in NODES}
+    world.ask(2, 3)  # what has been given up is tried again when somebody asks
+    a = world.heal()
+    assert not a.unassigned
+
+
+def test_a_move_that_always_fails_is_tried_so_often_and_not_more() -> None:
+    world = World.make()
+    world.ask(1, 3)
+    for _ in range(20):
+        world.run()
+        while world.t.moving:
+            world.settle(0, Outcome.ROLLED_BACK)
+        world.close()
+        world.now += 5.0
+    assert set(world.attempts.values()) == {RULES.tries}
+    stuck = placing.stuck(world.t, RULES)
+    assert stuck and set(stuck.values()) == {"no"}
+    assert all(
+        "the next request for the topology tries again" in s
+        for s in placing.waits(world.t, world.facts(), RULES)
+    )
+    assert list(placing.deadlines(world.t, RULES)) == []
+
+
+def _robs(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> placing.Step:
+    """A planted fault: tasks go where they shall be, whoever runs them."""
+    assert t.assignment is not None
+    return placing.Step(
+        interim(t.assignment, plan.assignment, plan.assignment.place_of(), placing.held(t, facts)), None
+    )
+
+
+def _lets_go(t: TopologyFacts, facts: Facts) -> dict[WorkerId, object]:
+    """A planted fault: nobody is kept for the sake of a move."""
+    return {}
+
+
+@pytest.mark.parametrize(("name", "fault"), [("step", _robs), ("held", _lets_go)])
+def test_the_rules_find_planted_faults(name: str, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, name, fault)
+    look = settings(search, database=None, phases=[p for p in settings().phases if p.name == "generate"])
+    with pytest.raises(AssertionError):
+        look(given(st.lists(STEP, max_size=25))(lambda steps: story(steps).heal() and None))()
+
+
+def test_a_share_of_a_component_is_paused_at_a_time() -> None:
+    world = World.make()
+    world.ask(1, 3)
+    world.run()
+    (move,) = world.t.moves.values()
+    assert {TaskId(t.task) for t in move.record.tasks} == world.t.moving
+    assert len(world.t.moving) > RULES.at_once, "more than go at once"
+    for batch in range(move.record.batches):
+        assert len([t for t in move.record.tasks if t.batch == batch and t.component == "b"]) <= 3

@@ -1,0 +1,171 @@
+"""What is written while tasks are on their way: for any assignment, any plan and any order in which they come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic.migration.record import MoveRecord, Outcome, TaskMove
+from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
+from elastic.model.codec import decode, encode
+from elastic.model.ids import (
+    ComponentId,
+    Epoch,
+    Incarnation,
+    NodeId,
+    TaskId,
+    TopologyName,
+    WorkerId,
+    worker_id,
+)
+from elastic.nimbus.plans import Plan, after_outcomes, interim, relocated
+
+T = TopologyName("t")
+WORKERS = [worker_id(T, NodeId(f"n{i}"), 0) for i in range(4)]
+SLOTS = {w: WorkerSlot(NodeId(f"n{i}"), 0) for i, w in enumerate(WORKERS)}
+SIZES = (1, 5, 8)
+TASKS = sum(SIZES)
+Interim = Callable[..., Assignment]
+search = settings(max_examples=100, deadline=None)
+
+
+@st.composite
+def assignments(draw: st.DrawFn, epoch: int = 1, waiting: bool = True) -> Assignment:
+    """Each component in random ranges in random workers; some may wait for a slot."""
+    placed, unassigned, first = [], [], 1
+    for index, size in enumerate(SIZES):
+        cuts = sorted(draw(st.sets(st.integers(1, size - 1)))) if size > 1 else []
+        for a, b in zip([0, *cuts], [*cuts, size], strict=True):
+            executor = ExecutorId(ComponentId("abc"[index]), TaskId(first + a), TaskId(first + b - 1))
+            worker = draw(st.sampled_from([*WORKERS, None] if waiting else WORKERS))
+            if worker is None:
+                unassigned.append(executor)
+            else:
+                placed.append((executor, worker))
+        first += size
+    named = {w: SLOTS[w] for w in sorted({w for _, w in placed})}
+    return Assignment(T, Epoch(epoch), named, tuple(placed), tuple(unassigned))
+
+
+def check(before: Assignment, after: Assignment, places: dict[TaskId, WorkerId], held: set[WorkerId]) -> None:
+    executors = [e for e, _ in after.executors] + list(after.unassigned)
+    assert Counter(t for e in executors for t in e.tasks()) == Counter(range(1, TASKS + 1)), "lost or doubled"
+    assert after.place_of() == places, "a task changed its worker without a move"
+    of = {t: e.component for e in (*dict(before.executors), *before.unassigned) for t in e.tasks()}
+    assert all(of[t] == e.component for e in executors for t in e.tasks())
+    assert held <= set(after.workers), "a worker that takes part in a move is not named"
+    assert after.epoch == before.epoch + (after is not before)
+
+
+def journey(write: Interim, start: Assignment, desired: Assignment, order: list[list[int]]) -> None:
+    """Tasks come to their places in groups, in some order; a worker is held until the next group has come."""
+    wanted, now = desired.place_of(), start
+    places = {**start.place_of()}
+    # Who has no place yet is placed at once; who shall have none leaves at once.
+    for task in map(TaskId, range(1, TASKS + 1)):
+        if task not in places and task in wanted:
+            places[task] = wanted[task]
+        elif task in places and task not in wanted:
+            del places[task]
+    held: set[WorkerId] = set()
+    for group in [[], *order]:
+        held = {places[TaskId(t)] for t in group if t in places} | {
+            wanted[TaskId(t)] for t in group if t in wanted
+        }
+        places.update({TaskId(t): wanted[TaskId(t)] for t in group if t in wanted})
+        new = write(now, desired, dict(places), {w: SLOTS[w] for w in held})
+        check(now, new, places, held)
+        assert {w for _, w in desired.executors} <= set(new.workers), "who gets tasks is not named"
+        assert write(new, desired, dict(places), {w: SLOTS[w] for w in held}) is new, (
+            "not settled after one step"
+        )
+        now = new
+    now = write(now, desired, dict(places), {})
+    assert set(now.executors) == set(desired.executors) and set(now.unassigned) == set(desired.unassigned)
+    assert dict(now.workers) == dict(desired.workers), "workers without tasks stay named"
+
+
+orders = st.permutations(range(1, TASKS + 1)).flatmap(
+    lambda tasks: st.sets(st.integers(1, TASKS - 1), max_size=4).map(
+        lambda cuts: [
+            list(tasks[a:b]) for a, b in zip([0, *sorted(cuts)], [*sorted(cuts), TASKS], strict=True)
+        ]
+    )
+)
+
+
+@search
+@given(assignments(), assignments(), orders)
+def test_every_order_leads_to_the_plan_and_nobody_moves_without_a_move(
+    start: Assignment, desired: Assignment, order: list[list[int]]
+) -> None:
+    journey(interim, start, desired, order)
+
+
+def _at_once(present: Assignment, desired: Assignment, places: object, held: object) -> Assignment:
+    """A planted fault: everybody goes where they shall be."""
+    return interim(present, desired, desired.place_of(), held)  # type: ignore[arg-type]
+
+
+def _forgets_who_waits(present: Assignment, desired: Assignment, places: dict, held: object) -> Assignment:  # type: ignore[type-arg]
+    """A planted fault: only those that have come are in executors."""
+    there = {t: w for t, w in places.items() if desired.place_of().get(t) == w}
+    return interim(present, desired, there, held)  # type: ignore[arg-type]
+
+
+def _forgets_who_is_held(
+    present: Assignment, desired: Assignment, places: object, held: object
+) -> Assignment:
+    """A planted fault: a worker goes with its last task."""
+    return interim(present, desired, places, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", [_at_once, _forgets_who_waits, _forgets_who_is_held])
+def test_the_rules_find_planted_faults(fault: Interim) -> None:
+    look = settings(search, database=None, phases=[p for p in settings().phases if p.name == "generate"])
+    with pytest.raises(AssertionError):
+        look(given(assignments(), assignments(), orders)(lambda a, b, o: journey(fault, a, b, o)))()
+
+
+@search
+@given(assignments(waiting=False), st.sets(st.integers(1, TASKS)), st.sampled_from(WORKERS))
+def test_relocating_moves_what_is_named_and_nothing_else(
+    base: Assignment, tasks: set[int], worker: WorkerId
+) -> None:
+    new = relocated(base, map(TaskId, tasks), worker, SLOTS[worker])
+    expected = {t: (worker if t in tasks else w) for t, w in base.place_of().items()}
+    assert new.place_of() == expected and set(new.workers) == set(expected.values())
+    whole = {e for e, _ in base.executors if not set(e.tasks()) & tasks or set(e.tasks()) <= tasks}
+    assert whole <= {e for e, _ in new.executors}, "an executor was divided that did not have to be"
+
+
+def record(*outcomes: tuple[int, Outcome]) -> MoveRecord:
+    def part(task: int, outcome: Outcome) -> TaskMove:
+        life = Incarnation(f"{WORKERS[0]}#{task}")
+        reason = "no" if outcome is Outcome.ROLLED_BACK else ""
+        return TaskMove(
+            TaskId(task), "b", life, life, NodeId("n0"), NodeId("n1"), outcome=outcome, reason=reason
+        )
+
+    return MoveRecord(T, Epoch(1), "why", tuple(part(t, o) for t, o in outcomes))
+
+
+def test_failures_are_counted_once_and_only_those_of_moves() -> None:
+    plan = Plan(Assignment(T, Epoch(1)), "why", 1.0)
+    o, back, done = Outcome.OPEN, Outcome.ROLLED_BACK, Outcome.COMMITTED
+    living = [Incarnation(f"{WORKERS[0]}#{n}") for n in (2, 4)]
+    once = after_outcomes(
+        plan, record((2, o), (3, o), (4, o)), record((2, back), (3, back), (4, o)), living, 5.0
+    )
+    assert [(f.task, f.times, f.at, f.reason) for f in once.failures] == [(2, 1, 5.0, "no")], (
+        "3's worker has died"
+    )
+    assert after_outcomes(once, record((2, back)), record((2, back)), living, 6.0) is once
+    twice = after_outcomes(once, record((2, o)), record((2, back)), living, 7.0)
+    assert twice.failure(2).times == 2  # type: ignore[union-attr]
+    assert after_outcomes(twice, record((2, o)), record((2, done)), living, 8.0) == plan
+    assert decode(encode(twice), Plan) == twice
