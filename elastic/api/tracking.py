@@ -8,7 +8,7 @@
 
 `_Written` is enough as long as no mutable value has been copied: a value that cannot be changed has to be set anew.
 
-These functions are for whoever moves a task, between two tuples of it; user code sees a dictionary.
+These functions are for whoever moves a task, between two tuples of it; user code sees a dictionary. `untrack` may come at any time.
 """
 
 from __future__ import annotations
@@ -138,9 +138,11 @@ class _Lazy(StateMap[K, V]):
 
     __slots__ = ()
 
+    # Whatever looks for a key may read the last of the bytes, and then this is of another class.
+
     def __missing__(self, key: K) -> V:
         self._unread.read(self, key)
-        if _contains(self, key):
+        if _contains(self, key) or not is_lazy(self):
             return self[key]
         return super().__missing__(key)
 
@@ -156,16 +158,24 @@ class _Lazy(StateMap[K, V]):
     def __delitem__(self, key: K) -> None:
         if key not in self:
             raise KeyError(key)
-        self._unread.forget(key)
-        super().__delitem__(key)
+        if is_lazy(self):
+            self._unread.forget(key)
+            super().__delitem__(key)
+        else:
+            del self[key]
 
     def pop(self, key: K, *default: Any) -> Any:
-        if key in self:
+        here = key in self
+        if not is_lazy(self):
+            return self.pop(key, *default)
+        if here:
             self._unread.forget(key)
         return super().pop(key, *default)
 
     def setdefault(self, key: K, default: Any = None) -> V:
-        return self[key] if key in self else super().setdefault(key, default)
+        if key in self:
+            return self[key]
+        return super().setdefault(key, default) if is_lazy(self) else self.setdefault(key, default)
 
     def clear(self) -> None:
         self._unread.forget_all(self)
@@ -227,7 +237,7 @@ class _LazyTracked(_Lazy[K, V], _Tracked[K, V]):
         self._unread.read(self, key)
         if _contains(self, key):
             return self[key]
-        return _Tracked.__missing__(self, key)
+        return _Tracked.__missing__(self, key)  # also when it is no more than that now
 
     def __getitem__(self, key: K) -> V:
         return _Tracked.__getitem__(self, key)
@@ -303,4 +313,3 @@ def all_read(state: StateMap[Any, Any]) -> None:
     """Nothing is left in the bytes: be a plain dictionary again (one that remembers changes, if it did)."""
     if is_lazy(state):
         state.__class__ = _Tracked if is_tracking(state) else StateMap
-        del state._unread

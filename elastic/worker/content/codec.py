@@ -22,7 +22,6 @@ PICKLED = 0x80
 
 _PLAIN = SCALARS | {list, dict}
 _KEYS = SCALARS | {tuple}
-_LIST = b"\xdd"
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder().decode
 
@@ -79,12 +78,6 @@ def encode(entries: dict[Any, Any], plain: bool) -> bytes:
 def decode(data: Any) -> dict[Any, Any]:
     """The entries in `encode`'s bytes."""
     entries: dict[Any, Any] = pickle.loads(data) if data[0] == PICKLED else _decode(data)
-    return entries
-
-
-def decode_many(data: Any, count: int) -> list[dict[Any, Any]]:
-    """Those in several of `encode`'s bytes on end, none of them pickled."""
-    entries: list[dict[Any, Any]] = _decode(b"".join((_LIST, count.to_bytes(4, "big"), data)))
     return entries
 
 

@@ -13,8 +13,9 @@ from elastic.api.components import Component
 from elastic.api.state import StateMap, declared_states
 from elastic.errors import ExecutionError
 from elastic.worker.content import codec, whole
+from elastic.worker.content.grid import GridPiece
 from elastic.worker.content.keyed import KeyedCopier
-from elastic.worker.content.layout import VERSION, GridPiece, Meta, StateMeta, read_meta, write_meta
+from elastic.worker.content.layout import VERSION, Meta, StateMeta, read_meta, write_meta
 from elastic.worker.content.lazy import UnreadBins
 from elastic.worker.failures import described
 
@@ -51,6 +52,7 @@ class Copier:
         self._component = component
         self._piece = piece
         self._owner = owner_of(component)
+        self._ended = False
         numbers = itertools.count()
         self._number = numbers.__next__
         self._keyed = [
@@ -86,16 +88,21 @@ class Copier:
         made: list[tuple[int, bytes]] = []
         try:
             for keyed in self._keyed:
-                while keyed.busy:
+                while keyed.busy and not self._ended:
                     piece = keyed.step()
                     if piece is not None:
                         made.append(piece)
                     if time.monotonic() >= until:
                         return made
+            return made
         except BaseException:
+            if self._ended:  # it was cancelled in the midst of it
+                return []
             self.cancel()
             raise
-        return made
+        finally:
+            if self._ended:
+                self.cancel()
 
     @property
     def done(self) -> bool:
@@ -131,7 +138,8 @@ class Copier:
         return Content(tuple(pieces), tuple(order), note)
 
     def cancel(self) -> None:
-        """The task stays: stop remembering, forget the copy."""
+        """The task stays: stop remembering, forget the copy. May be called from any thread."""
+        self._ended = True
         for keyed in self._keyed:
             keyed.cancel()
 
@@ -243,10 +251,15 @@ def fill(component: Component, until: float) -> bool:
             unread = tracking.unread(state)
             if not isinstance(unread, UnreadBins):
                 break
-            if time.monotonic() >= until:
-                return True
             unread.fill(state, 128)
+            if time.monotonic() >= until:
+                return pending(component)
     return False
+
+
+def pending(component: Component) -> bool:
+    """Whether something is bytes still."""
+    return any(tracking.is_lazy(state) for _, state in _states(component))
 
 
 def owner_of(component: Component) -> str:

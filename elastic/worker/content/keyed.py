@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
-from elastic.worker.content.layout import BUCKET, StateMeta, grid_piece
+from elastic.worker.content.grid import GridWriter
+from elastic.worker.content.layout import BUCKET, StateMeta
 from elastic.worker.content.lazy import UnreadBins
 
 SMALL = 256 << 10
@@ -28,9 +29,10 @@ _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
 _WHOLE = 4096
 """Entries of a piece that is read at once, at most: about a millisecond."""
+_RUN = 32 << 10
+"""Bytes that are encoded in one step, about."""
 _SAMPLE = 64
 _MOST_BITS = 24
-_MISSING: Any = object()
 
 Piece = tuple[int, bytes]
 Steps = Iterator[Piece | None]
@@ -183,13 +185,14 @@ class KeyedCopier:
 
     def _again(self) -> Steps:
         """Copy what has changed. Small layers are copied once more, together: so their number stays a logarithm."""
-        keys = set(self._real(tracking.take_changes(self._state)))
+        state = self._state
+        keys = {k for k in self._real(tracking.take_changes(state)) if dict.__contains__(state, k)}
         self._owed = set(keys)
         first = len(self._layers)
         while self._newer and len(self._newer[-1]) <= 2 * len(keys):
             keys |= self._newer.pop()
             first -= 1
-        waiting = iter(list(keys))
+        waiting = iter(list(filter(partial(dict.__contains__, state), keys)))
         yield from self._sort(lambda: list(islice(waiting, _STEP)))
         yield from self._copy()
         del self._layers[first:-1]
@@ -240,28 +243,35 @@ class KeyedCopier:
         """Make one piece of the grid, in steps; b"" when there is nothing to put into it."""
         local = self._bits - self._split
         shift, mask = BITS - self._bits, (1 << local) - 1
-        groups: list[dict[Any, Any] | None] = [None] * (1 << local)
-        plain = True
+        groups: list[list[Any]] = [[] for _ in range(1 << local)]
         for begin in range(0, len(keys), _STEP):
             some = keys[begin : begin + _STEP]
-            found = self._take(some)
-            plain = plain and self._look(found)
             for key, there in zip(some, places(some), strict=True):
-                if key in found and there is not None:
-                    number = there >> shift & mask
-                    group = groups[number]
-                    if group is None:
-                        groups[number] = {key: found[key]}
-                    else:
-                        group[key] = found[key]
+                groups[there >> shift & mask].append(key)  # type: ignore[operator]
             yield None
-        made: list[bytes] = []
-        encode = self._encode
-        for begin in range(0, len(groups), _STEP):
-            made += [encode(g, plain) if g else b"" for g in groups[begin : begin + _STEP]]
+        entries = max(1.0, min(2.0 * _STEP, _RUN / self._weight))  # of a run
+        run = min(local, max(0, int(entries * (1 << local) / max(1, len(keys)))).bit_length())
+        writer = GridWriter(run)
+        for begin in range(0, len(groups), 1 << run):
+            some_groups = groups[begin : begin + (1 << run)]
+            try:
+                writer.add(some_groups, *self._entries(some_groups))
+            except Exception as e:
+                some = list(chain.from_iterable(some_groups))
+                raise codec.blame(self._take(some), self.name, self._owner, e) from e
             yield None
-        pickled = not plain or any(m[:1] == b"\x80" for m in made)
-        return grid_piece(made, pickled) if any(made) else b""
+        return writer.piece()
+
+    def _entries(self, groups: list[list[Any]]) -> tuple[list[Any], list[Any], bool]:
+        """(Keys, values, whether msgpack gives them back) of the entries of groups, from which absent keys are removed."""
+        state = self._state
+        if state._removed:
+            contains = partial(dict.__contains__, state)
+            groups[:] = [list(filter(contains, group)) for group in groups]
+        keys = list(chain.from_iterable(groups))
+        values = list(map(dict.__getitem__, repeat(state), keys))
+        state._changed.difference_update(keys)
+        return keys, values, self._look(keys, values)
 
     # ------------------------------------------------------------------ the rest
 
@@ -302,7 +312,7 @@ class KeyedCopier:
             entries = self._take(some)
             if not entries:
                 continue
-            data = self._encode(entries, self._look(entries))
+            data = self._encode(entries, self._look(entries, entries.values()))
             yield self._number(), data
             count = max(1, min(_WHOLE, int(self._piece * len(entries) / len(data))))
 
@@ -311,18 +321,17 @@ class KeyedCopier:
     def _take(self, keys: list[Any]) -> dict[Any, Any]:
         """The present entries of these keys; what happened to them until now is known."""
         state = self._state
-        get = partial(dict.get, state)
-        entries = {k: v for k in keys if (v := get(k, _MISSING)) is not _MISSING}
+        present = list(filter(partial(dict.__contains__, state), keys))
         if tracking.is_tracking(state):
             state._changed.difference_update(keys)
-        return entries
+        return dict(zip(present, map(dict.__getitem__, repeat(state), present), strict=True))
 
-    def _look(self, entries: dict[Any, Any]) -> bool:
+    def _look(self, keys: Collection[Any], values: Collection[Any]) -> bool:
         """Whether msgpack gives these entries back. If one of their values can be changed, reads are remembered from now on."""
-        plain, fixed = codec.plain_values(entries.values())
+        plain, fixed = codec.plain_values(values)
         if not fixed:
             tracking.track_reads(self._state)
-        return plain and codec.plain_keys(entries)
+        return plain and codec.plain_keys(keys)
 
     def _encode(self, entries: dict[Any, Any], plain: bool) -> bytes:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker.content.bins import BITS, place
-from elastic.worker.content.layout import GridPiece
+from elastic.worker.content.grid import GridPiece
 
 _keep = dict.setdefault
 
@@ -70,6 +70,8 @@ class UnreadBins:
             self._next = stop if last < 0 else last
             self._read(into, first, self._next)
             break
+        if not self.left:
+            tracking.all_read(into)
         return tracking.is_lazy(into)
 
     def _read(self, into: StateMap[Any, Any], first: int, last: int) -> None:
@@ -82,11 +84,17 @@ class UnreadBins:
             grid = layer[number]
             if grid is None:
                 continue
-            for entries in grid.buckets(begin, end):
+            for entries in grid.buckets(begin, end) if last - first > 1 else (grid.bucket(begin),):
+                if entries is None:
+                    continue
+                if gone:
+                    entries = {k: v for k, v in entries.items() if k not in gone}
                 for key, value in entries.items():
-                    if not gone or key not in gone:
-                        _keep(into, key, value)
+                    _keep(into, key, value)
         self._was_read[first:last] = b"\x01" * (last - first)
         self.left -= last - first
         if not self.left:
+            # The dictionary may keep hold of this; the bytes are let go.
+            self.bits = self.split = self._next = 0
+            self.layers, self._was_read = [], bytearray(b"\x01")
             tracking.all_read(into)
