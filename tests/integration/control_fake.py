@@ -15,7 +15,7 @@ from elastic.model.events import Event
 from elastic.model.load import WorkerReport
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary, WorkerView
+from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary, WorkerView
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
 
@@ -45,6 +45,7 @@ class FakeNimbus:
         self.node_list: tuple[NodeSummary, ...] = ()
         self.worker_views: tuple[WorkerView, ...] = ()
         self.ingested: list[tuple[str, tuple[WorkerReport, ...], tuple[Event, ...]]] = []
+        self.moved: list[tuple[int, MoveView]] = []
         self.changed = threading.Condition()
 
     def _called(self, method: str, **arguments: Any) -> None:
@@ -100,10 +101,46 @@ class FakeNimbus:
         return True
 
     def rebalance(
-        self, name: str, *, executors: Mapping[str, int], workers: int | None, wait: float
+        self,
+        name: str,
+        *,
+        executors: Mapping[str, int],
+        workers: int | None,
+        wait: float,
+        share: float | None = None,
     ) -> Assignment:
-        self._called("rebalance", name=name, executors=dict(executors), workers=workers, wait=wait)
+        self._called(
+            "rebalance", name=name, executors=dict(executors), workers=workers, wait=wait, share=share
+        )
         return Assignment(self.specs[name].name if name in self.specs else name, 7)  # type: ignore[arg-type]
+
+    def move(
+        self, name: str, what: str, where: str, *, wait: float, share: float | None = None
+    ) -> Assignment:
+        self._called("move", name=name, what=what, where=where, wait=wait, share=share)
+        return Assignment(name, 8)  # type: ignore[arg-type]
+
+    def abort_move(self, name: str, epoch: int | None = None, why: str = "") -> tuple[int, ...]:
+        self._called("abort_move", name=name, epoch=epoch, why=why)
+        return (epoch,) if epoch is not None else (3, 4)
+
+    def moves(self, name: str | None = None) -> tuple[MoveView, ...]:
+        self._called("moves", name=name)
+        return tuple(m for _, m in reversed(self.moved) if name in (None, m.topology))
+
+    def changed_moves(
+        self, seen: int, timeout: float, name: str | None = None
+    ) -> tuple[int, tuple[MoveView, ...]]:
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.moved) > seen, timeout)
+            new = tuple(m for _, m in self.moved[seen:] if name in (None, m.topology))
+            return len(self.moved), new
+
+    def moves_on(self, move: MoveView) -> None:
+        """Something of a move changes."""
+        with self.changed:
+            self.moved.append((len(self.moved) + 1, move))
+            self.changed.notify_all()
 
     def nodes(self) -> tuple[NodeSummary, ...]:
         self._called("nodes")

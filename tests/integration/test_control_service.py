@@ -31,7 +31,7 @@ from elastic.errors import (
     Unavailable,
 )
 from elastic.model.events import Event, Severity
-from elastic.model.views import NodeSummary
+from elastic.model.views import MoveView, NodeSummary, TaskMoveView
 from elastic.rpc.errors import from_call
 
 
@@ -82,7 +82,11 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
     client.activate("words")
     assert client.deactivate("words", wait=2) is True
     assert client.rebalance("words", executors={"lines": 4}, wait=3).epoch == 7
-    client.rebalance("words", workers=0, wait=3)
+    client.rebalance("words", workers=0, wait=3, share=0.25)
+    assert client.move("words", "1,lines", "n1", wait=2, share=0.5).epoch == 8
+    client.move("words", "2", "words@n1/0", wait=0)
+    assert client.abort_move("words") == (3, 4)
+    assert client.abort_move("words", 0, why="late") == (0,), "a number, also when it is 0"
     assert client.nodes() == nimbus.node_list
     assert client.add_nodes(2, slots=None, host="spark", wait=4) == ("node-0", "node-1")
     client.drain_node("n1", wait=5)
@@ -90,8 +94,16 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
     assert nimbus.got("kill") == [{"name": "words", "wait": 1.5}]
     assert nimbus.got("deactivate") == [{"name": "words", "wait": 2}]
     assert nimbus.got("rebalance") == [
-        {"name": "words", "executors": {"lines": 4}, "workers": None, "wait": 3},
-        {"name": "words", "executors": {}, "workers": 0, "wait": 3},
+        {"name": "words", "executors": {"lines": 4}, "workers": None, "wait": 3, "share": None},
+        {"name": "words", "executors": {}, "workers": 0, "wait": 3, "share": 0.25},
+    ]
+    assert nimbus.got("move") == [
+        {"name": "words", "what": "1,lines", "where": "n1", "wait": 2, "share": 0.5},
+        {"name": "words", "what": "2", "where": "words@n1/0", "wait": 0, "share": None},
+    ]
+    assert nimbus.got("abort_move") == [
+        {"name": "words", "epoch": None, "why": ""},
+        {"name": "words", "epoch": 0, "why": "late"},
     ]
     assert nimbus.got("add_nodes") == [{"count": 2, "slots": None, "host": "spark", "wait": 4}]
     assert nimbus.got("drain_node") == [
@@ -101,6 +113,47 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
     info = client.info()
     assert (info.cluster, info.leading) == ("test", True)
     assert info.uptime > 0
+
+
+def _move(epoch: int, state: str, topology: str = "words") -> MoveView:
+    task = TaskMoveView(2, "lines", "words@n1/0", "words@n2/0", "saved", 1, "", 9, {"saved": 7.5}, 0.25)  # type: ignore[arg-type]
+    return MoveView(topology, epoch, "because", state, 5.0, 0.0, (task,), ("it waits",))  # type: ignore[arg-type]
+
+
+def test_moves_are_listed_and_followed(nimbus: FakeNimbus, client: Client) -> None:
+    nimbus.specs["words"] = spec()
+    followed = client.follow_moves("words")
+    assert next(followed) == (), "what is known comes at once, also when it is nothing"
+    nimbus.moves_on(_move(1, "running"))
+    nimbus.moves_on(_move(1, "running", topology="other"))
+    assert next(followed) == (_move(1, "running"),)
+    nimbus.moves_on(_move(1, "ended"))
+    nimbus.moves_on(_move(2, "running"))
+    new = next(followed)
+    while len(new) < 2:
+        new += next(followed)
+    assert new == (_move(1, "ended"), _move(2, "running"))
+    followed.close()
+    assert client.moves("words", limit=2) == (_move(2, "running"), _move(1, "ended"))
+    assert len(client.moves()) == 4
+    with pytest.raises(NotFound, match="no topology nothing"):
+        next(client.follow_moves("nothing"))
+
+
+def test_following_moves_goes_on_with_the_next_leader(nimbus: FakeNimbus, tmp_path: Path) -> None:
+    other = FakeNimbus(tmp_path / "other")
+    nimbus.leading, other.leading = True, False
+    with (
+        serving(nimbus) as first,
+        serving(other) as second,
+        Client([first.address, second.address], timeout=WAIT) as client,
+    ):
+        followed = client.follow_moves()
+        assert next(followed) == ()
+        other.moves_on(_move(9, "running"))
+        other.leading, nimbus.leading, nimbus.leader_address = True, False, second.address
+        assert next(followed) == (_move(9, "running"),)
+        followed.close()
 
 
 def test_errors_come_back_as_what_they_were(nimbus: FakeNimbus, client: Client, bundle: Path) -> None:

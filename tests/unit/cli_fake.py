@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,10 @@ from elastic.model.topology import ComponentSpec, InputSpec, TopologySpec
 from elastic.model.views import (
     ComponentView,
     ExecutorView,
+    MoveTotals,
+    MoveView,
     NodeSummary,
+    TaskMoveView,
     TopologyDetail,
     TopologySummary,
     WorkerView,
@@ -120,6 +124,36 @@ def detail(**changes: Any) -> TopologyDetail:
     return replace(made, **changes)
 
 
+STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
+
+
+def task_move(task: int, phase: str = "committed", **changes: Any) -> TaskMoveView:
+    times = {s: 1_700_000_100.0 + 0.004 * (i - 1) for i, s in enumerate(STEPS)}
+    made = TaskMoveView(task, ComponentId("count"), W0, W1, phase, 1, "", 2048, times, 0.0125)
+    return replace(made, **changes)
+
+
+def move(epoch: int = 3, **changes: Any) -> MoveView:
+    """A move that has ended well."""
+    tasks = (task_move(2), task_move(3, pause=0.02))
+    made = MoveView(WC, epoch, "move count[2-3] to node-2", "ended", 1_700_000_099.0, 1_700_000_101.0, tasks)
+    return replace(made, **changes)
+
+
+def under_way(epoch: int = 3) -> MoveView:
+    """The same, half way."""
+    times = {"prepared": 1_700_000_099.5}
+    tasks = (
+        task_move(2, "paused", times={**times, "paused": 1_700_000_100.0}, size=0, pause=0.0),
+        task_move(3, "preparing", times=times, size=0, pause=0.0),
+    )
+    waits = ("task 2 waits for fences",)
+    return move(epoch, state="running", ended=0.0, tasks=tasks, waits=waits)
+
+
+TOTALS = MoveTotals(1, 2, 0, 0, 4096, {"0.01": 0, "0.025": 2, "+Inf": 2}, 0.0325, 0.02)
+
+
 def _executor(component: str, first: int, last: int) -> ExecutorId:
     return ExecutorId(ComponentId(component), TaskId(first), TaskId(last))
 
@@ -155,6 +189,11 @@ class FakeClient:
     fail: BaseException | None = None
     on_event: Callable[[Event], None] | None = None
     closed: int = 0
+    moved: list[MoveView] = field(default_factory=list)
+    """Moves that are known already, the newest first."""
+    coming: list[MoveView] = field(default_factory=list)
+    """Moves as they change once something that moves tasks is asked for; each is then known."""
+    asked: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> FakeClient:
         return self
@@ -166,6 +205,38 @@ class FakeClient:
         self.calls.append(call)
         if self.fail is not None:
             raise self.fail
+
+    def close(self) -> None:
+        self.closed += 1
+        self.asked.set()
+
+    def _moves_now(self) -> None:
+        for changed in self.coming:
+            known = [m for m in self.moved if m.epoch != changed.epoch]
+            self.moved = [changed, *known]
+        self.asked.set()
+
+    def move(
+        self, name: str, what: str, where: str, *, wait: float, share: float | None = None
+    ) -> Assignment:
+        self._asked("move", name, what, where, wait, share)
+        self._moves_now()
+        return self.details[name].assignment
+
+    def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
+        self._asked("abort_move", name, epoch, why)
+        self._moves_now()
+        return tuple(dict.fromkeys(m.epoch for m in self.coming))
+
+    def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+        self._asked("moves", topology, limit)
+        return tuple(self.moved[:limit] if limit else self.moved)
+
+    def follow_moves(self, topology: str = "") -> Iterator[tuple[MoveView, ...]]:
+        yield tuple(reversed(self.moved))
+        assert self.asked.wait(30)
+        for changed in self.coming:
+            yield (changed,)
 
     def info(self) -> Info:
         self._asked("info")
@@ -207,9 +278,16 @@ class FakeClient:
         return self.drained
 
     def rebalance(
-        self, name: str, *, executors: Mapping[str, int], workers: int | None, wait: float
+        self,
+        name: str,
+        *,
+        executors: Mapping[str, int],
+        workers: int | None,
+        wait: float,
+        share: float | None = None,
     ) -> Assignment:
-        self._asked("rebalance", name, dict(executors), workers, wait)
+        self._asked("rebalance", name, dict(executors), workers, wait, share)
+        self._moves_now()
         return self.details[name].assignment
 
     def nodes(self) -> tuple[NodeSummary, ...]:
@@ -227,6 +305,7 @@ class FakeClient:
 
     def drain_node(self, node: str, *, wait: float, force: bool = False) -> None:
         self._asked("drain_node", node, wait, force)
+        self._moves_now()
 
     def events(
         self, *, since: int = 0, topology: str = "", follow: bool = False, tail: int | None = None

@@ -92,7 +92,9 @@ def test_rebalance_takes_components_and_workers() -> None:
         client, "rebalance", "word-count", "-e", "count=4", "--executors", "lines=1", "--workers", "2"
     )
     assert result.exit_code == 0 and "epoch 7" in result.stderr
-    assert client.calls == [("rebalance", "word-count", {"count": 4, "lines": 1}, 2, 30.0)]
+    assert [c for c in client.calls if c[0] != "moves"] == [
+        ("rebalance", "word-count", {"count": 4, "lines": 1}, 2, 30.0, None)
+    ]
 
 
 @pytest.mark.parametrize("text", ["count", "count=", "count=0", "=3", "count=-1"])
@@ -121,7 +123,7 @@ def test_nodes() -> None:
     assert added.stdout.split() == ["node-3", "node-4"]
     assert invoke(client, "nodes", "drain", "node-1").exit_code == 0
     assert invoke(client, "nodes", "drain", "node-1", "--force").exit_code == 0
-    assert client.calls[2:] == [
+    assert [c for c in client.calls[2:] if c[0] != "moves"] == [
         ("add_nodes", 2, 3, "spark", 60.0),
         ("drain_node", "node-1", 60.0, False),
         ("drain_node", "node-1", 60.0, True),

@@ -20,7 +20,7 @@ from elastic.model.events import Event
 from elastic.model.load import WorkerReport
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.reporting import codec as reporting
 from elastic.rpc.mirror import Mirror, decode_value, encode_value
 
@@ -71,6 +71,7 @@ CASES: dict[type[Any], Mirror[Any, Any]] = {
     TopologySummary: control.SUMMARY,
     TopologyDetail: control.DETAIL,
     NodeSummary: control.NODE,
+    MoveView: control.MOVE,
 }
 
 

@@ -39,10 +39,8 @@ SECTIONS = {
             "changes", "rebalance", "Give a running topology other numbers of executors or workers."
         ),
         "scale": _at("changes", "scale", "Give components of a running topology other numbers of executors."),
-        "move": _at(
-            "moves", "move", "Move tasks to another worker or node while they run, with their state."
-        ),
-        "moves": _at("moves", "moves", "List moves of tasks, under way and ended, with their pauses."),
+        "move": _at("moves", "move", "Move tasks to another worker or node while they run."),
+        "moves": _at("moves", "moves", "List moves of tasks, under way and ended; or show one."),
     },
     "Nodes": {
         "nodes": _at("nodes", "nodes", "List, add and drain the nodes that workers run on."),

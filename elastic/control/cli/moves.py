@@ -85,11 +85,11 @@ def move(
     abort: int | None,
     why: str | None,
 ) -> None:
-    """Move tasks to another worker or node while they run, with their state.
+    """Move tasks to another worker or node while they run.
 
-    WHAT are task numbers (7, 3-5), executors (count[3-4], in quotes for the shell) or components (count). WORKER
-    is named as elsewhere (word-count@node-1/0; node-1/0 is short for it). On a NODE, the topology's worker with the
-    fewest tasks takes them, or one in a free slot.
+    They take their state along. WHAT are task numbers (7, 3-5), executors (count[3-4], in quotes for the shell) or
+    components (count). WORKER is named as elsewhere (word-count@node-1/0; node-1/0 is short for it). On a NODE, the
+    topology's worker with the fewest tasks takes them, or one in a free slot.
 
     Only the tasks that move pause, each for some milliseconds; who sends to them holds what is theirs meanwhile.
     Nothing is lost, doubled or reordered. A task that cannot be moved stays where it was and works on (exit code 6).
@@ -128,7 +128,7 @@ def move(
         moves = following.settle(client)
     tell(settings, {"topology": name, "epoch": int(epoch)}, moves)
     if not moves:
-        note(f"{name}: nothing had to move: {words} runs at {where} already.")
+        note(f"{name}: nothing had to move: {words} is at {where} already.")
 
 
 def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> None:

@@ -18,8 +18,6 @@ from elastic.control.cli.settings import Settings
 from elastic.errors import ElasticError
 from elastic.model.views import MoveView, TaskMoveView
 
-FIRST = 5.0
-"""Seconds that a request waits to be followed; without, it is made all the same."""
 SETTLE = 6.0
 """Seconds that the last words of moves are waited for: Nimbus itself waits for those of workers (its option move_linger)."""
 
@@ -30,7 +28,7 @@ Key = tuple[str, int, float]
 class Following:
     """Follows moves on a thread of its own, for as long as it is entered, and has `waiting` say how far they are.
 
-    Moves that had ended before are left out. What keeps it from following is not said: the request says it.
+    Moves that had ended before are left out. When it cannot follow, the request is made all the same.
 
     Args:
         topology: Whose moves; "" for all.
@@ -48,7 +46,7 @@ class Following:
         self._settings, self._topology, self._waiting = settings, topology, waiting
         self._concerns = concerns
         self._changed = threading.Condition()
-        self._before: set[Key] | None = None
+        self._before: set[Key] = set()
         self._moves: dict[Key, MoveView] = {}
         self._over = False
         self._client: Client | None = None
@@ -56,9 +54,13 @@ class Following:
 
     def __enter__(self) -> Following:
         self._client = self._settings.connect()
+        try:
+            found = self._client.moves(self._topology)
+        except BaseException:
+            self._client.close()
+            raise
+        self._before = {_key(m) for m in found if m.state == "ended"}
         self._thread.start()
-        with self._changed:
-            self._changed.wait_for(lambda: self._over or self._before is not None, FIRST)
         return self
 
     def __exit__(
@@ -115,8 +117,6 @@ class Following:
 
     def _take(self, changed: Iterable[MoveView]) -> None:
         with self._changed:
-            if self._before is None:
-                self._before = {_key(m) for m in changed if m.state == "ended"}
             for move in changed:
                 known = self._moves.get(_key(move))
                 if _key(move) not in self._before and (known is None or known.state != "ended"):
@@ -197,7 +197,8 @@ def cost(moves: Sequence[Row]) -> str:
     done = counted(moved, "task") if moved == tasks else f"{moved} of {counted(tasks, 'task')}"
     longest = max((m["pause"] for m in moves), default=0.0)
     size = output.size(sum(m["size"] for m in moves))
-    return f"{done} moved{unhappy}; longest pause {milliseconds(longest)}; {size}"
+    pause = f"longest pause {milliseconds(longest)}" if longest else "nobody had to wait"
+    return f"{done} moved{unhappy}; {pause}; {size}"
 
 
 TASK_COLUMNS = [

@@ -22,7 +22,7 @@ nodes = LazyGroup(
         "Nodes": {
             "list": Lazy(_HERE, "list_", "List the nodes, their slots and their workers."),
             "add": Lazy(_HERE, "add", "Start more nodes."),
-            "drain": Lazy(_HERE, "drain", "Move a node's workers elsewhere, then end it."),
+            "drain": Lazy(_HERE, "drain", "Move a node's tasks elsewhere, then end it."),
         }
     },
     help="List, add and drain the nodes that workers run on.\n\nA node is a supervisor with slots; each slot can run"

@@ -7,7 +7,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.moving import milliseconds, steps
+from elastic.control.cli.moving import counted, milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
@@ -200,7 +200,8 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
         values.append(("Reason", summary.reason.replace("\n", "\n" + " " * 11)))
     if detail.moved.moves:
         m = detail.moved
-        text = f"{m.committed} tasks in {m.moves} moves, {output.size(m.size)}, longest pause {milliseconds(m.pause_max)}"
+        what = f"{counted(m.committed, 'task')} in {counted(m.moves, 'move')}, {output.size(m.size)}"
+        text = f"{what}, longest pause {milliseconds(m.pause_max)}"
         values.append(("Moved", text))
     output.pairs(settings, values)
 

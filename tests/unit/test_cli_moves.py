@@ -1,0 +1,229 @@
+"""move, moves, scale, and what rebalance, drain and describe say of moves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from cli_fake import TOTALS, FakeClient, detail, invoke, move, task_move, under_way
+
+from elastic.control.cli.moving import cost, progress, ranges, step
+from elastic.control.cli.present import STEPS
+from elastic.control.cli.present import move as plain
+from elastic.errors import Refused, Unavailable
+from elastic.model.ids import WorkerId
+from elastic.model.views import MoveView
+
+
+def asked(client: FakeClient) -> list[tuple[Any, ...]]:
+    """What was asked, looking at moves left out."""
+    return [c for c in client.calls if c[0] != "moves"]
+
+
+def test_move_says_what_each_task_cost() -> None:
+    client = FakeClient(moved=[move(2)], coming=[under_way(), move()])
+    result = invoke(client, "move", "word-count", "count[2-3]", "7", "--to", "node-2", "--share", "0.25")
+    assert result.exit_code == 0, result.stderr
+    assert asked(client) == [("move", "word-count", "count[2-3],7", "node-2", 60.0, 0.25)]
+    head, first, second = result.stdout.splitlines()
+    assert head.split() == ["TASK", "COMPONENT", "FROM", "TO", "OUTCOME", "PAUSE", "SIZE"]
+    assert first.split() == [
+        *("2", "count", "word-count@node-1/0", "word-count@node-2/0", "moved", "12.5", "ms", "2.0", "KiB")
+    ]
+    assert "20.0 ms" in second
+    assert "word-count: 2 tasks moved; longest pause 20.0 ms; 4.0 KiB (move 3)." in result.stderr
+
+
+def test_move_as_json_has_the_moves_that_it_caused() -> None:
+    client = FakeClient(moved=[move(2)], coming=[under_way(), move()])
+    data = json.loads(invoke(client, "-o", "json", "move", "word-count", "2", "3", "--to", "node-2").stdout)
+    assert (data["topology"], data["epoch"]) == ("word-count", 7)
+    assert [m["epoch"] for m in data["moves"]] == [3], "not what had ended before"
+    (one,) = data["moves"]
+    assert (one["moved"], one["rolled_back"], one["size"], one["pause"]) == (2, 0, 4096, 0.02)
+    assert one["tasks"][0]["times"].keys() == set(STEPS)
+
+
+def test_move_without_waiting_returns_at_once() -> None:
+    for words in (("--no-wait",), ("--wait", "0")):
+        client = FakeClient(coming=[under_way()])
+        result = invoke(client, "-o", "json", "move", "word-count", "2", "--to", "node-2", *words)
+        assert result.exit_code == 0 and json.loads(result.stdout)["moves"] == []
+        assert client.calls == [("move", "word-count", "2", "node-2", 0, None)]
+        assert "elastic moves word-count" in result.stderr
+
+
+def test_moving_what_is_there_says_so() -> None:
+    result = invoke(FakeClient(), "move", "word-count", "2", "--to", "node-1")
+    assert result.exit_code == 0 and "nothing had to move" in result.stderr and result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("2",), "--to"),
+        (("--to", "node-2"), "what to move"),
+        (("2", "--to", "node-2", "--share", "0"), "0<x<=1"),
+        (("2", "--to", "node-2", "--share", "1.5"), "0<x<=1"),
+        (("2", "--to", "node-2", "--why", "x"), "--abort"),
+        (("2", "--to", "node-2", "--abort", "3"), "--abort"),
+        (("--abort", "x"), "'x'"),
+    ],
+)
+def test_a_wrong_command_line_is_2_and_asks_nothing(words: tuple[str, ...], says: str) -> None:
+    client = FakeClient()
+    result = invoke(client, "move", "word-count", *words)
+    assert result.exit_code == 2 and says in result.stderr, result.stderr
+    assert not client.calls
+
+
+def test_what_nimbus_refuses_is_6_with_its_remedy() -> None:
+    client = FakeClient(fail=Refused("tasks stay where they are: task 2: no", remedy="ask again"))
+    result = invoke(client, "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 6 and "task 2: no" in result.stderr and "ask again" in result.stderr
+
+
+def test_a_move_that_cannot_be_followed_is_made_all_the_same() -> None:
+    class Deaf(FakeClient):
+        def follow_moves(self, topology: str = "") -> Any:
+            raise Unavailable("too many streams")
+
+    client = Deaf(coming=[move()])
+    result = invoke(client, "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 0 and "2 tasks moved" in result.stderr
+
+
+def test_abort_of_all_and_of_one() -> None:
+    tasks = (task_move(2, "rolled back", reason="not now", size=0, pause=0.0, times={}), task_move(3))
+    back = move(tasks=tasks)
+    client = FakeClient(moved=[under_way()], coming=[back])
+    result = invoke(client, "move", "word-count", "--abort", "--why", "not now")
+    assert result.exit_code == 0, result.stderr
+    assert asked(client) == [("abort_move", "word-count", None, "not now")]
+    assert "stayed" in result.stdout and "task 2: not now" in result.stdout
+    assert "1 of 2 tasks moved, 1 stayed" in result.stderr
+    client = FakeClient(moved=[under_way()], coming=[back])
+    data = json.loads(invoke(client, "-o", "json", "move", "word-count", "--abort", "3").stdout)
+    assert asked(client) == [("abort_move", "word-count", 3, "")]
+    assert data["epochs"] == [3] and data["moves"][0]["rolled_back"] == 1
+
+
+def test_abort_that_takes_longer_is_8() -> None:
+    client = FakeClient(moved=[under_way()], coming=[under_way()])
+    result = invoke(client, "move", "word-count", "--abort", "--wait", "0.1")
+    assert result.exit_code == 8 and "elastic moves word-count" in result.stderr
+
+
+def test_scale_is_rebalance_of_executors() -> None:
+    client = FakeClient(coming=[move()])
+    result = invoke(client, "-o", "json", "scale", "word-count", "count=4", "lines=1", "--wait", "1m")
+    assert asked(client) == [("rebalance", "word-count", {"count": 4, "lines": 1}, None, 60.0, None)]
+    data = json.loads(result.stdout)
+    assert data["executors"] == 3 and [m["epoch"] for m in data["moves"]] == [3]
+    assert invoke(client, "scale", "word-count").exit_code == 2
+    assert invoke(client, "scale", "word-count", "count").exit_code == 2
+
+
+def test_rebalance_shows_what_moved() -> None:
+    client = FakeClient(coming=[under_way(), move()])
+    result = invoke(client, "rebalance", "word-count", "--workers", "2", "--share", "1")
+    assert asked(client) == [("rebalance", "word-count", {}, 2, 30.0, 1.0)]
+    assert result.stdout.count("moved") == 2 and "2 tasks moved" in result.stderr
+    assert "3 executors in 2 workers" in result.stderr
+
+
+def test_drain_shows_the_moves_that_empty_the_node() -> None:
+    elsewhere = move(9, tasks=(task_move(5, source=WorkerId("word-count@node-7/0")),))
+    client = FakeClient(coming=[elsewhere, move()])
+    data = json.loads(invoke(client, "-o", "json", "nodes", "drain", "node-1").stdout)
+    assert [m["epoch"] for m in data["moves"]] == [3], "not what leaves another node"
+    assert (data["node"], data["gone"]) == ("node-1", True)
+
+
+def test_moves_lists_them() -> None:
+    client = FakeClient(moved=[under_way(4), move()])
+    result = invoke(client, "moves")
+    head, running, ended = result.stdout.splitlines()
+    assert head.split() == ["TOPOLOGY", "MOVE", "STATE", "TASKS", "SIZE", "PAUSE", "BEGAN", "TOOK", "WHY"]
+    assert "running" in running and "0 of 2 tasks moved" in running
+    assert "2 tasks moved" in ended and "20.0 ms" in ended and "2.0 s" in ended
+    assert "task 2 waits for fences" in result.stderr
+    invoke(client, "moves", "word-count", "--limit", "3")
+    assert client.calls == [("moves", "", 20), ("moves", "word-count", 3)]
+    data = json.loads(invoke(client, "-o", "json", "moves").stdout)
+    assert [m["epoch"] for m in data] == [4, 3] and data[0]["waits"] == ["task 2 waits for fences"]
+
+
+def test_no_moves_is_no_data_and_a_hint() -> None:
+    result = invoke(FakeClient(), "moves", "word-count")
+    assert result.exit_code == 0 and result.stdout == "" and "elastic move --help" in result.stderr
+    assert json.loads(invoke(FakeClient(), "-o", "json", "moves").stdout) == []
+
+
+def test_one_move_with_every_step_relative_to_the_pause() -> None:
+    client = FakeClient(moved=[under_way(4), move()])
+    text = invoke(client, "moves", "word-count", "3").stdout
+    for part in ("move count[2-3] to node-2", "2 tasks moved", "-4.0 ms", "+0.0 ms", "+20.0 ms", "20.0 ms"):
+        assert part in text, part
+    text = invoke(client, "moves", "word-count", "4").stdout
+    assert "paused 2; prepared 3" in text and "task 2 waits for fences" in text
+    assert json.loads(invoke(client, "-o", "json", "moves", "word-count", "4").stdout)["state"] == "running"
+
+
+def test_a_move_that_nobody_knows_is_4() -> None:
+    result = invoke(FakeClient(moved=[move()]), "moves", "word-count", "9")
+    assert result.exit_code == 4 and "elastic events word-count" in result.stderr
+    assert invoke(FakeClient(), "moves", "word-count", "9", "--watch").exit_code == 2
+
+
+def test_watch_tells_beginnings_and_ends() -> None:
+    client = FakeClient(moved=[move(2)], coming=[under_way(), under_way(), move()])
+    client.asked.set()
+    lines = invoke(client, "moves", "--watch").stdout.splitlines()
+    assert ["move 3  running" in lines[0], "move 3  ended" in lines[1], len(lines)] == [True, True, 2]
+    data = [json.loads(x) for x in invoke(client, "-o", "json", "moves", "--watch").stdout.splitlines()]
+    assert [m["state"] for m in data] == ["running", "running", "ended"]
+
+
+def test_describe_shows_moves_under_way_and_totals() -> None:
+    client = FakeClient(details={"word-count": detail(moves=(under_way(),), moved=TOTALS)})
+    text = invoke(client, "describe", "word-count").stdout
+    assert "3 (running): paused 2; prepared 3: move count[2-3] to node-2" in text
+    assert "2 tasks in 1 move, 4.0 KiB, longest pause 20.0 ms" in text
+    data = json.loads(invoke(client, "-o", "json", "describe", "word-count").stdout)
+    assert data["moves"][0]["epoch"] == 3
+    assert data["moved"]["committed"] == 2 and data["moved"]["pauses"]["0.025"] == 2
+
+
+def test_progress_says_how_far_each_task_is() -> None:
+    tasks = (
+        task_move(2),
+        task_move(3, times={"restored": 1.0}),
+        task_move(4, "saved"),
+        *(task_move(n, "preparing", times={"prepared": 1.0}) for n in (5, 6, 7)),
+        task_move(9, "preparing", times={}),
+        task_move(10, "rolled back"),
+    )
+    said = progress([move(state="running", tasks=tasks)])
+    assert said == (
+        "moving 8 tasks of word-count: resumed 2; restored 3; saved 4; prepared 5-7; preparing 9; stayed 10"
+    )
+    assert progress([move(tasks=tasks)], lambda t: t.task == 4) == "moving 1 task of word-count: saved 4"
+    assert step(task_move(1, "lost")) == "lost"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [((), ""), ((3,), "3"), ((4, 3), "3-4"), ((1, 3, 4, 5, 9), "1, 3-5, 9")]
+)
+def test_ranges(numbers: tuple[int, ...], text: str) -> None:
+    assert ranges(numbers) == text
+
+
+def test_the_cost_of_several_moves() -> None:
+    back: MoveView = move(4, tasks=(task_move(5, "rolled back", pause=0.0), task_move(6, "lost", pause=0.5)))
+    assert cost([plain(move()), plain(back)]) == (
+        "2 of 4 tasks moved, 1 stayed, 1 lost their state; longest pause 500 ms; 4.0 KiB"
+    )
+    nobody = move(tasks=(task_move(1, pause=0.0),))
+    assert cost([plain(nobody)]) == "1 task moved; nobody had to wait; 2.0 KiB"
