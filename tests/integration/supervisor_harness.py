@@ -64,7 +64,7 @@ class World:
         """Executors on one worker here; none: all are elsewhere."""
         self.epoch += 1
         other = WorkerId(f"{name}@elsewhere/0")
-        workers = {worker: WorkerSlot(NODE, 0), other: WorkerSlot(NodeId("elsewhere"), 0)}
+        workers = {worker: WorkerSlot(NODE, 0)} if ranges else {other: WorkerSlot(NodeId("elsewhere"), 0)}
         here = tuple((executor(a, b), worker) for a, b in ranges) or ((executor(1, 4), other),)
         assignment = Assignment(name, Epoch(self.epoch), workers, here)
         self.coordination.put(paths.assignment(name), codec.encode(assignment))
