@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 
 from elastic.elasticity.averages import Average, Sums
 from elastic.model.assignment import ExecutorId
@@ -377,6 +378,7 @@ class LoadMonitor:
         return {**result, **dict(sorted(sums.items()))}
 
 
+@lru_cache(maxsize=1 << 16)
 def key_of(topology: str, executor: str) -> ExecutorKey:
     """The executor that is written `component[first-last]`.
 

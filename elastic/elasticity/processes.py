@@ -102,17 +102,21 @@ def workers_for(
 def crowded(view: LoadView, subject: Subject) -> Reason | None:
     """Why executors should be placed anew although there are enough: a process is full, and another has room for one of its executors."""
     mine = {id: w for id, w in view.workers.items() if id.rpartition("@")[0] == subject.name}
+    if not mine:
+        return None
+    room, other = min((w.cpu, id) for id, w in mine.items())
     for id, worker in sorted(mine.items()):
+        if worker.cpu < FULL_PROCESS or len(worker.executors) < 2:
+            continue
         parts = [
             view.executors[k].cpu
             for k in worker.executors
             if k in view.executors and view.executors[k].cpu >= NOTICED
         ]
-        if worker.cpu < FULL_PROCESS or len(parts) < 2:
+        if len(parts) < 2:
             continue
         part = min(parts)
-        other, room = min(((o, w.cpu) for o, w in mine.items()), key=lambda found: (found[1], found[0]))
-        if room + part <= FULL_PROCESS - part:
+        if room + part <= FULL_PROCESS and room + part <= worker.cpu - NOTICED:
             return Reason(
                 "crowded",
                 f"the executors of {id} share {worker.cpu:.2f} cores of one process, and {other} uses {room:.2f}: "

@@ -89,13 +89,15 @@ def _workers(
     for slot in current.workers.values():
         others[slot.node] -= 1
     used = Counter(slot.node for slot in chosen.values())
-    while len(chosen) < wanted:
-        free = [n for n in open.values() if used[n.id] + max(0, others[n.id]) < n.slots]
-        if not free:
-            break
-        node = min(free, key=lambda n: (used[n.id], n.id))
-        slot = next(s for i in range(node.slots) if (s := WorkerSlot(node.id, i)) not in taken)
+    queue = [(used[n.id], n.id) for n in open.values()]
+    heapq.heapify(queue)
+    while len(chosen) < wanted and queue:
+        number, id = heapq.heappop(queue)
+        node = open[id]
+        if number + max(0, others[id]) >= node.slots:
+            continue
+        slot = next(s for i in range(node.slots) if (s := WorkerSlot(id, i)) not in taken)
         taken.add(slot)
-        used[node.id] += 1
-        chosen[worker_id(spec.name, node.id, slot.slot)] = slot
+        chosen[worker_id(spec.name, id, slot.slot)] = slot
+        heapq.heappush(queue, (number + 1, id))
     return dict(sorted(chosen.items()))

@@ -1,0 +1,145 @@
+"""Nodes: asked for when executors do not fit, returned when they are not needed, within limits and at a pace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from loads import busy, spec, view
+
+from elastic.elasticity.infrastructure import (
+    Infrastructure,
+    Node,
+    Past,
+    Steps,
+    Wants,
+    check,
+    decide,
+    measured,
+    room_of,
+)
+from elastic.errors import ConfigError
+from elastic.model.ids import NodeId
+
+ON = Infrastructure(enabled=True, patience=10.0, cooldown_in=20.0, cooldown_out=5.0, maximum=6)
+
+
+def nodes(number: int, **values: object) -> list[Node]:
+    usual = {"used": 1, "executors": 4, "cores": 4.0, "cpu": 1.0, **values}
+    return [Node(NodeId(f"n{i}"), 4, **usual) for i in range(number)]  # type: ignore[arg-type]
+
+
+def run(
+    of: list[Node], wants: Wants, params: Infrastructure = ON, past: Past | None = None, now: float = 100.0
+) -> Steps:
+    return decide(of, wants, params, past or Past(), now)[0]
+
+
+def test_cores_workers_and_waiting_executors_each_ask_for_nodes() -> None:
+    assert run(nodes(1), Wants(cores=3.2)).add == 0
+    by_cores = run(nodes(1), Wants(cores=7.0))
+    assert by_cores.add == 2
+    assert by_cores.reasons[0].message.startswith(
+        "7.00 cores are wanted, and a node has 4, of which 80% are to be used: 1 -> 3"
+    )
+    assert run(nodes(1), Wants(cores=1.0, workers=5)).add == 1
+    assert run(nodes(1, used=4), Wants(cores=1.0, workers=4, waiting=2)).add == 1
+    assert run([], Wants(workers=1)).add == 1
+
+
+def test_limit_step_and_cooldown_hold() -> None:
+    assert run(nodes(1), Wants(cores=99.0)).add == 4
+    assert run(nodes(5), Wants(cores=99.0)).add == 1
+    full, past = decide(nodes(6), Wants(cores=99.0), ON, Past(), 0.0)
+    assert (full.add, full.reasons[0].kind, full.reasons[0].warning) == (0, "node-limit", True)
+    assert decide(nodes(6), Wants(cores=99.0), ON, past, 5.0)[0].reasons == (), "said once"
+    _, past = decide(nodes(1), Wants(cores=7.0), ON, Past(), 0.0)
+    assert run(nodes(1), Wants(cores=7.0), past=past, now=4.0).add == 0
+    assert run(nodes(1), Wants(cores=7.0), past=past, now=5.0).add == 2
+
+
+def test_a_node_on_its_way_is_not_asked_for_twice_unless_it_is_overdue() -> None:
+    coming = [*nodes(1), Node(NodeId("new"), 4, cores=4.0, alive=False, since=100.0)]
+    assert run(coming, Wants(cores=6.0), now=110.0).add == 0
+    assert run(coming, Wants(cores=6.0), now=221.0).add == 1
+
+
+def returned(of: list[Node], wants: Wants, params: Infrastructure = ON) -> list[tuple[float, Steps]]:
+    """Over a minute, a run a second; nothing is really returned."""
+    past, found = Past(), []
+    for now in range(60):
+        steps, past = decide(of, wants, params, past, float(now))
+        if steps.drain:
+            found.append((float(now), steps))
+    return found
+
+
+def test_an_idle_node_is_drained_after_a_while_one_at_a_time_the_emptiest_first() -> None:
+    three = nodes(3)
+    three[1] = replace(three[1], used=0, executors=0)
+    found = returned(three, Wants(cores=2.0, workers=2))
+    assert [(at, s.drain) for at, s in found] == [(10.0, ("n1",)), (30.0, ("n1",)), (50.0, ("n1",))]
+    assert (
+        "has not been needed for 10 s: 1 of 3 nodes are enough for 2.00 cores and 2 workers; it is empty and goes"
+        in (found[0][1].reasons[0].message)
+    )
+
+
+def test_one_with_work_goes_only_if_the_others_have_room_with_a_margin() -> None:
+    assert returned(nodes(2), Wants(cores=2.9, workers=2))
+    assert not returned(nodes(2), Wants(cores=3.1, workers=2)), "a margin of 25 % must stay free"
+    assert not returned(nodes(2, used=3), Wants(cores=1.0, workers=6)), "the slots are needed"
+    assert not returned(nodes(2), Wants(cores=1.0), replace(ON, consolidate=False))
+
+
+def test_nothing_is_returned_while_topologies_change_nodes_come_or_another_is_drained() -> None:
+    low = Wants(cores=1.0, workers=1)
+    assert returned(nodes(2), low)
+    assert not returned(nodes(2), replace(low, moving=True))
+    assert not returned([*nodes(2), Node(NodeId("new"), 4, alive=False, since=0.0)], low)
+    assert not returned([*nodes(2), replace(nodes(1)[0], id=NodeId("x"), draining=True)], low)
+    assert not returned(nodes(2, fixed=True), low)
+    assert not returned(nodes(2), low, replace(ON, minimum=2))
+
+
+def test_a_moment_of_need_begins_the_wait_anew() -> None:
+    past = Past()
+    for now, cores in [(0.0, 1.0), (9.0, 5.0), (10.0, 1.0), (19.0, 1.0)]:
+        steps, past = decide(nodes(2), Wants(cores=cores, workers=1), ON, past, now)
+        assert not steps.drain, now
+    assert decide(nodes(2), Wants(cores=1.0, workers=1), ON, past, 20.0)[0].drain
+
+
+def test_it_does_not_oscillate_between_asking_and_returning() -> None:
+    """Whatever is wanted: right after a return nothing is asked for, and the other way round."""
+    for tenths in range(1, 200):
+        wants = Wants(cores=tenths / 10, workers=1)
+        have, changes, past = nodes(6), [], Past()
+        for now in range(0, 600, 5):
+            steps, past = decide(have, wants, ON, past, float(now))
+            if steps.add:
+                changes.append("+")
+                have = nodes(len(have) + steps.add)
+            if steps.drain:
+                changes.append("-")
+                have = have[:-1]
+        assert "-+" not in "".join(changes), wants
+        assert "+-" not in "".join(changes), wants
+
+
+def test_dry_run_and_switched_off() -> None:
+    assert run(nodes(1), Wants(cores=7.0), replace(ON, dry_run=True)).dry_run
+    assert run(nodes(1), Wants(cores=7.0), Infrastructure()) == Steps()
+    with pytest.raises(ConfigError, match="--minimum 5 is above --maximum 4"):
+        check(Infrastructure(minimum=5))
+
+
+def test_room_is_what_living_nodes_that_stay_offer() -> None:
+    some = [*nodes(2), replace(nodes(1)[0], draining=True), Node(NodeId("new"), 4, alive=False)]
+    assert (room_of(some).cores, room_of(some).used, room_of(some).slots) == (8.0, 2.0, 6)
+    assert math.isinf(room_of(nodes(1, cores=0.0)).free)
+    t = spec(source=1, bolt=1)
+    seen = view(t, {"bolt": [busy(0.5, state=99.0)]}, nodes={"n1": (8.0, 3.0)})
+    n1 = measured([Node(NodeId("n1"), 4)], seen)[0]
+    assert (n1.cores, n1.cpu, n1.state) == (8.0, 3.0, 99.0)
