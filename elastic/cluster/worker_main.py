@@ -32,7 +32,7 @@ from elastic.model.records import Allocation, Progress, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
-from elastic.transport.base import Transport
+from elastic.transport.base import Transport, TransportOptions
 from elastic.worker.failures import user_traceback
 from elastic.worker.outside import Outside
 from elastic.worker.report import Measurer
@@ -59,7 +59,7 @@ class WorkerProcess:
     def __init__(
         self,
         *,
-        topology: TopologyName,
+        spec: TopologySpec,
         id: WorkerId,
         incarnation: Incarnation,
         coordination: Coordination,
@@ -71,7 +71,7 @@ class WorkerProcess:
     ) -> None:
         self.id = id
         self.incarnation = incarnation
-        self._topology = topology
+        self._topology = topology = spec.name
         self._coordination = coordination
         self._store = store
         self._cycle = cycle
@@ -84,10 +84,7 @@ class WorkerProcess:
         self._starting: set[int] = set()  # about to be started, and written down already
         self._writing = threading.Lock()
         self._allocation: Allocation | None = None
-        stored = coordination.get(paths.spec(topology))
-        if stored is None:
-            raise NotFound(f"Topology {topology!r} is gone.")
-        self.spec = codec.decode(stored.data, TopologySpec)
+        self.spec = spec
         self._stores = WorkerStores(coordination, node_of(id))
         self._marks = MarksWriter(coordination, topology, incarnation, self._write_progress, self._feed)
         outside = Outside(self._marks, self._stores, lambda: self._life)
@@ -310,6 +307,19 @@ class WorkerProcess:
             self._coordination.close()
 
 
+def _spec(coordination: Coordination, topology: TopologyName) -> TopologySpec:
+    stored = coordination.get(paths.spec(topology))
+    if stored is None:
+        raise NotFound(f"Topology {topology!r} is gone.")
+    return codec.decode(stored.data, TopologySpec)
+
+
+def window_rows(spec: TopologySpec) -> int:
+    """Tuples that may be on their way to one task of another worker: as many as may wait in a queue, and some batches at least."""
+    rows: int = max(setting("queue_rows", spec.config), 4 * setting("batch_rows", spec.config))
+    return rows
+
+
 def worker_has_begun(progress: Progress) -> bool:
     """Whether there is anything to write down yet."""
     return bool(progress.epoch or progress.failed or progress.started)
@@ -346,10 +356,16 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     incarnation = Incarnation(options.incarnation)
     run_dir = Path(options.run_dir) if options.run_dir else None
-    transport = SocketTransport(incarnation, host=options.host, run_dir=run_dir)
     try:
+        spec = _spec(coordination, TopologyName(options.topology))
+        transport = SocketTransport(
+            incarnation,
+            host=options.host,
+            run_dir=run_dir,
+            options=TransportOptions(window_rows=window_rows(spec)),
+        )
         process = WorkerProcess(
-            topology=TopologyName(options.topology),
+            spec=spec,
             id=WorkerId(options.worker),
             incarnation=incarnation,
             coordination=coordination,

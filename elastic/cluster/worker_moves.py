@@ -49,6 +49,8 @@ class ViewReader:
         self._reading = threading.Lock()
         self._number = 0
         self._watches: dict[str, Watch] = {}
+        self._known_moves: dict[Epoch, tuple[Incarnation, ...]] = {}
+        self._known_workers: tuple[str, ...] = ()
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
         self._thread = threading.Thread(target=self._run, name="views", daemon=True)
@@ -101,57 +103,64 @@ class ViewReader:
                 log.exception("a view could not be followed")
 
     def _read(self, number: int) -> tuple[View, tuple[WorkerInfo, ...]]:
-        c, name = self._coordination, self._topology
+        """One exchange, as long as the same moves, participants and workers are there as in the view before; else another one."""
+        name = self._topology
+        latest, placed, workers = paths.moves(name), paths.assignment(name), paths.workers(name)
         for _ in range(_TRIES):
-            newest = c.get(paths.moves(name))
-            moves = self._moves()
-            if moves is None:
+            moves, lives = self._known_moves, self._known_workers
+            marks = [paths.move_marks(name, e, i) for e, parts in moves.items() for i in parts]
+            # In the order that a view asks for; the names of the children come last and say whether that was all.
+            found = self._coordination.look(
+                [
+                    latest,
+                    *(paths.move(name, e) for e in moves),
+                    *marks,
+                    placed,
+                    *(f"{workers}/{w}" for w in lives),
+                ],
+                [latest, workers],
+            )
+            values = found.values
+            epochs = tuple(Epoch(int(leaf)) for leaf in found.children[latest] or ())
+            records = {}
+            for epoch in moves:
+                value = values[paths.move(name, epoch)]
+                if value is not None:
+                    records[epoch] = codec.decode(value.data, MoveRecord)
+            participants = {e: records[e].participants() if e in records else () for e in epochs}
+            here = found.children[workers] or ()
+            complete = participants == moves and here == lives and all(values[at] for at in marks)
+            self._known_moves, self._known_workers = participants, here
+            self._follow({paths.move(name, e) for e in epochs} | set(marks))
+            if not complete:
                 continue
-            placed = c.get(paths.assignment(name))
-            assignment = codec.decode(placed.data, Assignment) if placed is not None else None
-            infos = []
-            for leaf in c.children(paths.workers(name)) or ():
-                found = c.get(f"{paths.workers(name)}/{leaf}")
-                if found is not None:
-                    infos.append(codec.decode(found.data, WorkerInfo))
+            views = [
+                MoveView(records[e], {i: _marked(values[paths.move_marks(name, e, i)]) for i in parts})
+                for e, parts in moves.items()
+            ]
+            infos = [codec.decode(v.data, WorkerInfo) for w in lives if (v := values[f"{workers}/{w}"])]
+            value, newest = values[placed], values[latest]
             view = View(
                 number,
                 int(newest.data or b"0") if newest is not None else 0,
-                tuple(moves),
-                dict(assignment.place_of()) if assignment is not None else {},
+                tuple(views),
+                dict(codec.decode(value.data, Assignment).place_of()) if value is not None else {},
                 {i.worker: i.incarnation for i in infos},
             )
             return view, tuple(infos)
         raise Unavailable("moves begin and end faster than they can be read")
 
-    def _moves(self) -> list[MoveView] | None:
-        """All moves with their marks; None when one of them ended meanwhile."""
-        c, name = self._coordination, self._topology
-        moves, watched = [], set()
-        for leaf in c.children(paths.moves(name)) or ():
-            path = paths.move(name, Epoch(int(leaf)))
-            self._watch(path, watched)
-            found = c.get(path)
-            if found is None:
-                return None
-            record = codec.decode(found.data, MoveRecord)
-            marks = {}
-            for life in record.participants():
-                at = paths.move_marks(name, record.epoch, life)
-                self._watch(at, watched)
-                value = c.get(at)
-                if value is None:
-                    return None
-                marks[life] = Marked(decode_marks(value.data), value.version)
-            moves.append(MoveView(record, marks))
-        for gone in [p for p in self._watches if p.startswith("/") and p not in watched]:
-            self._watches.pop(gone).cancel()
-        return moves
-
-    def _watch(self, path: str, watched: set[str]) -> None:
-        watched.add(path)
-        if path not in self._watches:
+    def _follow(self, wanted: set[str]) -> None:
+        """Watch these, beside what is always watched."""
+        for path in wanted - self._watches.keys():
             self._watches[path] = self._coordination.watch_value(path, self._changed)
+        for path in [p for p in self._watches if p.startswith("/") and p not in wanted]:
+            self._watches.pop(path).cancel()
+
+
+def _marked(value: Versioned | None) -> Marked:
+    assert value is not None
+    return Marked(decode_marks(value.data), value.version)
 
 
 class MarksWriter:

@@ -12,7 +12,7 @@ LOST means that ephemeral nodes are gone or will be gone: whoever owned somethin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -30,6 +30,14 @@ class Versioned:
 
     data: bytes
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What `look` has found, by path; None: a connected server says that there is no such node."""
+
+    values: Mapping[str, Versioned | None]
+    children: Mapping[str, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,12 @@ class Coordination(Protocol):
 
     def get(self, path: str) -> Versioned | None:
         """The value, or None when a connected server says that there is no such node."""
+
+    def look(self, values: Sequence[str], children: Sequence[str] = ()) -> Looked:
+        """Several values, then the names of the children of several nodes: as `get` and `children`, in one exchange.
+
+        Read in the order in which they are given: none is older than one before it.
+        """
 
     def children(self, path: str) -> tuple[str, ...] | None:
         """Names (not paths) of the children, sorted; None when there is no such node."""

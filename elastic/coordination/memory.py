@@ -16,7 +16,7 @@ from typing import Any
 
 from elastic.coordination._checks import check, parent, size
 from elastic.coordination._watches import Kind, Subscription, Watches
-from elastic.coordination.base import Check, Create, Delete, Operation, SessionState, Set, Versioned
+from elastic.coordination.base import Check, Create, Delete, Looked, Operation, SessionState, Set, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, SessionExpired
 
 
@@ -164,6 +164,10 @@ class MemoryCoordination:
         with self._connected(check(path)):
             node = self._server._nodes.get(path)
             return None if node is None else Versioned(node.data, node.version)
+
+    def look(self, values: Sequence[str], children: Sequence[str] = ()) -> Looked:
+        with self._connected("look"):
+            return Looked({p: self.get(p) for p in values}, {p: self.children(p) for p in children})
 
     def children(self, path: str) -> tuple[str, ...] | None:
         with self._connected(check(path)):

@@ -43,7 +43,7 @@ from kazoo.retry import KazooRetry
 
 from elastic.coordination._checks import check, parent, size
 from elastic.coordination._watches import Kind, Subscription, Watches
-from elastic.coordination.base import Check, Create, Delete, Operation, SessionState, Set, Versioned
+from elastic.coordination.base import Check, Create, Delete, Looked, Operation, SessionState, Set, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, SessionExpired, Unavailable
 
 _LOST_ANSWER = (
@@ -208,6 +208,25 @@ class ZooKeeperCoordination:
             return None
         return Versioned(data, stat.version)
 
+    def look(self, values: Sequence[str], children: Sequence[str] = ()) -> Looked:
+        for path in (*values, *children):
+            check(path)
+        client = self._client
+
+        def ask() -> _All:
+            # A session's requests are answered in their order.
+            found = [client.get_async(p) for p in values]
+            return _All([*found, *(client.get_children_async(p) for p in children)])
+
+        answers = self._ask(f"look at {len(values) + len(children)} nodes", ask) if values or children else []
+        return Looked(
+            {p: Versioned(a[0], a[1].version) if a else None for p, a in zip(values, answers, strict=False)},
+            {
+                p: None if a is None else tuple(sorted(a))
+                for p, a in zip(children, answers[len(values) :], strict=True)
+            },
+        )
+
     def children(self, path: str) -> tuple[str, ...] | None:
         check(path)
         try:
@@ -289,7 +308,9 @@ class ZooKeeperCoordination:
                     self.create(path, data)
                 except Conflict:
                     continue
-            return int(self._client.last_zxid)  # of our write, or of something later that this session has seen
+            return int(
+                self._client.last_zxid
+            )  # of our write, or of something later that this session has seen
         raise Conflict(f"{path}: somebody keeps creating and deleting it")
 
     def delete(
@@ -411,6 +432,23 @@ class ZooKeeperCoordination:
     def _expired(self, what: str) -> SessionExpired:
         why = "was closed" if self._closed else "has expired"
         return SessionExpired(f"{what}: the session with ZooKeeper at {self.address} {why}")
+
+
+class _All:
+    """Several answers that are waited for together; None stands for a node that is not there."""
+
+    def __init__(self, asked: Sequence[Any]) -> None:
+        self._asked = asked
+
+    def get(self, timeout: float) -> list[Any]:
+        until = time.monotonic() + timeout
+        answers = []
+        for one in self._asked:
+            try:
+                answers.append(one.get(timeout=max(0.0, until - time.monotonic())))
+            except kz.NoNodeError:
+                answers.append(None)
+        return answers
 
 
 @dataclass(slots=True)

@@ -69,9 +69,10 @@ class Batch:
         weight: How many positions of its link it takes: as many.
         origin: The worker process it came from, or "" for this one.
         size: Bytes of the frame it came in.
+        credit: Tuples that its sender has counted against the window of this task.
     """
 
-    __slots__ = ("count", "origin", "raw", "record", "rows", "size", "source", "stream", "weight")
+    __slots__ = ("count", "credit", "origin", "raw", "record", "rows", "size", "source", "stream", "weight")
 
     def __init__(
         self,
@@ -83,7 +84,9 @@ class Batch:
         raw: tuple[int, memoryview] | None = None,
         origin: Incarnation | str = "",
         size: int = 0,
+        credit: int = 0,
     ) -> None:
+        self.credit = credit
         self.stream = stream
         self.source = source
         self.count = self.weight = count
@@ -107,7 +110,7 @@ class Mark:
     """A control mark from one task to one task."""
 
     __slots__ = ("kind", "number", "origin", "size", "source")
-    count = 0
+    count = credit = 0
     weight = 1
 
     def __init__(

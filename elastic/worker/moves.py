@@ -115,7 +115,9 @@ class Moves:
                             event()
                         else:
                             self._driver.feed(event)
-            except Exception as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
+            except (
+                Exception
+            ) as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
                 self._broken = True
                 log.exception("the worker cannot take part in moves any more")
                 self._on_fatal(error)
@@ -313,7 +315,7 @@ class Moves:
         if way is None:
             return False
         (frame,) = wire.encode(item)
-        if not way.offer(target, frame.at(life, first)):
+        if not way.offer(target, frame.at(life, first), rows=frame.rows):
             return False
         way.flush()
         return True

@@ -396,7 +396,7 @@ class Outputs:
             return FULL
         while frames:
             frame = frames[0]
-            if not way.offer(out.destination.task, frame.at(link.life, link.sent + 1)):
+            if not way.offer(out.destination.task, frame.at(link.life, link.sent + 1), rows=frame.rows):
                 return FULL
             link.left(frame.weight)
             emitter.written(way)

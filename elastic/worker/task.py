@@ -108,6 +108,7 @@ class Task:
         self.deferred: deque[Callable[[], None]] = (
             deque()
         )  # to be called between two of its tuples, on that thread
+        self._unsaid: set[int] = set()
         self.receivers: Mapping[int, Receiver] = {}
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
         self._marks = Marks(sources)
@@ -317,6 +318,9 @@ class Task:
                 self.stopped = False
                 self.scheduled = True
                 if self.executor is not None:
+                    if self._unsaid:
+                        targets, self._unsaid = tuple(self._unsaid), set()
+                        self.executor.call(lambda: self.say_again(targets))
                     self.executor.ready.put(self)
 
     def _taken_over(self) -> None:
@@ -457,7 +461,13 @@ class Task:
         self._listener.on_finished(self)
 
     def say_again(self, targets: Sequence[int]) -> None:
-        """A new process runs these targets: repeat the marks that the old one had heard."""
+        """A new process runs these targets: repeat the marks that the old one had heard. On the executor's thread.
+
+        A task that stands still says nothing: what it has sent may have been written down already. It does so when it goes on.
+        """
+        if self.stopped:
+            self._unsaid.update(targets)
+            return
         if self.finished:
             self.outputs.mark(Mark(MarkKind.END, self.id), targets)
         elif self.drained:

@@ -46,7 +46,7 @@ class Frame(NamedTuple):
     Attributes:
         number: What stands under `count` in its head: how many tuples, or a mark's number.
         weight: How many positions it takes.
-        rows: How many tuples it holds.
+        rows: How many tuples count against the window of the target: none of a record batch, which is bounded by its bytes.
     """
 
     kind: int
@@ -108,24 +108,20 @@ def _frames(item: Batch) -> list[Frame]:
     stream = item.stream.index
     if item.record is not None:
         return [
-            Frame(
-                ARROW,
-                stream,
-                item.source,
-                part.num_rows,
-                part.num_rows,
-                part.num_rows,
-                (vector.to_ipc(part),),
-            )
+            Frame(ARROW, stream, item.source, part.num_rows, part.num_rows, 0, (vector.to_ipc(part),))
             for part in vector.parts(item.record)
         ]
     if item.raw is not None:
         kind, body = item.raw
-        return [Frame(kind, stream, item.source, item.count, item.count, item.count, (body,))]
+        return [Frame(kind, stream, item.source, item.count, item.count, _rows(kind, item.count), (body,))]
     assert item.rows is not None
     frames: list[Frame] = []
     _encode_rows(item, item.rows, frames)
     return frames
+
+
+def _rows(kind: int, count: int) -> int:
+    return 0 if kind == ARROW else count
 
 
 def _encode_rows(item: Batch, rows: list[Any], frames: list[Frame]) -> None:
@@ -184,7 +180,13 @@ def decode(
     if kind >= OPENED:
         return Told(kind, source, count), life, first
     batch = Batch(
-        streams[stream], source, count, raw=(kind, payload[_HEAD.size :]), origin=origin, size=len(payload)
+        streams[stream],
+        source,
+        count,
+        raw=(kind, payload[_HEAD.size :]),
+        origin=origin,
+        size=len(payload),
+        credit=_rows(kind, count),
     )
     return batch, life, first
 

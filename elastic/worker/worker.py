@@ -268,6 +268,8 @@ class Worker:
             self.moves.attach(task)
             self._refresh_outputs()
             self._set_status(task)
+            if task.finished or task.drained:  # what it had to repeat meanwhile, its former place has not
+                task.say_again(tuple(task.outputs.outs))
             task.go_on()
             allocation = self._allocation
             for c, first, last in allocation.executors if allocation is not None else ():
@@ -445,17 +447,17 @@ class Worker:
 
     def _consumed(self, source: Incarnation | str, target: int, size: int, rows: int) -> None:
         if self._transport is not None and source:
-            self._transport.consumed(Incarnation(source), target, size)
+            self._transport.consumed(Incarnation(source), target, size, rows)
 
     def _give_back(self, item: Item, target: int) -> None:
         if item.origin:
-            self._consumed(item.origin, target, item.size, item.count)
+            self._consumed(item.origin, target, item.size, item.credit)
 
     # ------------------------------------------------------------------ TaskListener (executor threads)
 
     def on_consumed(self, batch: Item, task: Task) -> None:
         if batch.origin:
-            self._consumed(batch.origin, task.id, batch.size, batch.count)
+            self._consumed(batch.origin, task.id, batch.size, batch.credit)
 
     def on_finished(self, task: Task) -> None:
         with self._lock:

@@ -373,3 +373,20 @@ def test_close_twice_and_from_a_callback(service: Service) -> None:
 
 def test_the_session_says_its_time_out(session: Coordination) -> None:
     assert session.session_timeout > 0
+
+
+def test_several_nodes_are_looked_at_in_one_exchange(session: Coordination) -> None:
+    session.create("/a", b"1")
+    session.create("/a/y", b"")
+    session.create("/a/x", b"2")
+    found = session.look(["/a", "/none", "/a/x"], ["/a", "/none"])
+    assert found.values == {"/a": Versioned(b"1", 0), "/none": None, "/a/x": Versioned(b"2", 0)}
+    assert found.children == {"/a": ("x", "y"), "/none": None}
+    assert session.look([], ["/a/x"]).children == {"/a/x": ()}
+
+
+def test_the_place_of_a_write_among_all_writes_grows(session: Coordination) -> None:
+    stamps = [session.put("/a", b"1"), session.put("/b", b"1")]
+    session.create("/c", b"")
+    stamps += [session.put("/a", b"2"), session.put("/a", b"2")]
+    assert stamps == sorted(set(stamps))

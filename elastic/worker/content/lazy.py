@@ -65,7 +65,7 @@ class UnreadBins:
                     self._next = end
                     break
             within = 1 << (self.bits - self.split)
-            stop = min(first + buckets, (first // within + 1) * within)
+            stop = min(first + max(1, buckets), (first // within + 1) * within)
             last = self._was_read.find(1, first, stop)
             self._next = stop if last < 0 else last
             self._read(into, first, self._next)

@@ -101,8 +101,13 @@ class World:
                 self.ahead(value)
             case "copy":
                 self.ahead(0)
-                while self.copier is not None and not self.copier.done:
+                assert self.copier is not None
+                for _ in range(5000):
+                    if self.copier.done:
+                        break
                     self.ahead(1)
+                else:
+                    raise AssertionError("the copy does not come to an end")
             case "again":  # copied, changed, and being copied again
                 self.do("copy", key, value)
                 self.do("burst", key, value + 1)
@@ -172,34 +177,52 @@ def keys_of(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Any]:
     )
 
 
-OPS = (
-    [
-        "set",
-        "add",
-        "get",
-        "in",
-        "del",
-        "pop",
-        "popitem",
-        "setdefault",
-        "update",
-        "or",
-        "clear",
-        "len",
-        "dict",
-        "append",
-        "drop",
-        "each",
-        "cancel",
-        "fill",
-    ]
-    + ["ahead"] * 6
-    + ["copy", "again", "again"]
-    + ["move"] * 3
-    + ["set", "append", "del"] * 2
-)
-operations = st.lists(
-    st.tuples(st.sampled_from(OPS), keys_of(st.integers(0, 7)), st.integers(0, 9)), max_size=60
+USUAL = [
+    "set",
+    "add",
+    "get",
+    "in",
+    "del",
+    "pop",
+    "popitem",
+    "setdefault",
+    "update",
+    "or",
+    "append",
+    "drop",
+    "each",
+    "fill",
+    "burst",
+]
+OFTEN = [
+    "ahead",
+    "ahead",
+    "ahead",
+    "ahead",
+    "copy",
+    "again",
+    "again",
+    "move",
+    "move",
+    "set",
+    "append",
+    "get",
+    "in",
+    "del",
+]
+OPS = [*USUAL, *OFTEN, *OFTEN]
+RARE = [
+    "clear",
+    "len",
+    "dict",
+    "cancel",
+    "move",
+]  # they end what is interesting: a copy under way, bytes not read yet
+KEYS = keys_of(st.integers(0, 11))
+part = st.lists(st.tuples(st.sampled_from(OPS), KEYS, st.integers(0, 9)), min_size=5, max_size=20)
+rare = st.tuples(st.sampled_from(RARE), st.just(0), st.just(0))
+operations = st.lists(st.builds(lambda p, r: [*p, r], part, rare), min_size=1, max_size=3).map(
+    lambda parts: [op for p in parts for op in p]
 )
 
 

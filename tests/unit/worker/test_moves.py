@@ -313,16 +313,25 @@ def moves_that_are_checked() -> None:
 
 
 def test_a_queue_that_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted fault. A task that is busy has something in its queue when it stops."""
-    real = Task.export
-    monkeypatch.setattr(Task, "export", lambda self: dataclasses.replace(real(self), queue=()))
-    topology, name = chain(100_000, spouts=2, tasks=4, queue_rows=256, batch_rows=8)
+    """Planted fault."""
+    real, dropped = Task.export, []
+
+    def export(self: Task) -> Any:
+        state = real(self)
+        dropped.extend(state.queue)
+        return dataclasses.replace(state, queue=())
+
+    monkeypatch.setattr(Task, "export", export)
+    topology, name = chain(10_000_000, spouts=2, tasks=4, queue_rows=512, batch_rows=8)
     moving = tasks_of(topology, "count", "check")
-    with pytest.raises(AssertionError), Moving(topology, 2, lambda c, i: 0) as cluster:
-        cluster.wait(lambda: cluster.task(moving[0]).executed > 100)
-        cluster.move(dict.fromkeys(moving, 1), limit=15)
-        cluster.wait_finished(15)
-        check(topology, name, 100_000)
+    with pytest.raises(AssertionError, match="still waiting|instead of"), Moving(topology, 2, lambda c, i: 0) as cluster:
+        for n in range(100):
+            cluster.move(dict.fromkeys(moving, 1 - n % 2), limit=15)
+            if dropped:
+                break
+        checks = [cluster.task(t).component for t in tasks_of(topology, "check")]
+        cluster.wait(lambda: any(c.wrong for c in checks), 15)
+        raise AssertionError(next(c.wrong for c in checks if c.wrong)[0])
 
 
 def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
