@@ -93,6 +93,12 @@ class Gather(Sink):
         super().__init__(place)
         self.numbers: set[int] = set()
 
+    def get_state(self) -> object:
+        return self.found, sorted(self.numbers)
+
+    def set_state(self, state: Any) -> None:
+        self.found, self.numbers = state[0], set(state[1])
+
     def execute(self, tup: Any) -> None:
         self.numbers.add(tup.n)
         self.found["count"] += 1
