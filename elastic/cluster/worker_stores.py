@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned, Watch
-from elastic.model import codec
-from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId
 from elastic.worker.saving import StateWrite, StoredState
 
@@ -69,8 +67,10 @@ class WorkerStores:
             watch = self._coordination.watch_value(paths.node(node), self._changed)
             with self._lock:
                 self._watches[node] = watch
-        found = self._coordination.get(paths.node(node))
-        return codec.decode(found.data, NodeInfo).store if found is not None else None
+        from elastic.cluster.node_stores import store_address
+
+        # A node that is wanted and not there is being started again, with the states that it has: it is not gone.
+        return store_address(self._coordination, node)
 
     def _changed(self, _: Versioned | None) -> None:
         with self._lock:
