@@ -6,10 +6,13 @@ from pathlib import Path
 
 from loads import busy, measured, spec, view
 
+from elastic.elasticity.base import Room, Subject
 from elastic.elasticity.kinds import COMPUTES, Kind, components
+from elastic.elasticity.manager import ElasticityManager
 from elastic.elasticity.monitor import LoadMonitor, MonitorConfig
+from elastic.elasticity.processes import ManagerConfig
 from elastic.model.codec import decode
-from elastic.model.ids import ComponentId
+from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.load import WorkerReport
 from elastic.model.topology import ComponentSpec, TopologySpec
 
@@ -63,15 +66,19 @@ def test_what_was_seen_undisturbed_counts_more_than_a_crowd() -> None:
     assert components(crowd, T, None, {BOLT: 0.95})[BOLT].kind is Kind.COMPUTING
 
 
-def test_a_recorded_worker_is_told_right_all_the_time() -> None:
-    """Two threads that hold the lock and two that wait, in one process, under a load that trebles and comes back."""
-    parts = [("source", 1), ("computing", 4), ("waiting", 4)]
-    recorded = TopologySpec(
-        "recorded",
+def recorded_spec() -> TopologySpec:
+    parts = [("source", 1, 1), ("computing", 4, 2), ("waiting", 4, 2)]
+    return TopologySpec(
+        TopologyName("recorded"),
         tuple(
-            ComponentSpec(ComponentId(c), "bolt" if i else "spout", n, 1) for i, (c, n) in enumerate(parts)
+            ComponentSpec(ComponentId(c), "bolt" if i else "spout", n, e) for i, (c, n, e) in enumerate(parts)
         ),
     )
+
+
+def test_a_recorded_worker_is_told_right_all_the_time() -> None:
+    """Two threads that hold the lock and two that wait, in one process, under a load that trebles and comes back."""
+    recorded = recorded_spec()
     monitor, memory, seen = LoadMonitor(MonitorConfig(period=1.0)), {}, []
     for line in TRACE.read_text(encoding="utf-8").splitlines():
         report = decode(line.encode(), WorkerReport)
@@ -82,3 +89,37 @@ def test_a_recorded_worker_is_told_right_all_the_time() -> None:
             seen.append((found[ComponentId("computing")].kind, found[ComponentId("waiting")].kind))
     assert len(seen) > 40
     assert set(seen) == {(Kind.COMPUTING, Kind.WAITING)}
+
+
+def answers(policy: str) -> list[tuple[float, dict[str, tuple[int, int]]]]:
+    """What a policy would decide over the recorded time. What is recorded does not follow it, so it may repeat itself."""
+    recorded = recorded_spec()
+    subject = Subject(recorded, {c.id: c.executors for c in recorded.components}, 1)
+    monitor = LoadMonitor(MonitorConfig(period=1.0))
+    manager = ElasticityManager(policy, ManagerConfig(period=2.0, cooldown=0))
+    reports = [decode(line.encode(), WorkerReport) for line in TRACE.read_text(encoding="utf-8").splitlines()]
+    found = []
+    for report in reports:
+        monitor.observe(report, report.time)
+        decision = manager.run(monitor.view(report.time), [subject], Room(), report.time).decision
+        if decision is not None and decision.changes:
+            found.append((report.time - reports[0].time, {str(c): n for c, n in decision.changes.items()}))
+    return found
+
+
+def test_on_a_recorded_load_thresholds_follow_the_load_and_do_not_turn_round_within_a_phase() -> None:
+    """The load trebles after 8 s, for 8 s."""
+    turns = [(at, b - a) for at, changes in answers("thresholds") for a, b in changes.values()]
+    assert any(change > 0 for _, change in turns)
+    assert all(8.0 < at < 18.0 for at, change in turns if change > 0)
+    assert not any(8.5 < at < 16.0 for at, change in turns if change < 0)
+
+
+def test_on_a_recorded_load_ds2_says_the_same_all_the_time() -> None:
+    """60 tuples/s of 8 ms are half an executor's time, however long the threads waited for each other in that one process."""
+    found = answers("ds2")
+    assert len(found) > 5
+    assert {(c, n) for _, changes in found for c, n in changes.items()} == {
+        ("computing", (2, 1)),
+        ("waiting", (2, 1)),
+    }
