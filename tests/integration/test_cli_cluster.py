@@ -7,17 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from cli_harness import LIMIT, Cluster, environment, wait_until
 
-LIMIT = 90.0
 ROOT = Path(__file__).parents[2]
 WORD_COUNT = str(ROOT / "examples" / "word_count.py")
 WORDS = ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question"]
@@ -74,63 +71,6 @@ def topology(args):
 '''
 
 
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A running cluster and the command line to it."""
-
-    home: Path
-    work: Path
-
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "elastic.control.cli", "--home", str(self.home), *words]
-
-    def __call__(self, *words: str, limit: float = LIMIT) -> Done:
-        done = subprocess.run(
-            self.command(*words),
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            cwd=self.work,
-            env=environment(),
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*words),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.work,
-            env=environment(),
-        )
-
-    def data(self, *words: str) -> Any:
-        return self("-o", "json", *words).data
-
-    def described(self, name: str) -> Any:
-        return self.data("describe", name)
-
-    def launcher(self) -> psutil.Process:
-        return psutil.Process(json.loads((self.home / "default" / "cluster.json").read_text())["pid"])
-
-
-def environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("work"))
@@ -161,14 +101,6 @@ def job(cluster: Cluster) -> Iterator[str]:
 def counted(path: Path) -> str:
     counts = Counter(path.read_text().split())
     return "".join(f"{word}\t{count}\n" for word, count in sorted(counts.items()))
-
-
-def wait_until(what: str, true: Any) -> None:
-    """For what no command waits for; bounded."""
-    deadline = time.monotonic() + LIMIT
-    while not true():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.2)
 
 
 def test_what_is_submitted_gives_what_is_run_and_what_a_plain_count_gives(
