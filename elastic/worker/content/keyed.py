@@ -270,6 +270,8 @@ class KeyedCopier:
             groups[:] = [list(filter(contains, group)) for group in groups]
         keys = list(chain.from_iterable(groups))
         values = list(map(dict.__getitem__, repeat(state), keys))
+        if self._complete:  # until the piece is made, what has changed is not copied
+            self._owed |= state._changed.intersection(keys)
         state._changed.difference_update(keys)
         return keys, values, self._look(keys, values)
 
