@@ -59,9 +59,9 @@ class ViewReader:
         """Begin to watch. The first view follows at once."""
         name, watch = self._topology, self._coordination
         self._watches = {
-            "moves": watch.watch_children(paths.moves(name), self._changed),
-            "workers": watch.watch_children(paths.workers(name), self._changed),
-            "assignment": watch.watch_value(paths.assignment(name), self._changed),
+            "moves": watch.watch_children(paths.moves(name), self._changed, early=self._notice),
+            "workers": watch.watch_children(paths.workers(name), self._changed, early=self._notice),
+            "assignment": watch.watch_value(paths.assignment(name), self._changed, early=self._notice),
         }
         self._thread.start()
 
@@ -86,6 +86,9 @@ class ViewReader:
             self._on_view(*self._read(self._number))
 
     def _changed(self, _: object) -> None:
+        self._notice()
+
+    def _notice(self) -> None:
         if not self._told.is_set():  # one notice covers everything that changes before it is read
             self._told.set()
             self._notices.put(True)
@@ -153,7 +156,7 @@ class ViewReader:
     def _follow(self, wanted: set[str]) -> None:
         """Watch these, beside what is always watched."""
         for path in wanted - self._watches.keys():
-            self._watches[path] = self._coordination.watch_value(path, self._changed)
+            self._watches[path] = self._coordination.watch_value(path, self._changed, early=self._notice)
         for path in [p for p in self._watches if p.startswith("/") and p not in wanted]:
             self._watches.pop(path).cancel()
 

@@ -37,8 +37,9 @@ Read = Callable[[Kind, str], tuple[Hashable, Any]]
 class Subscription:
     """A `base.Watch`."""
 
-    def __init__(self, callback: Callable[[Any], None]) -> None:
+    def __init__(self, callback: Callable[[Any], None], early: Callable[[], None] | None = None) -> None:
         self.callback = callback
+        self.early = early
         self.cancelled = False
         self.seen: Hashable = _NEVER
 
@@ -84,8 +85,14 @@ class Watches:
     def state(self) -> SessionState:
         return self._state
 
-    def subscribe(self, kind: Kind, path: str, callback: Callable[[Any], None]) -> Subscription:
-        subscription = Subscription(callback)
+    def subscribe(
+        self,
+        kind: Kind,
+        path: str,
+        callback: Callable[[Any], None],
+        early: Callable[[], None] | None = None,
+    ) -> Subscription:
+        subscription = Subscription(callback, early)
         with self._wake:
             self._subscriptions.setdefault((kind, path), []).append(subscription)
             self._mark((kind, path))
@@ -103,6 +110,11 @@ class Watches:
         """The node may have changed: it will be read."""
         with self._wake:
             self._mark((kind, path))
+            early = [
+                s.early for s in self._subscriptions.get((kind, path), ()) if s.early and not s.cancelled
+            ]
+        for tell in early:
+            tell()
 
     def set_state(self, state: SessionState, deadline: float | None = None) -> bool:
         """The session's state, as the client sees it. LOST is for ever: what comes after it is ignored.

@@ -123,11 +123,28 @@ class Coordination(Protocol):
     def transaction(self, operations: Sequence[Operation]) -> None:
         """All or nothing. Raises `Conflict` naming the operation that could not be done. Does not make parents."""
 
-    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Watch:
+    def watch_value(
+        self,
+        path: str,
+        callback: Callable[[Versioned | None], None],
+        *,
+        early: Callable[[], None] | None = None,
+    ) -> Watch:
         """Calls at once with the present value, and again after each change (also creation and deletion) with the value
-        that was read then. Changes close together may come as one call; the last is never missed."""
+        that was read then. Changes close together may come as one call; the last is never missed.
 
-    def watch_children(self, path: str, callback: Callable[[tuple[str, ...]], None]) -> Watch:
+        Args:
+            early: Called as soon as there is word of a change, before it is read: for who reads by himself anyway. On any thread;
+                must not block; may come once too often. What `callback` promises, this does not.
+        """
+
+    def watch_children(
+        self,
+        path: str,
+        callback: Callable[[tuple[str, ...]], None],
+        *,
+        early: Callable[[], None] | None = None,
+    ) -> Watch:
         """The same for the names of the children. A node that does not exist has none, and is watched for being created."""
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:

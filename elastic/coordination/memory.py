@@ -226,11 +226,23 @@ class MemoryCoordination:
                     self._server._nodes = before
                     raise Conflict(f"{operation}: {error.message}; nothing was changed") from error
 
-    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Subscription:
-        return self._watches.subscribe(Kind.VALUE, check(path), callback)
+    def watch_value(
+        self,
+        path: str,
+        callback: Callable[[Versioned | None], None],
+        *,
+        early: Callable[[], None] | None = None,
+    ) -> Subscription:
+        return self._watches.subscribe(Kind.VALUE, check(path), callback, early)
 
-    def watch_children(self, path: str, callback: Callable[[tuple[str, ...]], None]) -> Subscription:
-        return self._watches.subscribe(Kind.CHILDREN, check(path), callback)
+    def watch_children(
+        self,
+        path: str,
+        callback: Callable[[tuple[str, ...]], None],
+        *,
+        early: Callable[[], None] | None = None,
+    ) -> Subscription:
+        return self._watches.subscribe(Kind.CHILDREN, check(path), callback, early)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Subscription:
         return self._watches.subscribe_session(callback)

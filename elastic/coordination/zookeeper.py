@@ -356,11 +356,23 @@ class ZooKeeperCoordination:
                     raise _unknown(f"a transaction on {paths} was done") from result
                 raise Conflict(f"{operation}: {_said(result)}; nothing was changed") from result
 
-    def watch_value(self, path: str, callback: Callable[[Versioned | None], None]) -> Subscription:
-        return self._watches.subscribe(Kind.VALUE, check(path), callback)
+    def watch_value(
+        self,
+        path: str,
+        callback: Callable[[Versioned | None], None],
+        *,
+        early: Callable[[], None] | None = None,
+    ) -> Subscription:
+        return self._watches.subscribe(Kind.VALUE, check(path), callback, early)
 
-    def watch_children(self, path: str, callback: Callable[[tuple[str, ...]], None]) -> Subscription:
-        return self._watches.subscribe(Kind.CHILDREN, check(path), callback)
+    def watch_children(
+        self,
+        path: str,
+        callback: Callable[[tuple[str, ...]], None],
+        *,
+        early: Callable[[], None] | None = None,
+    ) -> Subscription:
+        return self._watches.subscribe(Kind.CHILDREN, check(path), callback, early)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Subscription:
         return self._watches.subscribe_session(callback)

@@ -390,3 +390,13 @@ def test_the_place_of_a_write_among_all_writes_grows(session: Coordination) -> N
     session.create("/c", b"")
     stamps += [session.put("/a", b"2"), session.put("/a", b"2")]
     assert stamps == sorted(set(stamps))
+
+
+def test_word_of_a_change_comes_before_it_is_read(session: Coordination) -> None:
+    session.create("/a", b"1")
+    told, seen, read = threading.Event(), threading.Event(), []
+    watch = session.watch_value("/a", lambda v: (read.append(v), seen.set()), early=told.set)
+    assert seen.wait(10) and read[0] == Versioned(b"1", 0)
+    session.set("/a", b"2")
+    assert told.wait(10), "there was no early word"
+    watch.cancel()
