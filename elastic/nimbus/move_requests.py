@@ -34,7 +34,7 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
             halted = replace(t.plan, halted=why)
             reign.commit([Set(paths.plan(t.name), encode(halted), t.plan_version)])
             if t.plan.request:
-                reign.aborted[t.plan.request] = why
+                reign.note_aborted(t.plan.request, why)
         reign.tell(
             Event(
                 time.time(),

@@ -74,6 +74,8 @@ class Moves:
         }
         self._jobs: dict[_Key, _Job] = {}
         self._latest: dict[str, tuple[int, int]] = {}
+        self._lost_sight: dict[_Key, tuple[MoveRecord, int]] = {}
+        """Records of jobs that failed, until the mirror shows them: it may not have seen their beginning."""
         self._removed: set[_Key] = set()
         self._shown: dict[_Key, tuple[MoveRecord, int]] = {}
         self._hidden: frozenset[_Key] = frozenset()
@@ -110,7 +112,8 @@ class Moves:
 
     def _publish(self) -> None:
         running = {k: j for k, j in self._jobs.items() if j.notifier.state is not NotifierState.ENDED}
-        self._shown = {k: (j.notifier.record, j.notifier.version) for k, j in running.items()}
+        now = {k: (j.notifier.record, j.notifier.version) for k, j in running.items()}
+        self._shown = {**self._lost_sight, **now}
         self._hidden = frozenset(self._removed)
 
     # --- beginning and ending
@@ -178,7 +181,11 @@ class Moves:
         """Take from what the mirror shows, without the overlay, which removals it has seen by now."""
         shown = {(t.state.id, e) for t in facts.topologies.values() for e in t.moves}
         self._removed &= shown
-        self._hidden = frozenset(self._removed)
+        for key, (record, _) in list(self._lost_sight.items()):
+            path = paths.move(record.topology, record.epoch)
+            if key in shown or key in self._jobs or self._leader.coordination.get(path) is None:
+                del self._lost_sight[key]
+        self._publish()
 
     def _ended(self, key: _Key) -> bool:
         if self._jobs[key].notifier.state is not NotifierState.ENDED:
@@ -254,6 +261,7 @@ class Moves:
             return True
         # What has been written of it, if anything, is in the record: the notifier is made anew from that.
         self._jobs.pop(key, None)
+        self._lost_sight[key] = job.notifier.record, job.notifier.version
         self._publish()
         if isinstance(error, Superseded | Unavailable):
             raise error

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Set
-from elastic.errors import ConfigError, DeadlineExceeded, NotFound, Refused
+from elastic.errors import ConfigError, Conflict, DeadlineExceeded, NotFound, Refused
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
 from elastic.model.events import Event
@@ -23,7 +23,7 @@ from elastic.nimbus.lookup import running, same
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.plans import same as same_places
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.targets import place_for, tasks_named
+from elastic.nimbus.targets import check_slot, place_for, tasks_named
 from elastic.scheduler.base import Demand
 
 
@@ -86,6 +86,40 @@ def move(
         new = place_for(facts, t, base, tasks, where)
         placed = _plan(reign, facts, t, new, t.state, f"move {what} to {where}", share)
     return _await_plan(reign, t, placed, new, wait)
+
+
+def adopt(
+    reign: Reign,
+    name: str,
+    desired: Assignment,
+    why: str,
+    *,
+    executors: Mapping[ComponentId, int] | None = None,
+) -> bool:
+    """Make true what an algorithm has decided, by moves. Returns at once.
+
+    Args:
+        desired: Made from `Facts.claims()`; its epoch means nothing.
+        executors: Numbers of executors that are wanted from now on, by component.
+
+    Returns:
+        Whether anything is to change.
+
+    Raises:
+        NotFound, Refused: The topology does not run.
+        Conflict: Its tasks or its places are not those that were decided on.
+    """
+    with reign.deciding() as facts:
+        t = running(facts, name)
+        executed = {n for e in (*dict(desired.executors), *desired.unassigned) for n in e.tasks()}
+        if executed != set(range(1, t.spec.task_count + 1)):
+            raise Conflict(f"the decision is about another topology than {name!r} is now")
+        if t.base is not None and same_places(desired, t.base):
+            return False  # also when it could not be done: it is not tried again for ever
+        for worker, slot in desired.workers.items():
+            check_slot(facts, t, worker, slot)
+        settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in (executors or {}).items()}}
+        return _plan(reign, facts, t, desired, replace(t.state, settings=settings), why, None).changed
 
 
 def _check_share(share: float | None) -> None:
@@ -187,6 +221,7 @@ def _await_plan(
         DeadlineExceeded: It goes on.
     """
     if wait <= 0:
+        _echo_plan(reign, t)
         return replace(desired, epoch=placed.assignment.epoch)
     name, until = t.name, time.monotonic() + wait
     while True:
@@ -215,6 +250,18 @@ def _await_plan(
             lambda seen=seen: reign.over or reign.mirror.revision != seen,  # type: ignore[misc]
             max(0.0, until - time.monotonic()),
         )
+
+
+def _echo_plan(reign: Reign, t: TopologyFacts) -> None:
+    """Wait until the mirror shows the plan as it is, so that the next request sees it."""
+    until = time.monotonic() + reign.options.answer_timeout
+    while (left := until - time.monotonic()) > 0:
+        seen = reign.mirror.revision
+        found = same(reign.facts(), t)
+        plan = reign.coordination.get(paths.plan(t.name))
+        if found is None or found.plan_version == (plan.version if plan is not None else -1):
+            return
+        reign.mirror.wait_for(lambda seen=seen: reign.over or reign.mirror.revision != seen, left)  # type: ignore[misc]
 
 
 def _missing(reign: Reign, facts: Facts, t: TopologyFacts, placed: _Placed) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.ports import StateCleaning
+from elastic.nimbus.removal import removal
 from elastic.nimbus.reports import ReportStore
 from elastic.nimbus.stories import ended, given_up, move_ended, moved, node_joined, node_lost
 from elastic.scheduler.base import Scheduler
@@ -47,6 +48,8 @@ from elastic.scheduler.base import Scheduler
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _TRIES = 5
+_ABORTED = 100
+"""How many aborted requests are remembered for those who wait for them."""
 _PAUSE = 1.0
 """Seconds until it is tried again after an error that nothing tells the end of."""
 
@@ -297,6 +300,12 @@ class Reign:
                     log.info("decided on what is not so any more: %s", error)
             return False
 
+    def note_aborted(self, request: str, why: str) -> None:
+        """An operator has aborted what a request asked for. With the lock."""
+        self.aborted[request] = why
+        while len(self.aborted) > _ABORTED:
+            del self.aborted[next(iter(self.aborted))]
+
     def note_moves(self) -> None:
         """Take down how far all moves are, and tell of those that have ended. With the lock."""
         facts = self.facts()
@@ -363,6 +372,8 @@ class Reign:
         """All that writes an assignment and a plan over those of the facts."""
         name = t.name
         operations: list[Operation] = [Check(paths.state(name), t.state_version)]
+        if t.latest_version >= 0:
+            operations.append(Check(paths.moves(name), t.latest_version))
         path = paths.assignment(name)
         if place.version < 0:
             operations.append(Create(path, encode(place.assignment)))
@@ -396,52 +407,9 @@ class Reign:
         self.commit(operations)
         self.tell(ended(t, state))
 
-    def removal(self, t: TopologyFacts) -> list[Operation]:
-        """All that removes its record.
-
-        Raises:
-            Conflict: A worker of it lives.
-        """
-        name = t.name
-        if self.coordination.children(paths.workers(name)):
-            raise Conflict(f"workers of topology {name!r} live")
-        done = self.coordination.children(paths.progress(name)) or ()
-        operations: list[Operation] = [Delete(f"{paths.progress(name)}/{leaf}") for leaf in done]
-        operations.append(Delete(paths.state(name), t.state_version))
-        for path in (paths.progress(name), paths.workers(name), paths.spec(name), paths.assignment(name)):
-            if self.coordination.get(path) is not None:
-                operations.append(Delete(path))
-        operations += self._moves_removal(name)
-        operations.append(Delete(paths.topology(name)))
-        return operations
-
-    def _moves_removal(self, name: TopologyName) -> list[Operation]:
-        """All that removes what there is about moves. A later topology of that name goes on with the numbers: stores remember them."""
-        operations: list[Operation] = []
-        if self.coordination.get(paths.plan(name)) is not None:
-            operations.append(Delete(paths.plan(name)))
-        found = self.coordination.get(paths.moves(name))
-        if found is None:
-            return operations
-        for epoch in self.coordination.children(paths.moves(name)) or ():
-            path = f"{paths.moves(name)}/{epoch}"
-            names = self.coordination.children(path) or ()
-            operations += [*(Delete(f"{path}/{n}") for n in names), Delete(path)]
-        greatest, version = self.moves_ever()
-        if int(found.data or b"0") > greatest:
-            operations.append(Set(paths.TOPOLOGIES, found.data, version))
-        operations.append(Delete(paths.moves(name)))
-        return operations
-
-    def moves_ever(self) -> tuple[int, int]:
-        """The greatest number of a move of any topology that is no more, and the version of that."""
-        found = self.coordination.get(paths.TOPOLOGIES)
-        data = found.data if found is not None else b""
-        return (int(data) if data.isdigit() else 0), found.version if found is not None else -1
-
     def remove(self, t: TopologyFacts) -> None:
         """Remove its record. With the lock."""
-        self.commit(self.removal(t))
+        self.commit(removal(self.coordination, t))
         self.reports.forget(t.name)
         self.move_log.forget(t.name)
         self._prune = True

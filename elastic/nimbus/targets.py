@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from elastic.errors import NotFound, Refused
-from elastic.model.assignment import Assignment
+from elastic.errors import Conflict, NotFound, Refused
+from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.ids import ComponentId, NodeId, TaskId, WorkerId, worker_id
 from elastic.model.topology import TopologySpec
 from elastic.nimbus.facts import Facts, TopologyFacts, node_of, slot_of
@@ -118,6 +118,17 @@ def _taken(facts: Facts) -> dict[tuple[NodeId, int], str]:
         for n, a in assignments.items()
         for s in a.workers.values()
     }
+
+
+def check_slot(facts: Facts, t: TopologyFacts, worker: WorkerId, slot: WorkerSlot) -> None:
+    """Raises Conflict when a worker of the topology cannot be in that slot."""
+    node = facts.nodes.get(slot.node)
+    known = t.assignment is not None and worker in t.assignment.workers
+    if not known and (node is None or slot.slot >= node.slots):
+        raise Conflict(f"worker {worker} of topology {t.name!r} has no slot any more")
+    owner = _taken(facts).get((slot.node, slot.slot))
+    if owner not in (None, str(t.name)):
+        raise Conflict(f"the slot of worker {worker} of topology {t.name!r} is taken by topology {owner!r}")
 
 
 def _on_node(facts: Facts, t: TopologyFacts, base: Assignment, node: NodeId) -> WorkerId:

@@ -24,6 +24,7 @@ from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
 from elastic.nimbus.lookup import echo, find, running, same
 from elastic.nimbus.ports import NodeGateway
 from elastic.nimbus.reign import Reign
+from elastic.nimbus.removal import moves_ever, removal
 
 _ASKED_AT_ONCE = 8
 
@@ -69,7 +70,7 @@ def submit(
         first = _first_assignment(reign, facts, spec, new)
         reign.commit(
             [
-                *(reign.removal(old) if old is not None else ()),
+                *(removal(reign.coordination, old) if old is not None else ()),
                 Create(paths.topology(spec.name)),
                 Create(paths.spec(spec.name), encode(spec)),
                 Create(paths.state(spec.name), encode(new)),
@@ -114,7 +115,7 @@ def _first_assignment(reign: Reign, facts: Facts, spec: TopologySpec, state: Top
 def _first_number(reign: Reign, name: TopologyName) -> int:
     """What the numbers of its moves come after: stores remember those of a topology that had the same name."""
     old = reign.coordination.get(paths.moves(name))
-    return max(reign.moves_ever()[0], int(old.data or b"0") if old is not None else 0)
+    return max(moves_ever(reign.coordination)[0], int(old.data or b"0") if old is not None else 0)
 
 
 def _tell_submitted(reign: Reign, spec: TopologySpec, state: TopologyState, first: Assignment) -> None:

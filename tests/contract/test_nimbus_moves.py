@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from coordination_harness import PATIENCE
 from move_harness import WC, Moving, on
 from nimbus_harness import FakeLauncher, spec
 
 from elastic.coordination import paths
-from elastic.errors import DeadlineExceeded, NotFound, Refused
+from elastic.errors import Conflict, DeadlineExceeded, NotFound, Refused
 from elastic.migration.record import Phase
 from elastic.model.events import Event
-from elastic.model.ids import TopologyName, WorkerId
+from elastic.model.ids import ComponentId, TaskId, TopologyName, WorkerId
+from elastic.nimbus.facts import slot_of
+from elastic.nimbus.placement_requests import adopt
+from elastic.nimbus.plans import relocated
 
 A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
 
@@ -204,3 +209,23 @@ def test_other_topologies_do_not_get_the_slot_of_a_task_on_its_way(moving_in_mem
     moving.actors.let()
     moving.cluster.until(nimbus, lambda: not nimbus.describe("second").assignment.unassigned)
     assert on(nimbus.describe("wc").assignment, "count") == {"b"}
+
+
+def test_what_an_algorithm_decides_is_made_true_by_moves(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    reign = nimbus._reign
+    assert reign is not None
+    base = nimbus.describe("wc").assignment
+    desired = relocated(base, [TaskId(6), TaskId(7)], B, slot_of(B))
+    assert adopt(reign, "wc", desired, "b is idle", executors={ComponentId("count"): 2})
+    assert not adopt(reign, "wc", desired, "b is idle"), "it is on its way"
+    moving.moves(nimbus)
+    after = moving.quiet(nimbus)
+    assert set(after.executors) == set(desired.executors) and nimbus.moves()[0].why == "b is idle"
+    assert not adopt(reign, "wc", after, "again")
+    nowhere = WorkerId("wc@c/0")
+    with pytest.raises(Conflict, match="no slot any more"):
+        adopt(reign, "wc", relocated(base, [TaskId(6)], nowhere, slot_of(nowhere)), "why")
+    with pytest.raises(Conflict, match="another topology"):
+        adopt(reign, "wc", replace(desired, executors=desired.executors[1:]), "why")

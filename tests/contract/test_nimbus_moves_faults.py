@@ -14,7 +14,7 @@ from nimbus_harness import spec
 
 from elastic.coordination import paths
 from elastic.coordination.base import Operation, SessionState, Set
-from elastic.errors import Conflict, NotFound, Refused, Unavailable
+from elastic.errors import Conflict, NotConnected, NotFound, Refused, Unavailable
 from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
 from elastic.model.assignment import Assignment
 from elastic.model.codec import decode
@@ -112,6 +112,32 @@ def test_a_nimbus_may_die_within_any_of_its_writes(moving_in_memory: Moving, num
     assert {t for t, w in places(moving).items() if w == B} in (set(), set(COUNT))
     second.move("wc", "count", "b", wait=PATIENCE)
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("number", range(2, 7))
+def test_a_write_whose_fate_is_not_known_is_looked_up(
+    moving_in_memory: Moving, number: int, written: bool
+) -> None:
+    """The connection breaks within a write; whether it was done is in coordination, and not in anybody's memory."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    session = moving.cluster.sessions["h:1"]
+    real, count = session.transaction, 0
+
+    def breaking(operations: list[Operation]) -> None:
+        nonlocal count
+        count += 1
+        if count != number or written:
+            real(operations)
+        if count == number:
+            raise NotConnected("the connection broke")
+
+    session.transaction = breaking  # type: ignore[method-assign]
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.quiet(nimbus)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+    assert count >= number and len(nimbus.moves()) == 1
 
 
 def test_without_a_connection_nothing_is_decided(moving: Moving) -> None:

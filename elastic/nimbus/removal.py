@@ -1,0 +1,55 @@
+"""What removes everything that coordination has about a topology, in one transaction."""
+
+from __future__ import annotations
+
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination, Delete, Operation, Set
+from elastic.errors import Conflict
+from elastic.model.ids import TopologyName
+from elastic.nimbus.facts import TopologyFacts
+
+
+def removal(coordination: Coordination, t: TopologyFacts) -> list[Operation]:
+    """All that removes its record.
+
+    Raises:
+        Conflict: A worker of it lives.
+    """
+    name = t.name
+    if coordination.children(paths.workers(name)):
+        raise Conflict(f"workers of topology {name!r} live")
+    done = coordination.children(paths.progress(name)) or ()
+    operations: list[Operation] = [Delete(f"{paths.progress(name)}/{leaf}") for leaf in done]
+    operations.append(Delete(paths.state(name), t.state_version))
+    for path in (paths.progress(name), paths.workers(name), paths.spec(name), paths.assignment(name)):
+        if coordination.get(path) is not None:
+            operations.append(Delete(path))
+    operations += _of_moves(coordination, name)
+    operations.append(Delete(paths.topology(name)))
+    return operations
+
+
+def _of_moves(coordination: Coordination, name: TopologyName) -> list[Operation]:
+    """All that removes what there is about moves. A later topology of that name goes on with the numbers: stores remember them."""
+    operations: list[Operation] = []
+    if coordination.get(paths.plan(name)) is not None:
+        operations.append(Delete(paths.plan(name)))
+    found = coordination.get(paths.moves(name))
+    if found is None:
+        return operations
+    for epoch in coordination.children(paths.moves(name)) or ():
+        path = f"{paths.moves(name)}/{epoch}"
+        names = coordination.children(path) or ()
+        operations += [*(Delete(f"{path}/{n}") for n in names), Delete(path)]
+    greatest, version = moves_ever(coordination)
+    if int(found.data or b"0") > greatest:
+        operations.append(Set(paths.TOPOLOGIES, found.data, version))
+    operations.append(Delete(paths.moves(name)))
+    return operations
+
+
+def moves_ever(coordination: Coordination) -> tuple[int, int]:
+    """The greatest number of a move of any topology that is no more, and the version of that."""
+    found = coordination.get(paths.TOPOLOGIES)
+    data = found.data if found is not None else b""
+    return (int(data) if data.isdigit() else 0), found.version if found is not None else -1
