@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import click
@@ -166,6 +168,21 @@ def test_ctrl_c_is_130_and_says_what_goes_on() -> None:
     result = invoke(FakeClient(fail=KeyboardInterrupt()), "kill", "word-count")
     assert result.exit_code == failures.INTERRUPTED
     assert "goes on killing word-count" in result.stderr
+
+
+def test_ctrl_c_within_a_finaliser_is_not_lost() -> None:
+    class Slow:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    class Client(FakeClient):
+        def kill(self, name: str, *, wait: float) -> None:
+            Slow()
+            assert not threading.Event().wait(60), "nothing came of Ctrl-C"
+
+    result = invoke(Client(), "kill", "word-count")
+    assert result.exit_code == failures.INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("path", COMMANDS)

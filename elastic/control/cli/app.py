@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from elastic.control.cli.base import Lazy, LazyGroup
+from elastic.control.cli.interrupts import heard
 
 _HERE = "elastic.control.cli."
 _VERBOSE = re.compile("-v+")
@@ -80,7 +81,8 @@ class Root(LazyGroup):
         """
         kwargs["standalone_mode"] = False
         try:
-            code = super().main(*args, **kwargs)
+            with heard():
+                code = super().main(*args, **kwargs)
             sys.stdout.flush()
         except SystemExit:
             raise
