@@ -40,8 +40,9 @@ class _Written(StateMap[K, V]):
         _set(self, key, value)
 
     def __missing__(self, key: K) -> V:
+        value = super().__missing__(key)
         self._changed.add(key)
-        return super().__missing__(key)
+        return value
 
     def _removing(self, key: K) -> None:
         if self._first_removal is not None:

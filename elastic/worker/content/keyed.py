@@ -257,8 +257,9 @@ class KeyedCopier:
             try:
                 writer.add(some_groups, *self._entries(some_groups))
             except Exception as e:
-                some = list(chain.from_iterable(some_groups))
-                raise codec.blame(self._take(some), self.name, self._owner, e) from e
+                present, values = self._take(list(chain.from_iterable(some_groups)))
+                entries_of = dict(zip(present, values, strict=True))
+                raise codec.blame(entries_of, self.name, self._owner, e) from e
             yield None
         return writer.piece()
 
@@ -311,22 +312,26 @@ class KeyedCopier:
         count = 64
         waiting = iter(keys)
         while some := list(islice(waiting, count)):
-            entries = self._take(some)
-            if not entries:
+            present, values = self._take(some)
+            if not present:
                 continue
-            data = self._encode(entries, self._look(entries, entries.values()))
+            try:
+                data = codec.encode_pairs(present, values, self._look(present, values))
+            except Exception as e:
+                entries = dict(zip(present, values, strict=True))
+                raise codec.blame(entries, self.name, self._owner, e) from e
             yield self._number(), data
-            count = max(1, min(_WHOLE, int(self._piece * len(entries) / len(data))))
+            count = max(1, min(_WHOLE, int(self._piece * len(present) / len(data))))
 
     # ------------------------------------------------------------------ parts of it
 
-    def _take(self, keys: list[Any]) -> dict[Any, Any]:
-        """The present entries of these keys; what happened to them until now is known."""
+    def _take(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Those of these keys that are there, and their values; what happened to them until now is known."""
         state = self._state
         present = list(filter(partial(dict.__contains__, state), keys))
-        if tracking.is_tracking(state):
+        if tracking.is_tracking(state) and state._changed:
             state._changed.difference_update(keys)
-        return dict(zip(present, map(dict.__getitem__, repeat(state), present), strict=True))
+        return present, list(map(dict.__getitem__, repeat(state), present))
 
     def _look(self, keys: Collection[Any], values: Collection[Any]) -> bool:
         """Whether msgpack gives these entries back. If one of their values can be changed, reads are remembered from now on."""
