@@ -15,10 +15,11 @@ from elastic.worker.content.grid import GridWriter
 from elastic.worker.content.layout import BUCKET, StateMeta
 from elastic.worker.content.lazy import UnreadBins
 
-SMALL = 256 << 10
-"""A state of fewer bytes is not copied ahead: it takes a few milliseconds."""
+SMALL = 16 << 10
+"""A state of fewer bytes is not copied ahead: it takes about a millisecond. (Many such tasks may stop at once.)"""
 LITTLE = 8_000
-"""So many changed keys are left to the pause."""
+LITTLE_BYTES = 256 << 10
+"""So many changed keys, of so many bytes, are left to the pause at most; and at most a thirty-second part of all."""
 MOST_LAYERS = 4
 """A state that is bytes still, in more layers, is read before it moves on."""
 MOST_REMOVED = 100_000
@@ -130,7 +131,8 @@ class KeyedCopier:
 
     def _few(self) -> int:
         """So many changed keys are left to the pause."""
-        return max(16, min(LITTLE, int(SMALL / self._weight)))
+        count = dict.__len__(self._state)
+        return max(16, min(LITTLE, count // 32, int(LITTLE_BYTES / self._weight)))
 
     @property
     def done(self) -> bool:
