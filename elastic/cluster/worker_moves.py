@@ -6,14 +6,16 @@ have a thread of their own, so that one does not wait for a view that is being r
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from elastic.coordination import paths
-from elastic.coordination.base import Coordination, SessionState, Versioned, Watch
+from elastic.coordination.base import Coordination, Looked, SessionState, Versioned, Watch
 from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
@@ -30,6 +32,86 @@ _TRIES = 20
 """Times that a view is read anew because a move ended while it was being read."""
 
 
+_Key = tuple[str, bool]
+"""A path, and whether it is about the names of its children instead of its value."""
+
+
+class Mirror:
+    """What a session's watches have said, for as long as nothing else was heard: values that need not be read.
+
+    Args:
+        notice: Called when something is not as it was known; must not block.
+    """
+
+    def __init__(self, coordination: Coordination, notice: Callable[[], None]) -> None:
+        self._coordination = coordination
+        self._notice = notice
+        self._lock = threading.Lock()
+        self._watches: dict[_Key, Watch] = {}
+        self._present: dict[_Key, Any] = {}
+        self._last: dict[_Key, Any] = {}
+        self._words: dict[_Key, int] = {}
+
+    def follow(self, keys: set[_Key]) -> None:
+        """Watch these, and nothing else."""
+        for key in keys - self._watches.keys():
+            path, children = key
+            watch = self._coordination.watch_children if children else self._coordination.watch_value
+            self._watches[key] = watch(
+                path, functools.partial(self._given, key), early=functools.partial(self._heard, key)
+            )
+        for key in self._watches.keys() - keys:
+            self._watches.pop(key).cancel()
+            with self._lock:
+                for known in (self._present, self._last, self._words):
+                    known.pop(key, None)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self.follow(set())
+
+    def words(self, key: _Key) -> int:
+        """How many changes were heard of; -1 while what is known of it is not the present."""
+        with self._lock:
+            return self._words.get(key, 0) if key in self._present else -1
+
+    def look(self, values: Sequence[str], children: Sequence[str]) -> Looked:
+        """As `Coordination.look`, of which it asks only what it does not know."""
+        keys: list[_Key] = [*((p, False) for p in values), *((p, True) for p in children)]
+        for _ in range(_TRIES):
+            with self._lock:
+                known = {k: self._present[k] for k in keys if k in self._present}
+            found = self._coordination.look(
+                [p for p in values if (p, False) not in known],
+                [p for p in children if (p, True) not in known],
+            )
+            with self._lock:
+                if known.keys() - self._present.keys():
+                    continue  # something of it has changed before the answer came
+                for path, value in found.values.items():
+                    self._last[path, False] = value
+                for path, names in found.children.items():
+                    self._last[path, True] = names or ()
+            return Looked(
+                {p: known[p, False] if (p, False) in known else found.values[p] for p in values},
+                {p: known[p, True] if (p, True) in known else found.children[p] for p in children},
+            )
+        raise Unavailable("coordination changes faster than it can be read")
+
+    def _heard(self, key: _Key) -> None:
+        with self._lock:
+            self._present.pop(key, None)
+            self._words[key] = self._words.get(key, 0) + 1
+        self._notice()
+
+    def _given(self, key: _Key, value: Any) -> None:
+        with self._lock:
+            news = key not in self._last or self._last[key] != value
+            self._present[key] = self._last[key] = value
+        if news:
+            self._notice()
+
+
 class ViewReader:
     """Reads views, on a thread of its own whenever something changes, and on any thread that asks.
 
@@ -43,35 +125,37 @@ class ViewReader:
         topology: TopologyName,
         on_view: Callable[[View, tuple[WorkerInfo, ...]], None],
     ) -> None:
-        self._coordination = coordination
         self._topology = topology
         self._on_view = on_view
         self._reading = threading.Lock()
         self._number = 0
-        self._watches: dict[str, Watch] = {}
-        self._known_moves: dict[Epoch, tuple[Incarnation, ...]] = {}
-        self._known_workers: tuple[str, ...] = ()
+        self._mirror = Mirror(coordination, self._changed)
+        self._always: set[_Key] = {
+            (paths.moves(topology), False),
+            (paths.moves(topology), True),
+            (paths.workers(topology), True),
+            (paths.assignment(topology), False),
+        }
+        self._moves: dict[Epoch, tuple[Incarnation, ...]] = {}
+        self._workers: tuple[str, ...] = ()
+        self._infos: tuple[int, tuple[WorkerInfo, ...]] = (-1, ())
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="views", daemon=True)
 
     def start(self) -> None:
         """Begin to watch. The first view follows at once."""
-        name, watch = self._topology, self._coordination
-        self._watches = {
-            "moves": watch.watch_children(paths.moves(name), self._changed, early=self._notice),
-            "workers": watch.watch_children(paths.workers(name), self._changed, early=self._notice),
-            "assignment": watch.watch_value(paths.assignment(name), self._changed, early=self._notice),
-        }
+        with self._reading:
+            self._mirror.follow(self._always)
         self._thread.start()
 
     def close(self) -> None:
         """No view comes any more. Safe to call twice."""
         self._notices.put(False)
         with self._reading:
-            for watch in self._watches.values():
-                watch.cancel()
-            self._watches.clear()
+            self._closed = True
+            self._mirror.close()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(5.0)
 
@@ -82,13 +166,11 @@ class ViewReader:
             Unavailable: There is no connection.
         """
         with self._reading:
-            self._number += 1
-            self._on_view(*self._read(self._number))
+            if not self._closed:
+                self._number += 1
+                self._on_view(*self._read(self._number))
 
-    def _changed(self, _: object) -> None:
-        self._notice()
-
-    def _notice(self) -> None:
+    def _changed(self) -> None:
         if not self._told.is_set():  # one notice covers everything that changes before it is read
             self._told.set()
             self._notices.put(True)
@@ -99,27 +181,28 @@ class ViewReader:
             try:
                 self.read()
             except Unavailable as e:
-                log.info(
-                    "moves cannot be followed now: %s", e
-                )  # every watch fires when the connection is back
+                # Every watch fires when the connection is back.
+                log.info("moves cannot be followed now: %s", e)
             except ElasticError:
                 log.exception("a view could not be followed")
 
     def _read(self, number: int) -> tuple[View, tuple[WorkerInfo, ...]]:
-        """One exchange, as long as the same moves, participants and workers are there as in the view before; else another one."""
+        """Reads what has changed, as long as the same moves, participants and workers are there as in the view before; else again."""
         name = self._topology
         latest, placed, workers = paths.moves(name), paths.assignment(name), paths.workers(name)
         for _ in range(_TRIES):
-            moves, lives = self._known_moves, self._known_workers
+            moves, lives = self._moves, self._workers
             marks = [paths.move_marks(name, e, i) for e, parts in moves.items() for i in parts]
+            words, (known, infos) = self._mirror.words((workers, True)), self._infos
+            fresh = words < 0 or words != known
             # In the order that a view asks for; the names of the children come last and say whether that was all.
-            found = self._coordination.look(
+            found = self._mirror.look(
                 [
                     latest,
                     *(paths.move(name, e) for e in moves),
                     *marks,
                     placed,
-                    *(f"{workers}/{w}" for w in lives),
+                    *(f"{workers}/{w}" for w in lives if fresh),
                 ],
                 [latest, workers],
             )
@@ -133,15 +216,22 @@ class ViewReader:
             participants = {e: records[e].participants() if e in records else () for e in epochs}
             here = found.children[workers] or ()
             complete = participants == moves and here == lives and all(values[at] for at in marks)
-            self._known_moves, self._known_workers = participants, here
-            self._follow({paths.move(name, e) for e in epochs} | set(marks))
+            self._moves, self._workers = participants, here
+            self._mirror.follow(
+                self._always | {(paths.move(name, e), False) for e in epochs} | {(m, False) for m in marks}
+            )
             if not complete:
                 continue
+            if fresh:
+                infos = tuple(
+                    codec.decode(v.data, WorkerInfo) for w in lives if (v := values[f"{workers}/{w}"])
+                )
+                if self._mirror.words((workers, True)) == words >= 0:
+                    self._infos = (words, infos)
             views = [
                 MoveView(records[e], {i: _marked(values[paths.move_marks(name, e, i)]) for i in parts})
                 for e, parts in moves.items()
             ]
-            infos = [codec.decode(v.data, WorkerInfo) for w in lives if (v := values[f"{workers}/{w}"])]
             value, newest = values[placed], values[latest]
             view = View(
                 number,
@@ -150,15 +240,8 @@ class ViewReader:
                 dict(codec.decode(value.data, Assignment).place_of()) if value is not None else {},
                 {i.worker: i.incarnation for i in infos},
             )
-            return view, tuple(infos)
+            return view, infos
         raise Unavailable("moves begin and end faster than they can be read")
-
-    def _follow(self, wanted: set[str]) -> None:
-        """Watch these, beside what is always watched."""
-        for path in wanted - self._watches.keys():
-            self._watches[path] = self._coordination.watch_value(path, self._changed, early=self._notice)
-        for path in [p for p in self._watches if p.startswith("/") and p not in wanted]:
-            self._watches.pop(path).cancel()
 
 
 def _marked(value: Versioned | None) -> Marked:

@@ -220,9 +220,17 @@ class Watches:
                 self._wake.wait_for(lambda: self._closed or bool(self._states), _MOMENT)
             return
         for subscription in living:
-            if subscription.seen != seen:
+            if subscription.seen == seen:
+                continue
+            if subscription.early is None:
                 subscription.seen = seen
                 self._call(subscription, value)
+                continue
+            with self._wake:
+                # Whoever gets early word takes a value for the present one until there is. So none may come after that.
+                if key not in self._dirty:
+                    subscription.seen = seen
+                    self._call(subscription, value)
 
     def _tell(self, subscriptions: list[Subscription], state: SessionState) -> None:
         for subscription in subscriptions:

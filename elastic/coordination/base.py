@@ -134,8 +134,9 @@ class Coordination(Protocol):
         that was read then. Changes close together may come as one call; the last is never missed.
 
         Args:
-            early: Called as soon as there is word of a change, before it is read: for who reads by himself anyway. On any thread;
-                must not block; may come once too often. What `callback` promises, this does not.
+            early: Called as soon as there is word of a change: before anything newer than the change can be read by this session. On
+                any thread; may come once too often. A value that `callback` was given is the present one for as long as nothing
+                is heard here. Neither of the two may block then, nor use this port.
         """
 
     def watch_children(

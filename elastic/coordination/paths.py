@@ -6,6 +6,7 @@
 /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
 /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
 /members/entered/<n>, /members/ready/<n>  ephemeral: members of the state stores' own Hazelcast cluster (elastic/cluster/grid_members.py)
+/elasticity                          data: ElasticitySettings; empty: nothing has been set
 /topologies                          data: the greatest number of a move of any topology that is no more, as decimal digits
 /topologies/<name>/spec              TopologySpec
 /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
@@ -29,8 +30,9 @@ NODES = "/nodes"
 WANTED = "/wanted"
 DRAINS = "/drains"
 MEMBERS = "/members"
+ELASTICITY = "/elasticity"
 TOPOLOGIES = "/topologies"
-ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, MEMBERS, TOPOLOGIES)
+ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, MEMBERS, ELASTICITY, TOPOLOGIES)
 
 
 def node(id: NodeId) -> str:

@@ -36,7 +36,7 @@ from typing import Any
 
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
@@ -115,6 +115,16 @@ class _Note:
         self.watches.changed(self.kind, self.path)
 
 
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Takes word of changes on the connection's own thread: before the answers that come after it."""
+
+    def dispatch_callback(self, callback: Any) -> None:
+        if isinstance(callback.func, _Note):
+            callback.func(*callback.args)
+        else:
+            super().dispatch_callback(callback)
+
+
 class ZooKeeperCoordination:
     """One session; see `base.Coordination` and the top of this module. Made by `connect`."""
 
@@ -130,6 +140,7 @@ class ZooKeeperCoordination:
             self._client = KazooClient(
                 hosts,
                 timeout=session_timeout,
+                handler=_Handler(),
                 connection_retry=retry,
                 command_retry=KazooRetry(max_tries=1),
                 logger=_kazoo_log,
