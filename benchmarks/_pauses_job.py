@@ -1,0 +1,188 @@
+"""The topology of `pauses`: numbered work at a steady rate through tasks that hold state, and a sink that notes when each tuple came.
+
+Tuples carry the time at which they were *due*: when the spout itself is held up, that counts as well. The monotonic clock is the same
+in all processes of a machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import uuid
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elastic import Bolt, Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, TopologyBuilder
+
+BURST = 512
+"""Tuples that the spout emits at a time at most."""
+STRIDE = 1_000_003
+"""A prime: steps of it reach all keys, in an order that has nothing to do with theirs."""
+OTHERS = 8
+"""Each so many tuples, one goes to the task that never moves."""
+FIRST = 1 << 40
+"""What is counted begins here, so that a count takes 9 bytes wherever it is written down: 20 with its key."""
+
+
+def key_of(number: int) -> str:
+    """A key's name."""
+    return f"k{number:09d}"
+
+
+class Keys(StatefulSpout):
+    """Keys in turn, at a steady rate; where it is moves along.
+
+    Args:
+        keys: How many there are.
+        groups: How many groups they are in; a group's keys are in one task.
+        rate: Tuples per second; 0: as many as possible.
+    """
+
+    outputs = {  # noqa: RUF012
+        "default": Fields(group=int, key=str, stamp=int),
+        "others": Fields(key=str, stamp=int),
+    }
+
+    def __init__(self, keys: int, groups: int, rate: float) -> None:
+        self.keys, self.groups, self.rate = keys, groups, rate
+        self.number = self.began = 0
+
+    def prepare(self, context: Any) -> None:
+        self.names = [key_of(n) for n in range(self.keys)]
+
+    def get_state(self) -> object:
+        return self.number, self.began
+
+    def set_state(self, state: Any) -> None:
+        self.number, self.began = state
+
+    def next_tuple(self) -> float | None:
+        now = time.monotonic_ns()
+        if not self.began:
+            self.began = now
+        if self.rate:
+            due = int((now - self.began) * self.rate / 1e9) - self.number
+            if due <= 0:
+                return min(0.001, 1 / self.rate)
+            due = min(due, BURST)
+            step = 1e9 / self.rate
+        else:
+            due, step = BURST, 0.0
+        names, keys, groups, began = self.names, self.keys, self.groups, self.began
+        rows, others = [], []
+        for n in range(self.number, self.number + due):
+            stamp = began + int(n * step) if step else now
+            if n % OTHERS:
+                key = (n - n // OTHERS) * STRIDE % keys
+                rows.append((key % groups, names[key], stamp))
+            else:
+                others.append((names[n % keys], stamp))
+        self.number += due
+        self.emit_all(rows)
+        self.emit_all(others, stream="others")
+        return None
+
+
+class Hold(StatefulBolt):
+    """Holds an entry for each key, and changes it whenever the key comes.
+
+    Args:
+        size: Bytes of each entry's value; 0: a count.
+    """
+
+    outputs = Fields(task=int, stamp=int)
+    entries = KeyedState[str, Any]()
+
+    def __init__(self, keys: int, groups: int, size: int) -> None:
+        self.keys, self.groups, self.size = keys, groups, size
+
+    def prepare(self, context: Any) -> None:
+        self.task = context.task
+        self.filled = context.counter("entries")
+        self.values = [os.urandom(self.size) for _ in range(64)] if self.size else []
+
+    def execute(self, tup: Any) -> None:
+        key, entries = tup.key, self.entries
+        value = entries.get(key)
+        if value is None:
+            self._fill(tup.group)
+        elif self.values:
+            entries[key] = self.values[tup.stamp & 63]
+        else:
+            entries[key] = value + 1
+        self.emit(self.task, tup.stamp)
+
+    def _fill(self, group: int) -> None:
+        new = range(group, self.keys, self.groups)
+        for n in new:
+            self.entries[key_of(n)] = os.urandom(self.size) if self.size else FIRST
+        self.filled.inc(len(new))
+
+
+class Stays(Bolt):
+    """What is never moved."""
+
+    outputs = Fields(task=int, stamp=int)
+
+    def prepare(self, context: Any) -> None:
+        self.task = context.task
+
+    def execute(self, tup: Any) -> None:
+        self.emit(self.task, tup.stamp)
+
+
+class Sink(Bolt):
+    """Notes of each tuple the task, when it was due and when it came; writes that down when it ends."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def prepare(self, context: Any) -> None:
+        self.tasks, self.stamps, self.came = array("q"), array("q"), array("q")
+
+    def execute(self, tup: Any) -> None:
+        self.tasks.append(tup.task)
+        self.stamps.append(tup.stamp)
+        self.came.append(time.monotonic_ns())
+
+    def cleanup(self) -> None:
+        if self.came:
+            path = Path(self.directory) / f"{uuid.uuid4().hex}.part"
+            with path.open("wb") as file:
+                for column in (self.tasks, self.stamps, self.came):
+                    column.tofile(file)
+            path.rename(path.with_suffix(".notes"))
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the topology can be told."""
+    made = argparse.ArgumentParser(prog="pauses")
+    made.add_argument("--name", default="pauses")
+    made.add_argument("--directory", required=True)
+    for name, usual in (
+        ("keys", 50_000),
+        ("groups", 64),
+        ("tasks", 1),
+        ("executors", 1),
+        ("size", 0),
+        ("workers", 2),
+    ):
+        made.add_argument(f"--{name}", type=int, default=usual)
+    made.add_argument("--rate", type=float, default=0.0)
+    return made
+
+
+def topology(args: Sequence[str]) -> Topology:
+    """The topology."""
+    o = parser().parse_args(args)
+    b = TopologyBuilder(o.name, workers=o.workers)
+    b.spout("keys", Keys(o.keys, o.groups, o.rate))
+    b.bolt("hold", Hold(o.keys, o.groups, o.size), tasks=o.tasks, executors=o.executors).fields(
+        "keys", "group"
+    )
+    b.bolt("stays", Stays()).all_to_one("keys", stream="others")
+    b.bolt("sink", Sink(o.directory)).all_to_one("hold").all_to_one("stays")
+    return b.build()

@@ -1,0 +1,88 @@
+"""What the sink of `pauses` has noted, and what can be read from it: gaps and latencies of some tasks within some time."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Window(NamedTuple):
+    """From one time to another: nanoseconds of the monotonic clock."""
+
+    start: int
+    end: int
+
+
+class Seen(NamedTuple):
+    """What a sink saw of some tasks within a window, in ms.
+
+    Attributes:
+        gap: The longest time in which nothing came of one of the tasks.
+        latency: The longest time from when a tuple was due until it came.
+    """
+
+    gap: float
+    latency: float
+
+
+class Notes:
+    """All that came, in the order in which it came."""
+
+    def __init__(self, tasks: array[int], stamps: array[int], came: array[int]) -> None:
+        self.tasks, self.stamps, self.came = tasks, stamps, came
+        self.by_task: dict[int, tuple[array[int], array[int]]] = {}
+        for task, stamp, when in zip(tasks, stamps, came, strict=True):
+            found = self.by_task.get(task)
+            if found is None:
+                found = self.by_task[task] = (array("q"), array("q"))
+            found[0].append(stamp)
+            found[1].append(when)
+
+    @classmethod
+    def read(cls, directory: Path) -> Notes:
+        """Those of all the sink's lives."""
+        parts = []
+        for path in directory.glob("*.notes"):
+            raw = array("q")
+            raw.frombytes(path.read_bytes())
+            third = len(raw) // 3
+            parts.append((raw[2 * third], raw[:third], raw[third : 2 * third], raw[2 * third :]))
+        all_of = array("q"), array("q"), array("q")
+        for _, *columns in sorted(parts, key=lambda part: part[0]):
+            for whole, column in zip(all_of, columns, strict=True):
+                whole.extend(column)
+        return cls(*all_of)
+
+    def seen(self, tasks: Collection[int], window: Window) -> Seen:
+        """The worst of these tasks within the window; a gap that reaches over its end counts in full."""
+        gap = latency = 0
+        for task in tasks:
+            stamps, came = self.by_task.get(task, (array("q"), array("q")))
+            first = max(0, bisect_left(came, window.start) - 1)
+            last = bisect_right(came, window.end)
+            times = came[first : last + 1]
+            gap = max(gap, max((b - a for a, b in zip(times, times[1:], strict=False)), default=0))
+            latency = max(latency, max((came[i] - stamps[i] for i in range(first, last)), default=0))
+        return Seen(gap / 1e6, latency / 1e6)
+
+    def overall_gap(self, tasks: Collection[int], window: Window) -> float:
+        """The longest time in ms in which nothing came of any of the tasks."""
+        wanted = set(tasks)
+        first = max(0, bisect_left(self.came, window.start) - 1)
+        last = bisect_right(self.came, window.end) + 1
+        times = [c for t, c in zip(self.tasks[first:last], self.came[first:last], strict=True) if t in wanted]
+        return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0) / 1e6
+
+    def rate(self, window: Window) -> float:
+        """Tuples per second that came within the window."""
+        count = bisect_right(self.came, window.end) - bisect_left(self.came, window.start)
+        return count / (window.end - window.start) * 1e9
+
+
+def quantile(values: Iterable[float], part: float) -> float:
+    """The smallest of the values that at least this part of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-part * len(ordered) // 1) - 1))]
