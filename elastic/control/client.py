@@ -229,7 +229,8 @@ class Client:
             request = pb.MoveRequest(name=name, what=what, where=where, wait=wait, share=share)
             return ASSIGNMENT.decode(link.stub.Move(request, timeout=left).assignment)
 
-        return self._ask(f"move tasks of {name}", ask, self._timeout + wait, once=True)
+        # Asked twice it comes to the same: who is there or on the way stays so.
+        return self._ask(f"move tasks of {name}", ask, self._timeout + wait)
 
     def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
         """End moves of a topology early: what is not saved goes back, and nothing is begun again by itself.
@@ -399,7 +400,7 @@ class Client:
                     self._connection.forget(link)
                     raise Unavailable(
                         f"{error.message}; whether it was done is not known",
-                        remedy="Look with: elastic list, elastic nodes list.",
+                        remedy="Look with: elastic list, elastic moves, elastic nodes list.",
                     ) from e
                 if not self._elsewhere(link, error) or time.monotonic() + pause >= deadline:
                     raise error from e

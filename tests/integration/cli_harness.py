@@ -68,6 +68,16 @@ class Cluster:
     def launcher(self) -> psutil.Process:
         return psutil.Process(json.loads((self.home / "default" / "cluster.json").read_text())["pid"])
 
+    def leading_nimbus(self) -> psutil.Process:
+        """The process of the Nimbus that leads."""
+        port = int(self.data("info")["leader"].rpartition(":")[2])
+        (found,) = [
+            p
+            for p in self.launcher().children(recursive=True)
+            if any(c.laddr.port == port and c.status == psutil.CONN_LISTEN for c in p.net_connections("tcp"))
+        ]
+        return found
+
 
 def environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}

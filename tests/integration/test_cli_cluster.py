@@ -222,20 +222,12 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
 
 
 def test_waiting_outlives_the_leading_nimbus(cluster: Cluster, text: Path) -> None:
-    leader = cluster.data("info")["leader"]
     words = ["--input", "text.txt", "--output", "takeover.tsv", "--rate", "400", "--name", "takeover"]
     waiting = cluster.start("submit", "--wait", WORD_COUNT, *words)
     try:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "takeover\n"
-        port = int(leader.rpartition(":")[2])
-        listening = [
-            p
-            for p in cluster.launcher().children(recursive=True)
-            if any(c.laddr.port == port and c.status == psutil.CONN_LISTEN for c in p.net_connections("tcp"))
-        ]
-        assert len(listening) == 1
-        listening[0].kill()
+        cluster.leading_nimbus().kill()
         _, err = waiting.communicate(timeout=LIMIT)
     finally:
         waiting.kill()

@@ -84,7 +84,7 @@ STEPS = ["prepared", "paused", "stopped", "saved", "restored", "begun", "resumed
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster(tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("work"))
     (made.work / "job.py").write_text(JOB)
-    up = made("up", "--nodes", "2", "--slots", "2")
+    up = made("up", "--nodes", "2", "--slots", "2", "--nimbus", "2")
     try:
         assert up.code == 0, up.err
         submitted = made("submit", "job.py", str(made.work))
@@ -262,6 +262,26 @@ def test_watching_scaling_and_spreading(cluster: Cluster) -> None:
     assert len(set(places(cluster).values())) == 4
     gathered = cluster.data("rebalance", "counted", "--workers", "2")
     assert gathered["workers"] == 2 and sum(m["moved"] for m in gathered["moves"]) >= 2
+
+
+def test_a_move_outlives_the_leading_nimbus(cluster: Cluster) -> None:
+    """Its record says what is under way, and the command asks the next leader."""
+    before = places(cluster)
+    node = other(before[2])
+    (cluster.work / "hold").touch()
+    moving = cluster.start("-o", "json", "move", "counted", "2", "--to", node)
+    try:
+        wait_until("it is under way", lambda: cluster.described("counted")["moves"])
+        cluster.leading_nimbus().kill()
+        wait_until("another leads", lambda: cluster("info").code == 0)
+        (cluster.work / "hold").unlink()
+        out, err = moving.communicate(timeout=LIMIT)
+    finally:
+        moving.kill()
+        moving.wait()
+    assert moving.returncode == 0, err
+    assert [m["moved"] for m in json.loads(out)["moves"]] == [1]
+    assert f"@{node}/" in places(cluster)[2]
 
 
 def test_draining_a_node_moves_everything_away(cluster: Cluster) -> None:
