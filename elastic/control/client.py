@@ -6,37 +6,27 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any
 
-import grpc
-
-from elastic.control.codec import ASSIGNMENT, DETAIL, MOVE, NODE, SPEC, STATE, SUMMARY
-from elastic.control.connection import Connection, Link
+from elastic.control.asking import Asking
+from elastic.control.codec import ASSIGNMENT, DETAIL, ELASTICITY, MOVE, NODE, SPEC, STATE, SUMMARY
+from elastic.control.connection import Link
 from elastic.control.types import ClusterInfo, LogLine, WorkerStacks
 from elastic.control.v1 import control_pb2 as pb
-from elastic.errors import ElasticError, EnvironmentProblem, Unavailable
+from elastic.errors import EnvironmentProblem
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event
 from elastic.model.ids import NodeId
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK
-from elastic.rpc.errors import NotLeading, Unreachable, from_call
 
-R = TypeVar("R")
-Ask = Callable[[Link, float], R]
-_PATIENCE = 15.0
-_ALL = 600.0
 _SLOW = 1 << 20
-_PAUSE = 0.4
-_LASTING = 5.0
-_FAILURES = 20
 
 
-class Client:
+class Client(Asking):
     """Requests to a cluster.
 
     Connects when first used. A Nimbus that doesn't lead names the one that does; one that is gone is replaced by the
@@ -51,28 +41,6 @@ class Client:
         timeout: Seconds.
         patience: Seconds to go on when none of the addresses answers at first: a Nimbus that has died is started again.
     """
-
-    def __init__(
-        self, addresses: str | Sequence[str], *, timeout: float = 30.0, patience: float = 3.0
-    ) -> None:
-        given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
-        lasting = max(patience, _PATIENCE)
-        self._connection = Connection(
-            [a.strip() for a in given if a.strip()], patience=(min(timeout, patience), min(timeout, lasting))
-        )
-        self._timeout = timeout
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End all calls and streams. Safe to call twice."""
-        self._connection.close()
 
     def info(self) -> ClusterInfo:
         """Version, leader, uptime; also answered while nobody leads."""
@@ -277,6 +245,31 @@ class Client:
         for message in self._stream("follow moves", ask, follow=True):
             yield tuple(map(MOVE.decode, message.moves))
 
+    def elasticity(self) -> ElasticityView:
+        """Who resizes and places topologies by load."""
+
+        def ask(link: Link, left: float) -> ElasticityView:
+            answer = link.stub.GetElasticity(pb.GetElasticityRequest(), timeout=left)
+            return ELASTICITY.decode(answer.elasticity)
+
+        return self._ask("show elasticity", ask)
+
+    def set_elasticity(
+        self,
+        *,
+        policy: str | None = None,
+        scheduler: str | None = None,
+        period: float | None = None,
+        nodes: str | None = None,
+    ) -> ElasticityView:
+        """Change who resizes and places, from now on; what is None stays. See `elastic.nimbus.nimbus.Nimbus.set_elasticity`."""
+
+        def ask(link: Link, left: float) -> ElasticityView:
+            request = pb.SetElasticityRequest(policy=policy, scheduler=scheduler, period=period, nodes=nodes)
+            return ELASTICITY.decode(link.stub.SetElasticity(request, timeout=left).elasticity)
+
+        return self._ask("set elasticity", ask)
+
     def nodes(self) -> tuple[NodeSummary, ...]:
         """All nodes, wanted or there."""
 
@@ -382,75 +375,6 @@ class Client:
             return tuple(map(EVENT.decode, found.errors))
 
         return self._ask("list errors", ask)
-
-    def _ask(self, doing: str, ask: Ask[R], timeout: float | None = None, *, once: bool = False) -> R:
-        """One request to the leader, whoever that is.
-
-        Args:
-            once: It must not be sent twice: when the connection breaks under way, nobody knows whether it was done.
-        """
-        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
-        for pause in _pauses():
-            link = self._connection.leader(deadline, sure=once)
-            try:
-                return ask(link, max(0.001, deadline - time.monotonic()))
-            except grpc.RpcError as e:
-                error = from_call(e, doing=doing, address=link.address)
-                if isinstance(error, Unreachable) and once:
-                    self._connection.forget(link)
-                    raise Unavailable(
-                        f"{error.message}; whether it was done is not known",
-                        remedy="Look with: elastic list, elastic moves, elastic nodes list.",
-                    ) from e
-                if not self._elsewhere(link, error) or time.monotonic() + pause >= deadline:
-                    raise error from e
-            time.sleep(pause)
-        raise AssertionError("pauses do not end")
-
-    def _stream(self, doing: str, ask: Callable[[Link, float | None], Any], follow: bool) -> Iterator[Any]:
-        """The messages of a stream; a followed one goes on with the next leader."""
-        failures = 0
-        while True:
-            began = time.monotonic()
-            link = self._connection.leader(began + self._timeout)
-            # A followed stream has no end, so no deadline: keepalive pings notice a Nimbus that vanished.
-            call = ask(link, None if follow else _ALL)
-            try:
-                yield from call
-                return
-            except grpc.RpcError as e:
-                if self._connection.closed:
-                    return
-                error = from_call(e, doing=doing, address=link.address)
-                failures = failures + 1 if time.monotonic() - began < _LASTING else 1
-                again = self._elsewhere(link, error)
-                if isinstance(error, Unreachable) and not follow:  # what was read would come twice
-                    again = False
-                if not again or failures > _FAILURES:
-                    raise error from e
-            finally:
-                call.cancel()
-            if failures > 1:
-                time.sleep(_PAUSE)
-
-    def _elsewhere(self, link: Link, error: ElasticError) -> bool:
-        """Whether the same request to another Nimbus may do; the next one then goes there."""
-        if isinstance(error, NotLeading):  # it did nothing
-            self._connection.forget(link, error.leader)
-            return True
-        if isinstance(error, Unreachable):
-            self._connection.forget(link)
-            return True
-        return False
-
-
-def _pauses() -> Iterator[float]:
-    """Seconds before the second, third, ... attempt: none, then more and more."""
-    yield 0.0
-    pause = _PAUSE / 8
-    while True:
-        yield pause
-        pause = min(2 * pause, 2 * _PAUSE)
 
 
 def _measure(bundle: Path) -> tuple[str, int]:

@@ -1,0 +1,117 @@
+"""How a client asks: whichever Nimbus leads, again where that is safe, and with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from elastic.control.connection import Connection, Link
+from elastic.errors import ElasticError, Unavailable
+from elastic.rpc.errors import NotLeading, Unreachable, from_call
+
+R = TypeVar("R")
+Ask = Callable[[Link, float], R]
+_PATIENCE = 15.0
+_ALL = 600.0
+_PAUSE = 0.4
+_LASTING = 5.0
+_FAILURES = 20
+
+
+class Asking:
+    """What all requests of a client have in common; see `elastic.control.client.Client`."""
+
+    def __init__(
+        self, addresses: str | Sequence[str], *, timeout: float = 30.0, patience: float = 3.0
+    ) -> None:
+        given = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+        lasting = max(patience, _PATIENCE)
+        self._connection = Connection(
+            [a.strip() for a in given if a.strip()], patience=(min(timeout, patience), min(timeout, lasting))
+        )
+        self._timeout = timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all calls and streams. Safe to call twice."""
+        self._connection.close()
+
+    def _ask(self, doing: str, ask: Ask[R], timeout: float | None = None, *, once: bool = False) -> R:
+        """One request to the leader, whoever that is.
+
+        Args:
+            once: It must not be sent twice: when the connection breaks under way, nobody knows whether it was done.
+        """
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        for pause in _pauses():
+            link = self._connection.leader(deadline, sure=once)
+            try:
+                return ask(link, max(0.001, deadline - time.monotonic()))
+            except grpc.RpcError as e:
+                error = from_call(e, doing=doing, address=link.address)
+                if isinstance(error, Unreachable) and once:
+                    self._connection.forget(link)
+                    raise Unavailable(
+                        f"{error.message}; whether it was done is not known",
+                        remedy="Look with: elastic list, elastic moves, elastic nodes list.",
+                    ) from e
+                if not self._elsewhere(link, error) or time.monotonic() + pause >= deadline:
+                    raise error from e
+            time.sleep(pause)
+        raise AssertionError("pauses do not end")
+
+    def _stream(self, doing: str, ask: Callable[[Link, float | None], Any], follow: bool) -> Iterator[Any]:
+        """The messages of a stream; a followed one goes on with the next leader."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            link = self._connection.leader(began + self._timeout)
+            # A followed stream has no end, so no deadline: keepalive pings notice a Nimbus that vanished.
+            call = ask(link, None if follow else _ALL)
+            try:
+                yield from call
+                return
+            except grpc.RpcError as e:
+                if self._connection.closed:
+                    return
+                error = from_call(e, doing=doing, address=link.address)
+                failures = failures + 1 if time.monotonic() - began < _LASTING else 1
+                again = self._elsewhere(link, error)
+                if isinstance(error, Unreachable) and not follow:  # what was read would come twice
+                    again = False
+                if not again or failures > _FAILURES:
+                    raise error from e
+            finally:
+                call.cancel()
+            if failures > 1:
+                time.sleep(_PAUSE)
+
+    def _elsewhere(self, link: Link, error: ElasticError) -> bool:
+        """Whether the same request to another Nimbus may do; the next one then goes there."""
+        if isinstance(error, NotLeading):  # it did nothing
+            self._connection.forget(link, error.leader)
+            return True
+        if isinstance(error, Unreachable):
+            self._connection.forget(link)
+            return True
+        return False
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds before the second, third, ... attempt: none, then more and more."""
+    yield 0.0
+    pause = _PAUSE / 8
+    while True:
+        yield pause
+        pause = min(2 * pause, 2 * _PAUSE)
