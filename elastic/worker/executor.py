@@ -19,6 +19,7 @@ from typing import Any
 
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
+from elastic.worker.content import fill
 from elastic.worker.destination import Destination, ExecutorStopped
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.task import SLICE, Task
@@ -64,6 +65,7 @@ class Executor:
         self._dirty_since = 0.0
         self._links: set[Link] = set()
         self._timers: list[tuple[float, int, Task]] = []
+        self._unread: dict[int, Task] = {}  # tasks whose state came with a move and is bytes still, in part
         self._order = itertools.count()
         self.thread = threading.Thread(target=self._run, name=f"executor-{id}", daemon=True)
 
@@ -163,6 +165,19 @@ class Executor:
             task.close()
 
         self.on_task(task, close)
+
+    def read_when_idle(self, task: Task) -> None:
+        """Its state came as bytes: read them when there is nothing else to do. On the thread."""
+        self._unread[task.id] = task
+
+    def _read_on(self) -> None:
+        """Read some of what came as bytes."""
+        _, task = self._unread.popitem()
+        if task.executor is not self:
+            if task.executor is not None:
+                task.executor.call(functools.partial(task.executor.read_when_idle, task))
+        elif not task.closed and not task.stopped and fill(task.component, time.monotonic() + SLICE):
+            self._unread[task.id] = task
 
     def on_task(self, task: Task, what: Callable[[], None]) -> None:
         """Have something done between two tuples of a task, on its executor's thread: also while that is blocked in another task."""
@@ -331,6 +346,10 @@ class Executor:
                 item = ready.get_nowait()
             except queue.Empty:
                 self._flush_all()
+                if self._unread:
+                    self._read_on()
+                    time.sleep(0)  # others first
+                    continue
                 self._idle_since = began = clock()
                 timeout = max(0.0, self._timers[0][0] - began) if self._timers else None
                 try:

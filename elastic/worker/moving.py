@@ -6,6 +6,7 @@ that holds the worker's lock.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from elastic.migration import events as ev
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Severity
 from elastic.model.ids import TaskId
-from elastic.worker.content import install
+from elastic.worker.content import install, pending
 from elastic.worker.content.engine import EngineState
 from elastic.worker.failures import described
 
@@ -69,6 +70,7 @@ class MovingTasks:
         if executor is None:
             raise ExecutionError(f"task {task.id} has not begun here")
         self.step(task, epoch, "paused")
+        self._saving.pausing(task)
 
         def stopped() -> None:
             self.step(task, epoch, "stopped")
@@ -141,6 +143,9 @@ class MovingTasks:
         self._sides.pop(action.task, None)
         self.step(task, action.epoch, "restored")
         worker.begin(task)
+        executor = task.executor
+        if executor is not None and task.spec.stateful and pending(task.component):
+            executor.call(functools.partial(executor.read_when_idle, task))
         self.step(task, action.epoch, "begun")
 
     def discard(self, action: ac.DiscardTask) -> None:

@@ -33,6 +33,10 @@ T = TypeVar("T")
 THREADS = 4
 SLICE = 0.002
 """Seconds that copying ahead takes from an executor at a time."""
+LARGE = 1 << 20
+"""Bytes of a state that is worth it to follow its changes until the pause."""
+KEEP_UP = 0.02
+"""Seconds between two looks at what has changed since."""
 LONGEST = 300.0
 """Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
 
@@ -71,7 +75,9 @@ class _Old:
     write: StateWrite | None = None
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
     ended: bool = False
+    pausing: bool = False
     encoding: bool = False
+    writing: threading.Lock = field(default_factory=threading.Lock)
     then: Callable[[], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,10 +89,15 @@ class Saving:
         self._worker = worker
         self._stores = stores
         self._old: dict[int, _Old] = {}
+        self._lock = threading.Lock()
+        self._kept: list[_Old] = []
+        self._keeping = False
+        self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states")
 
     def close(self) -> None:
         """End its threads; what is under way ends with an error or comes to nothing."""
+        self._closing.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def let_go(self, task: Task, then: Callable[[], None]) -> None:
@@ -128,11 +139,54 @@ class Saving:
             return
         if not old.ended:
             self._worker.moves.feed(ev.StoreAsked(task.id, old.epoch))
+            if old.copier is not None and size >= LARGE:
+                self._keep_up(old)
 
     def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
         while not copier.done and not old.ended:
-            for id, data in self._on_task(old, lambda: copier.ahead(time.monotonic() + SLICE)):
+            self._copy_some(old, copier, write)
+
+    def _copy_some(self, old: _Old, copier: Copier, write: StateWrite) -> bool:
+        with old.writing:
+            if old.pausing or old.ended:
+                return False
+            pieces = self._on_task(old, lambda: copier.ahead(time.monotonic() + SLICE))
+            for id, data in pieces:
                 old.numbers[id] = write.put(data)
+            return bool(pieces)
+
+    def _keep_up(self, old: _Old) -> None:
+        """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
+        with self._lock:
+            self._kept.append(old)
+            if self._keeping:
+                return
+            self._keeping = True
+        self._submit(self._keep_up_all)
+
+    def _keep_up_all(self) -> None:
+        while True:
+            with self._lock:
+                self._kept = [o for o in self._kept if not (o.pausing or o.ended)]
+                if not self._kept or self._closing.is_set():
+                    self._keeping = False
+                    return
+                kept = list(self._kept)
+            for old in kept:
+                assert old.copier is not None and old.write is not None
+                try:
+                    while self._copy_some(old, old.copier, old.write):
+                        pass
+                except Exception as e:
+                    self._failed(old, e)
+                    old.ended = True
+            self._closing.wait(KEEP_UP)
+
+    def pausing(self, task: Task) -> None:
+        """The task is about to stand still: what is not copied by now is saved then."""
+        old = self._old.get(task.id)
+        if old is not None:
+            old.pausing = True
 
     def save(self, action: ac.Save) -> None:
         """See the port."""
@@ -147,6 +201,7 @@ class Saving:
         assert write is not None
         try:
             try:
+                old.writing.acquire()  # what was being copied ahead is on its way
                 meta, order = b"", [write.put(encode_engine(engine, action.links))]
                 if old.copier is not None:
                     rest = old.copier.rest()
@@ -155,6 +210,7 @@ class Saving:
                     meta = rest.meta
                     order += [old.numbers[id] for id in rest.order]
             finally:
+                old.writing.release()
                 self._encoded(old)
             if old.ended:
                 return
