@@ -1,0 +1,134 @@
+"""What is known of moves: who waits for changes, when an end is told, and what all of them came to."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elastic.migration.record import MoveRecord, Outcome, TaskMove
+from elastic.model.events import Event
+from elastic.model.grouping import Grouping, GroupingKind
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, TopologyName
+from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
+from elastic.nimbus.facts import MoveFacts
+from elastic.nimbus.move_log import MoveLog
+
+T = TopologyName("t")
+A, B = Incarnation("t@n1/0#1"), Incarnation("t@n2/0#1")
+LINES, COUNT = ComponentId("lines"), ComponentId("count")
+SPEC = TopologySpec(
+    T,
+    (
+        ComponentSpec(LINES, "spout", 1, 1, outputs=(StreamSpec(StreamId("default"), ()),)),
+        ComponentSpec(
+            COUNT,
+            "bolt",
+            2,
+            2,
+            inputs=(InputSpec(LINES, StreamId("default"), Grouping(GroupingKind.SHUFFLE)),),
+        ),
+    ),
+)
+
+
+def record(epoch: int = 1, outcome: Outcome = Outcome.OPEN, *tasks: int) -> MoveRecord:
+    moving = tuple(
+        TaskMove(TaskId(n), str(COUNT), A, B, NodeId("n1"), NodeId("n2"), outcome=outcome)
+        for n in tasks or (2, 3)
+    )
+    return MoveRecord(T, Epoch(epoch), "why not", moving, began=10.0)
+
+
+def facts(*records: MoveRecord, id: str = "t-1") -> Any:
+    moves = {r.epoch: MoveFacts(r, 0) for r in records}
+    return SimpleNamespace(name=T, state=SimpleNamespace(id=id), moves=moves, spec=SPEC, workers={})
+
+
+def step(task: int, step: str, at: float = 11.0, epoch: int = 1, **more: float) -> Event:
+    details: dict[str, str | int | float] = {"epoch": epoch, "step": step, "at": at, **more}
+    return Event(at, "move-step", "", topology=T, task=task, details=details)
+
+
+def test_changes_are_what_has_changed_since() -> None:
+    log = MoveLog(kept=5, linger=2)
+    assert log.changes(0, 0) == (0, ())
+    log.see(facts(record(1), record(2)), 10.0)
+    seen, views = log.changes(0, 0)
+    assert [v.epoch for v in views] == [1, 2]
+    log.see(facts(record(1), record(2)), 10.5)
+    assert log.changes(seen, 0) == (seen, ()), "nothing is news"
+    log.step(step(2, "paused"))
+    seen, views = log.changes(seen, 0)
+    assert [v.epoch for v in views] == [1] and dict(views[0].tasks[0].times) == {"paused": 11.0}
+    log.see(facts(record(1), replace(record(2), abort="no")), 11.0)
+    seen, views = log.changes(seen, 0)
+    assert [(v.epoch, v.state) for v in views] == [(2, "aborting")]
+    assert log.changes(0, 0, TopologyName("other"))[1] == ()
+
+
+def test_who_waits_for_changes_is_woken_by_one_and_by_the_end() -> None:
+    log = MoveLog(kept=5, linger=2)
+    found: list[int] = []
+    waiting = [
+        threading.Thread(target=lambda: found.append(len(log.changes(0, 60)[1]))),
+        threading.Thread(target=lambda: found.append(len(log.changes(10**9, 60)[1]))),
+    ]
+    for thread in waiting:
+        thread.start()
+    log.see(facts(record()), 10.0)
+    waiting[0].join(30)
+    assert found == [1]
+    log.close()
+    waiting[1].join(30)
+    assert found == [1, 0]
+
+
+def test_an_end_is_told_once_the_last_measurements_are_there() -> None:
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record()), 10.0)
+    log.see(facts(record(1, Outcome.COMMITTED)), 11.0)
+    assert log.see(facts(), 12.0) == []
+    (view,) = log.views(T)
+    assert (view.state, view.ended) == ("closing", 0.0)
+    assert log.next_deadline() == 14.0 and log.totals(T).moves == 0
+    log.step(step(2, "resumed", pause_ms=20.0))
+    assert log.see(facts(), 12.1) == [], "task 3 has not resumed"
+    log.step(step(3, "resumed", pause_ms=700.0))
+    (told,) = log.see(facts(), 12.2)
+    assert (told.state, told.ended) == ("ended", 12.0)
+    assert log.see(facts(), 20.0) == [] and log.views(T) == (told,)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ROLLED_BACK, Outcome.LOST, Outcome.COMMITTED])
+def test_an_end_is_told_when_nothing_more_comes(outcome: Outcome) -> None:
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record(1, outcome)), 11.0)
+    told = log.see(facts(), 12.0)
+    assert bool(told) == (outcome is not Outcome.COMMITTED)
+    assert told or log.see(facts(), 14.0)
+
+
+def test_totals_add_up_and_begin_anew_with_another_topology() -> None:
+    log = MoveLog(kept=1, linger=0)
+    log.see(facts(record()), 10.0)
+    for task, ms in ((2, 20.0), (3, 700.0)):
+        log.step(step(task, "saved", bytes=100))
+        log.step(step(task, "resumed", pause_ms=ms))
+    log.see(facts(record(1, Outcome.COMMITTED)), 11.0)
+    log.see(facts(), 12.0)
+    for epoch, outcome in ((2, Outcome.ROLLED_BACK), (3, Outcome.LOST)):
+        log.see(facts(record(epoch, outcome, 2)), 13.0)
+        log.see(facts(), 14.0)
+    total = log.totals(T)
+    assert (total.moves, total.committed, total.rolled_back, total.lost, total.size) == (3, 2, 1, 1, 200)
+    assert (total.pause_sum, total.pause_max) == (pytest.approx(0.72), 0.7)
+    assert [total.pauses[b] for b in ("0.01", "0.025", "0.5", "1", "10", "+Inf")] == [0, 1, 1, 2, 2, 2]
+    assert len(log.views(T)) == 1, "only so many are kept, and all are counted"
+    log.see(facts(record(4), id="t-2"), 15.0)
+    assert log.totals(T).moves == 0
+    log.forget(T)
+    assert log.views() == () and log.totals(T).moves == 0
