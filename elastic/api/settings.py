@@ -53,6 +53,15 @@ SETTINGS: dict[str, Setting] = {
         "Tuples whose execution may raise, per task; with one more the topology fails. 0: the first fails it.",
         0,
     ),
+    "elastic": Setting(
+        None,
+        (str,),
+        "The policy that resizes it by load, with its parameters, as `elastic policy set` takes them: `thresholds --scale-out 0.8`;"
+        " `off`: never. Without it, the cluster's policy if it has one.",
+        whole=True,
+    ),
+    "min_executors": Setting(None, (int,), "Executors that a policy leaves a component at least.", 1),
+    "max_executors": Setting(None, (int,), "Executors that a policy gives a component at most.", 1),
     "watchdog": Setting(
         30.0,
         (int, float),
@@ -63,7 +72,7 @@ SETTINGS: dict[str, Setting] = {
     "kill_delay": Setting(
         2.0,
         (int, float),
-        "Seconds that a stateless task which went elsewhere still works off what arrives at the old place.",
+        "Seconds that a worker without any task left goes on before it is stopped.",
         0,
         whole=True,
     ),
