@@ -1,0 +1,95 @@
+"""What a round does: chosen from a seed and the round's number alone, so that it can be done again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from chaos.watch import STEPS
+
+INFRA = ("nimbus", "standby", "zookeeper", "store-source", "store-target")
+"""Whose crash costs nothing at any step."""
+TARGETS = ("target", "target-supervisor", "target-node")
+SOURCES = ("source", "source-supervisor", "source-node")
+MEMBERS = ("member-source", "member-target")
+FREE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((*INFRA, *MEMBERS), STEPS),
+    **dict.fromkeys(TARGETS, STEPS[1:8]),
+    **dict.fromkeys(SOURCES, ("saved", "restoring", "restored", "committed")),
+}
+"""The steps at which a crash of each costs nothing (`protocol.md`, "Promises")."""
+COST: dict[str, tuple[str, ...]] = {
+    "source": STEPS[:7],
+    "target": ("restored", "committed", "ended"),
+    "bystander": STEPS,
+    "source-node": STEPS[1:7],
+    "target-supervisor": ("restored", "committed", "ended"),
+    "bystander-node": STEPS[1:],
+}
+"""Where it costs what a crash without a move would: the memory of the process's own tasks."""
+ACTIONS = ("some", "worker", "rebalance", "scale", "drain")
+HOLDS = {"preparing": "prepare", "saving": "get_state", "restoring": "set_state"}
+
+
+@dataclass(frozen=True)
+class Round:
+    """One kill.
+
+    Attributes:
+        victim: Whom to kill.
+        step: When.
+        action: What to have moved: "some" tasks, all of a "worker", a "rebalance" to another number of workers, "scale" of executors,
+            "drain" of a node while another is added.
+        hold: The points at which moving tasks are held until after the kill ("prepare", "get_state", "set_state").
+        after: Seconds that they are still held after it.
+        delay: Seconds between the step and the kill.
+        chance: Of what can only be chosen once it is known what runs where.
+    """
+
+    number: int
+    cost: bool
+    victim: str
+    step: str
+    action: str
+    hold: tuple[str, ...]
+    after: float
+    delay: float
+    chance: random.Random
+
+    def __str__(self) -> str:
+        held = f", held in {'+'.join(self.hold)}" if self.hold else ""
+        return f"round {self.number}: {self.victim} at {self.step} of {self.action}{held}"
+
+
+def choose(seed: int, number: int, *, cost: bool, hazelcast: bool, only: Collection[str] = ()) -> Round:
+    """The round of that number.
+
+    Args:
+        cost: Whether the kill may cost what an unacknowledged crash costs.
+        only: Victims and steps to choose among; without any of a sort, all of that sort.
+    """
+    chance = random.Random(f"{seed}/{number}/{cost}")
+    table = COST if cost else FREE
+    pairs = [(v, s) for v, steps in table.items() for s in steps if hazelcast or v not in MEMBERS]
+    victims = {v for v in only if v in table}
+    steps = {s for s in only if s in STEPS}
+    chosen = [(v, s) for v, s in pairs if (not victims or v in victims) and (not steps or s in steps)]
+    # A victim first, then one of its steps: workers are not to be rare because they have few.
+    victim = chance.choice(sorted({v for v, _ in chosen or pairs}))
+    step = chance.choice([s for v, s in chosen or pairs if v == victim])
+    infra = victim in INFRA or victim in MEMBERS or victim.startswith("bystander")
+    action = chance.choice(ACTIONS) if infra else "worker" if victim in SOURCES else "some"
+    hold: tuple[str, ...] = ()
+    if step in HOLDS:
+        hold = (HOLDS[step],)
+    elif not cost and victim in TARGETS:
+        # Nothing can be restored while this one is held: the kill comes in time for certain.
+        hold = ("set_state",) if step == "saved" else ("prepare",) if step == "recorded" else ("get_state",)
+    elif chance.random() < 0.3 and STEPS.index(step) < STEPS.index("restored"):
+        hold = ("set_state",) if step == "saved" else ("get_state",) if step == "paused" else ()
+    if hold and hold != ("prepare",) and action in ("rebalance", "scale"):
+        action = "some"  # what those move may have no point to hold at
+    after = chance.choice((0.0, 0.0, 0.3, 1.5))
+    delay = 0.0 if hold else chance.choice((0.0, 0.0, chance.uniform(0, 0.03)))
+    return Round(number, cost, victim, step, action, hold, after, delay, chance)

@@ -1,0 +1,318 @@
+"""One round: have something moved, kill somebody at a step of it, wait until all is as it should be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from chaos.cluster import SLOTS, Cluster, Process, Stuck
+from chaos.flow import Flow
+from chaos.gate import Gate, Reached
+from chaos.plan import HOLDS, Round
+from chaos.watch import Seen, Watch, reached, stage
+from elastic.errors import ElasticError
+from elastic.migration.record import Phase
+from elastic.model.ids import WorkerId, node_of, worker_of
+
+SPOUTS, COUNTS, SINKS = range(1, 4), range(4, 16), range(16, 22)
+TASKS = range(1, 22)
+STEP = 25.0
+"""Seconds until a round gives up waiting for its step."""
+HELD = (*SPOUTS, *SINKS)
+"""Tasks that can be held within `get_state` and `set_state`."""
+
+
+@dataclass
+class Kill:
+    """A kill that was done.
+
+    Attributes:
+        at: Monotonic nanoseconds, before the signal.
+        done: After the process was gone.
+        step: What coordination said when it was done, or the point at which tasks were held.
+        owned: Tasks that a killed worker ran, and had not given up before: what the kill may cost.
+        surely: Those of them that were in no move: their loss has to be said.
+        workers: The killed workers.
+        node: The killed node.
+    """
+
+    round: Round
+    at: int = 0
+    done: int = 0
+    step: str = ""
+    pids: list[int] = field(default_factory=list)
+    owned: set[int] = field(default_factory=set)
+    surely: set[int] = field(default_factory=set)
+    workers: set[str] = field(default_factory=set)
+    node: str = ""
+    story: str = ""
+
+
+@dataclass
+class Aim:
+    """What a round comes to, with what runs where."""
+
+    act: Callable[[], None]
+    victims: Callable[[Seen], list[Process]]
+    moving: set[int]
+    what: str
+    source: str = ""
+    target: str = ""
+    node: str = ""
+
+
+class Rounds:
+    """Runs rounds on one topology.
+
+    Args:
+        say: Told what happens.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, watch: Watch, gate: Gate, flow: Flow, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._name = name
+        self.watch = watch
+        self._gate = gate
+        self._flow = flow
+        self._say = say
+        self.kills: list[Kill] = []
+        self.missed: list[str] = []
+        self.unsettled = ""
+
+    # ------------------------------------------------------------------ what runs where
+
+    def places(self) -> dict[int, str]:
+        return {int(t): str(w) for t, w in self.watch.now.view.places.items()}
+
+    def by_worker(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for task, worker in sorted(self.places().items()):
+            found.setdefault(worker, []).append(task)
+        return found
+
+    def nodes(self) -> list[str]:
+        return sorted(str(n.id) for n in self._cluster.client.nodes() if n.alive and n.wanted and not n.draining)
+
+    def free_slots(self) -> list[str]:
+        """Slots in which nothing runs, as `node/slot`."""
+        used = {w.partition("@")[2] for n in self._cluster.client.nodes() for w in n.workers}
+        used |= {str(w).partition("@")[2] for w in self.watch.now.workers}
+        return [f"{n}/{s}" for n in self.nodes() for s in range(SLOTS) if f"{n}/{s}" not in used]
+
+    # ------------------------------------------------------------------ a round
+
+    def settle(self, limit: float = 90.0) -> None:
+        """Until nothing moves, everybody lives, and everything flows."""
+        try:
+            self._cluster.until("nothing moves and everybody lives", self._settled, limit)
+        except Stuck as e:
+            raise Stuck(f"{e}: {self.unsettled}") from None
+        since = Flow.now()
+        try:
+            self._cluster.until("everything flows", lambda: not self._flow.standing(since), limit)
+        except Stuck as e:
+            raise Stuck(f"{e}; not come: {self._flow.standing(since)[:12]}") from None
+
+    def _settled(self) -> bool:
+        self.unsettled = self._unsettled()
+        return not self.unsettled
+
+    def _unsettled(self) -> str:
+        """What is not as it should be; "" when all is."""
+        view = self.watch.refresh().view
+        if view.moves:
+            return f"moves {[int(m.record.epoch) for m in view.moves]} are under way"
+        if set(map(int, view.places)) != set(TASKS):
+            return f"tasks {sorted(set(TASKS) - set(map(int, view.places)))} have no place"
+        dead = {str(w) for w in view.places.values()} - {str(w) for w in view.living}
+        if dead:
+            return f"workers {sorted(dead)} do not live"
+        odd = [str(n.id) for n in self._cluster.client.nodes() if n.alive != n.wanted or n.draining]
+        if odd:
+            return f"nodes {odd} come or go"
+        detail = self._cluster.client.describe(self._name)
+        waits = [w for w in detail.waits if "workers are wanted" not in w]  # tasks were gathered in fewer: as asked
+        if detail.moves or waits or detail.assignment.unassigned:
+            return f"{len(detail.moves)} moves, waits {waits}, without a place {detail.assignment.unassigned}"
+        return ""
+
+    def run(self, round: Round) -> Kill | None:
+        """One round; None when its step did not come."""
+        aim = self._aim(round)
+        base = int(self.watch.now.view.latest)
+        kill = Kill(round)
+        killed = threading.Event()
+        lock = threading.Lock()
+        victims = aim.victims(self.watch.now) if round.victim not in ("target",) else []
+        self._say(f"{round}: {aim.what}")
+
+        def fire(seen: Seen, step: str) -> None:
+            with lock:
+                if killed.is_set():
+                    return
+                if round.delay:
+                    time.sleep(round.delay)
+                found = victims or aim.victims(seen)
+                kill.at = time.monotonic_ns()
+                kill.pids = [p.pid for p in found if p.kill()]
+                kill.step = step
+                killed.set()
+
+        def on_reached(r: Reached) -> None:
+            if HOLDS.get(round.step) == r.point and self._due(round, aim, self.watch.now, base, round.step):
+                fire(self.watch.now, round.step)
+
+        def on_view(seen: Seen) -> bool:
+            if killed.is_set():
+                return True
+            if round.step in HOLDS:
+                # A source is killed within `restoring` only when all of it is saved, which may come later.
+                if round.victim.startswith("source") and not round.cost and held and self._due(round, aim, seen, base, "saved"):
+                    fire(seen, round.step)
+                return killed.is_set()
+            if round.step != "asked" and self._due(round, aim, seen, base, round.step):
+                fire(seen, stage(seen.view, base))
+            return killed.is_set()
+
+        held: list[Reached] = []
+
+        def wanted(r: Reached) -> bool:
+            if r.point == "prepare":
+                return True
+            # `get_state` is also called ahead of the pause. What the worker has read, this reads too.
+            try:
+                seen = self.watch.refresh()
+            except ElasticError:
+                return False
+            return reached("paused", seen.view, base)
+
+        def told(r: Reached) -> None:
+            held.append(r)
+            on_reached(r)
+
+        if round.hold:
+            self._gate.hold(round.hold, aim.moving, wanted, told)
+        self.watch.arm(on_view)
+        error: list[str] = []
+
+        def act() -> None:
+            try:
+                aim.act()
+            except (ElasticError, Stuck) as e:
+                error.append(str(e).replace("\n", " "))
+
+        actor = threading.Thread(target=act, name="act", daemon=True)
+        actor.start()
+        if round.step == "asked":
+            actor.join(STEP)
+            fire(self.watch.now, "asked")
+        hit = killed.wait(STEP)
+        if hit and round.after:
+            time.sleep(round.after)
+        count = self._gate.release()
+        if not hit:
+            with lock:
+                killed.set()
+        actor.join(60.0)
+        history = self.watch.disarm()
+        if error:
+            self._say(f"    the request: {error[0][:200]}")
+        if not hit or not kill.pids:
+            why = "nobody was there to kill" if hit else f"its step did not come ({stage(self.watch.now.view, base)})"
+            self._say(f"    missed: {why}")
+            self.missed.append(f"{round}: {why}")
+            return None
+        self._account(kill, aim, history)
+        self.kills.append(kill)
+        self._say(f"    killed {kill.pids} at {kill.step}, {count} held" + (f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""))
+        return kill
+
+    def _due(self, round: Round, aim: Aim, seen: Seen, base: int, step: str) -> bool:
+        if step in HOLDS:
+            before = {"preparing": "recorded", "saving": "paused", "restoring": "saved"}[step]
+            if round.victim.startswith("source") and not round.cost:
+                return self._all_saved(aim, seen, base)
+            return step == "preparing" or reached(before, seen.view, base)
+        if not reached(step, seen.view, base):
+            return False
+        if round.victim == "target" and WorkerId(aim.target) not in seen.workers:
+            return False
+        if round.victim.startswith("source") and not round.cost:
+            return self._all_saved(aim, seen, base)
+        return True
+
+    @staticmethod
+    def _all_saved(aim: Aim, seen: Seen, base: int) -> bool:
+        """Whether everything that the round moves is in the stores or beyond, and nothing runs at its old place any more."""
+        standing = seen.view.standing
+        parts = [standing[t] for t in aim.moving if t in standing]
+        return len(parts) == len(aim.moving) and all(
+            p.epoch > base and p.phase in (Phase.SAVED, Phase.RESTORED, Phase.COMMITTED) for p in parts
+        )
+
+    # ------------------------------------------------------------------ what a kill may cost
+
+    def _account(self, kill: Kill, aim: Aim, history: list[Seen]) -> None:
+        """By the views around the kill: what was the killed workers' own."""
+        for pid in kill.pids:
+            deadline = time.monotonic() + 10
+            while _there(pid) and time.monotonic() < deadline:
+                time.sleep(0.005)
+        kill.done = time.monotonic_ns()
+        dead = {
+            i.incarnation
+            for seen in history
+            for i in seen.workers.values()
+            if i.pid in kill.pids or (kill.round.victim.endswith(("node", "supervisor")) and aim.node == str(node_of(i.worker)))
+        }
+        # One view more, read after the death: what the dead had written is in it.
+        try:
+            history.append(self.watch.refresh())
+        except ElasticError:
+            pass
+        kill.workers = {str(worker_of(i)) for i in dead}
+        if kill.round.victim.endswith(("node", "supervisor")):
+            kill.node = aim.node
+        at = kill.at / 1e9
+        before = [s for s in history if s.at <= at] or history[:1]
+        rest = [before[-1], *(s for s in history if s.at > at)]
+        saved: set[int] = set()
+        for seen in history:
+            for move in seen.view.moves:
+                for life, marked in move.marks.items():
+                    if life in dead:
+                        saved |= set(marked.marks.saved)
+        first = rest[0].view.standing
+        for task, at_first in first.items():
+            if at_first.owner in dead and task not in saved:
+                kill.owned.add(int(task))
+                if not any(task == t.task for s in history for m in s.view.moves for t in m.record.tasks):
+                    kill.surely.add(int(task))
+        for seen in rest:
+            for task, standing in seen.view.standing.items():
+                # Restored by the dead: theirs, whether or not its saved mark was another's.
+                if standing.owner in dead and standing.phase is Phase.RESTORED:
+                    kill.owned.add(int(task))
+                for move in seen.view.moves:
+                    for t in move.record.tasks:
+                        marked = move.marks.get(t.target)
+                        if t.target in dead and marked is not None and marked.marks.has_restored(t.task, t.attempt):
+                            kill.owned.add(int(t.task))
+
+    # ------------------------------------------------------------------ aims
+
+    def _aim(self, round: Round) -> Aim:
+        from chaos.aims import aim
+
+        return aim(self, self._cluster, self._name, self.watch, round)
+
+
+def _there(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

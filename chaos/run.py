@@ -1,0 +1,264 @@
+"""The run: a cluster, a topology for kills that cost nothing, one for those that cost their own, and what came of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.account import judge
+from chaos.cluster import SLOTS, Cluster, Stuck
+from chaos.flow import Flow
+from chaos.gate import Gate
+from chaos.plan import choose
+from chaos.rounds import SPOUTS, Kill, Rounds
+from chaos.watch import STEPS, Watch
+from elastic.cluster.launcher import UpOptions
+from elastic.errors import ElasticError
+from elastic.model.views import MoveView
+
+KEYS = 16
+RATE = 1500.0
+WORKERS = 4
+
+
+@dataclass
+class Options:
+    """What a run is told.
+
+    Attributes:
+        seconds: How long the rounds go on, both accounts together; 0: as `kills` says.
+        kills: How many kills; 0: as `seconds` says.
+        account: "free", "cost" or "both": of both, three of four are free.
+        first: The number of the first round, to do one again.
+    """
+
+    seconds: float = 0.0
+    kills: int = 0
+    seed: int = 1
+    store: str = "embedded"
+    nodes: int = 3
+    only: tuple[str, ...] = ()
+    account: str = "both"
+    first: int = 1
+    keep: bool = False
+    directory: str = ""
+    rate: float = RATE
+    session_timeout: float = 10.0
+
+
+@dataclass
+class Part:
+    """One account: its topology, its kills, its record."""
+
+    name: str
+    cost: bool
+    place: Path
+    kills: list[Kill] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    moves: dict[int, MoveView] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Run:
+    """See the module."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.directory = Path(options.directory or tempfile.mkdtemp(prefix="chaos-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._began = time.monotonic()
+        self._log = (self.directory / "chaos.log").open("a", buffering=1)
+        self.parts: list[Part] = []
+
+    def say(self, text: str) -> None:
+        line = f"{time.monotonic() - self._began:8.2f} {text}"
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+    def run(self) -> bool:
+        """Everything; whether all promises were kept."""
+        o = self.options
+        up = UpOptions(
+            cluster="c",
+            home=str(self.directory / "h"),
+            nodes=o.nodes,
+            slots=SLOTS,
+            nimbus=2,
+            store=o.store,
+            session_timeout=o.session_timeout,
+            log_level="info",
+        )
+        cluster = Cluster(self.directory, up, self.say)
+        try:
+            for name, cost, share in (("free", False, 0.75), ("cost", True, 0.25)):
+                if o.account in (name, "both"):
+                    self._part(cluster, name, cost, share if o.account == "both" else 1.0)
+        finally:
+            with (self.directory / "events.jsonl").open("w") as file:
+                file.writelines(json.dumps(e) + "\n" for e in cluster.events())
+            cluster.close()
+        self._print()
+        good = all(not p.wrong for p in self.parts) and bool(self.parts)
+        if good and not o.keep:
+            self._log.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+        else:
+            self.say(f"the record, the logs and what happened are kept in {self.directory}")
+        return good
+
+    # ------------------------------------------------------------------ one account
+
+    def _part(self, cluster: Cluster, name: str, cost: bool, share: float) -> None:
+        place = self.directory / name
+        place.mkdir()
+        part = Part(name, cost, place)
+        self.parts.append(part)
+        began = time.monotonic()
+        gate = Gate(place)
+        try:
+            cluster.submit(name, place, workers=WORKERS, rate=self.options.rate)
+            watch = Watch(cluster.info.zookeeper, name)
+            try:
+                flow = Flow(place, len(SPOUTS), KEYS)
+                rounds = Rounds(cluster, name, watch, gate, flow, self.say)
+                part.kills, part.missed = rounds.kills, rounds.missed
+                try:
+                    rounds.settle()
+                    self._rounds(cluster, rounds, part, share)
+                    self._finish(cluster, part)
+                except Stuck as e:
+                    part.wrong.append(str(e))
+                    self.say(f"STUCK: {e}")
+                    self._dump(cluster, part, watch)
+            finally:
+                watch.close()
+        finally:
+            gate.close()
+        part.seconds = time.monotonic() - began
+        self._judge(cluster, part)
+
+    def _rounds(self, cluster: Cluster, rounds: Rounds, part: Part, share: float) -> None:
+        o = self.options
+        until = time.monotonic() + o.seconds * share if o.seconds else float("inf")
+        count = max(1, round(o.kills * share)) if o.kills else sys.maxsize
+        number = o.first
+        tries = 0
+        while len(rounds.kills) < count and time.monotonic() < until:
+            planned = choose(o.seed, number, cost=part.cost, hazelcast=o.store.startswith("hazelcast"), only=o.only)
+            number += 1
+            tries += 1
+            if o.kills and tries > 3 * count + 10:
+                raise Stuck("too many rounds did not come to their step")
+            try:
+                self._enough(cluster)
+                rounds.run(planned)
+            except ElasticError as e:
+                self.say(f"    {planned}: {e}")
+                rounds.missed.append(f"{planned}: {e}")
+            rounds.settle()
+            self._moves(cluster, part)
+
+    def _enough(self, cluster: Cluster) -> None:
+        """Nodes that were drained while nobody could add another."""
+        nodes = [n for n in cluster.client.nodes() if n.wanted]
+        if len(nodes) < self.options.nodes:
+            cluster.client.add_nodes(self.options.nodes - len(nodes), wait=30)
+
+    def _moves(self, cluster: Cluster, part: Part) -> None:
+        with contextlib.suppress(ElasticError):
+            for move in cluster.client.moves(part.name):
+                part.moves[move.epoch] = move
+
+    def _finish(self, cluster: Cluster, part: Part) -> None:
+        """Let the spouts end and everything be worked off."""
+        (part.place / "stop").touch()
+
+        def finished() -> bool:
+            (found,) = [t for t in cluster.client.list() if t.name == part.name]
+            return found.status.value == "finished"
+
+        cluster.until("the topology ends", finished)
+
+    def _judge(self, cluster: Cluster, part: Part) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "chaos.check", "--json", str(part.place)],
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+            timeout=300,
+            check=False,
+        )
+        if not done.stdout:
+            part.wrong.append(f"the checker failed: {done.stderr[-500:]}")
+            return
+        part.report = json.loads(done.stdout)
+        (self.directory / f"{part.name}.json").write_text(done.stdout)
+        events = [e for e in cluster.events() if e.get("topology") == part.name]
+        stuck = bool(part.wrong)
+        wrong = judge(part.report, events, part.kills, cost=part.cost)
+        # What has not come to its end has no end in the record.
+        part.wrong += [w for w in wrong if not (stuck and "its spout began anew" in w)]
+        for line in part.wrong[:40]:
+            self.say(f"WRONG ({part.name}): {line}")
+
+    def _dump(self, cluster: Cluster, part: Part, watch: Watch) -> None:
+        """What can be said of a cluster that does not go on."""
+        found: dict[str, Callable[[], Any]] = {
+            "describe": lambda: cluster.client.describe(part.name),
+            "moves": lambda: cluster.client.moves(part.name),
+            "nodes": lambda: cluster.client.nodes(),
+            "view": lambda: watch.refresh(),
+            "stacks": lambda: "\n\n".join(f"{s.worker}\n{s.text}" for s in cluster.client.stacks(part.name)),
+        }
+        for what, ask in found.items():
+            try:
+                text = ask()
+            except Exception as e:  # noqa: BLE001 - whatever can be had is of use
+                text = repr(e)
+            (self.directory / f"stuck-{part.name}-{what}.txt").write_text(str(text))
+
+    # ------------------------------------------------------------------ what came of it
+
+    def _print(self) -> None:
+        for part in self.parts:
+            self.say("")
+            title = "kills that cost their own tasks" if part.cost else "kills that cost nothing"
+            self.say(f"== {part.name}: {title} ({part.seconds:.0f} s, seed {self.options.seed}, store {self.options.store})")
+            table = Counter((k.round.victim, k.step) for k in part.kills)
+            steps = [s for s in STEPS if any(s == step for _, step in table)]
+            self.say("   " + "".join(f"{h:>18}" if not i else f"{h:>11}" for i, h in enumerate(("kills", *steps, "all"))))
+            for victim in sorted({v for v, _ in table}):
+                counts = [table[victim, s] for s in steps]
+                self.say("   " + f"{victim:>18}" + "".join(f"{c or '-':>11}" for c in (*counts, sum(counts))))
+            self.say(f"   {len(part.kills)} kills; {len(part.missed)} rounds without one (their step did not come)")
+            tasks = [t for m in part.moves.values() for t in m.tasks]
+            outcomes = Counter(t.phase for t in tasks)
+            self.say(f"   {len(part.moves)} moves of {len(tasks)} tasks: " + ", ".join(f"{n} {p}" for p, n in sorted(outcomes.items())))
+            self.say("   " + pauses([t.pause for t in tasks if t.phase == "committed" and t.pause > 0]))
+            summary = part.report.get("summary", {})
+            self.say("   " + ", ".join(f"{summary.get(x, '?')} {x}" for x in ("arrived", "lost", "doubled", "reordered", "forgotten")))
+            self.say("   kept" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
+
+
+def pauses(seconds: Sequence[float]) -> str:
+    """Median, p95 and maximum, for people."""
+    if not seconds:
+        return "no pauses"
+    ordered = sorted(seconds)
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    ms = [f"{1000 * s:.0f}" for s in (statistics.median(ordered), p95, ordered[-1])]
+    return f"pauses of {len(ordered)} moved tasks: median {ms[0]} ms, p95 {ms[1]} ms, max {ms[2]} ms"
