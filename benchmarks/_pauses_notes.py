@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +65,7 @@ class Notes:
             first = max(0, bisect_left(came, window.start) - 1)
             last = bisect_right(came, window.end)
             times = came[first : last + 1]
-            gap = max(gap, max((b - a for a, b in zip(times, times[1:], strict=False)), default=0))
+            gap = max(gap, max((b - a for a, b in pairwise(times)), default=0))
             latency = max(latency, max((came[i] - stamps[i] for i in range(first, last)), default=0))
         return Seen(gap / 1e6, latency / 1e6)
 
@@ -74,7 +75,7 @@ class Notes:
         first = max(0, bisect_left(self.came, window.start) - 1)
         last = bisect_right(self.came, window.end) + 1
         times = [c for t, c in zip(self.tasks[first:last], self.came[first:last], strict=True) if t in wanted]
-        return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0) / 1e6
+        return max((b - a for a, b in pairwise(times)), default=0) / 1e6
 
     def rate(self, window: Window) -> float:
         """Tuples per second that came within the window."""

@@ -95,6 +95,8 @@ class Worker:
         self._hands = threading.Lock()
         self.ways = Ways(incarnation, transport)
         self._guests = Guests(self._new_executor)
+        # The newest life of each worker: between two lives there may be a view with none of them.
+        self._lives: dict[WorkerId, Incarnation] = {}
         self._finished: set[int] = set()
         self._started: set[int] = set()
         self._lost_state: set[int] = set()
@@ -133,8 +135,9 @@ class Worker:
             known = self.moves.participant.view
             before = known.standing
             for worker, life in view.living.items():
-                if known.living.get(worker, life) != life:
+                if self._lives.get(worker, life) != life:
                     self._renewed(worker)
+            self._lives.update(view.living)
             self.ways.refresh(peers)
             self.moves.see(view)
             now = view.standing

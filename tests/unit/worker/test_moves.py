@@ -15,7 +15,7 @@ from elastic.model.ids import ComponentId
 from elastic.worker.moves import Moves
 from elastic.worker.task import Task
 from tests.unit.worker.harness import Check, expected, records
-from tests.unit.worker.moving_harness import Moving
+from tests.unit.worker.moving_harness import Moving, Process
 
 _names = itertools.count(1)
 
@@ -345,6 +345,18 @@ def moves_that_are_checked() -> None:
         cluster.move(dict.fromkeys(moving, 1), limit=15)
         cluster.wait_finished(15)
     check(topology, name, 3000)
+
+
+def test_a_process_that_comes_again_is_told_of_though_it_was_seen_to_be_gone() -> None:
+    topology, _ = chain(10_000_000, spouts=1, tasks=2)
+    with Moving(topology, 2, lambda c, i: int(c == "check")) as cluster:
+        other = cluster.processes[1]
+        other.close()
+        stays = cluster.processes[0].worker
+        cluster.wait(lambda: other.id not in stays.moves.participant.view.living)
+        assert not [e for e in cluster.events if e.kind == "peer-renewed"]
+        cluster.processes[1] = Process(cluster, 1, 2)
+        cluster.wait(lambda: any(e.kind == "peer-renewed" and e.worker == other.id for e in cluster.events))
 
 
 def test_a_queue_that_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
