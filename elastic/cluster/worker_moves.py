@@ -237,7 +237,7 @@ class ViewReader:
                 number,
                 int(newest.data or b"0") if newest is not None else 0,
                 tuple(views),
-                dict(codec.decode(value.data, Assignment).place_of()) if value is not None else {},
+                dict(codec.decode(value.data, Assignment).place_of().items()) if value is not None else {},
                 {i.worker: i.incarnation for i in infos},
             )
             return view, infos
