@@ -45,6 +45,7 @@ def options(
     more: Callable[[argparse.ArgumentParser], object] | None = None,
     *,
     generated: str = "",
+    rate: str = "lines per second (default: as fast as it goes)",
 ) -> Options:
     """Parse the words after the example's file on the command line.
 
@@ -53,6 +54,7 @@ def options(
         about: Shown by --help.
         more: Adds options of the example itself.
         generated: What the example makes by itself when it gets no input; "" for one that then reads a text.
+        rate: What --rate means.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = generated or "the text of Python's help topics"
@@ -62,7 +64,7 @@ def options(
         help=f"a text or log file, or a folder of them (default: {usual})",
     )
     parser.add_argument("--output", default="", help="write the result to this file: sorted, tab-separated")
-    parser.add_argument("--rate", type=float, help="lines per second (default: as fast as it goes)")
+    parser.add_argument("--rate", type=float, help=rate)
     once = parser.add_mutually_exclusive_group()
     once.add_argument("--loop", action="store_true", help="begin again at the end of the input, for ever")
     once.add_argument("--once", action="store_true", help="end with the input (this is the default)")

@@ -81,6 +81,15 @@ def index(text: Path) -> str:
     return rows(counts)
 
 
+PATTERNS = ("--phase", "2", "--rate", "100")
+
+
+def patterns(text: Path, *given: str) -> str:
+    """By the reference, which has nothing of elastic."""
+    program = [sys.executable, str(EXAMPLES / "frequent_patterns_reference.py"), "--input", str(text)]
+    return subprocess.run([*program, *(given or PATTERNS)], capture_output=True, text=True, check=True).stdout
+
+
 def elastic(
     command: str, example: str, *words: str, home: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -101,11 +110,12 @@ class Example:
     text: str
     expected: dict[str, Expected]
     """Option that names a file -> what is to stand in it."""
+    more: tuple[str, ...] = ()
 
     def check(self, text: Path, command: str, *words: str, home: Path | None = None) -> None:
         results = {option: text.with_name(f"{option}.tsv") for option in self.expected}
         given = [part for option, path in results.items() for part in (f"--{option}", str(path))]
-        done = elastic(command, self.file, "--input", str(text), *given, *words, home=home)
+        done = elastic(command, self.file, "--input", str(text), *given, *self.more, *words, home=home)
         assert done.returncode == 0, done.stderr
         for option, path in results.items():
             assert path.read_text() == self.expected[option](text), option
@@ -115,6 +125,7 @@ CASES = [
     Example("word_count.py", "alice.txt", {"output": words}),
     Example("throughput_test.py", "alice.txt", {"output": strings}),
     Example("rolling_sort.py", "alice.txt", {"output": newest}),
+    Example("frequent_patterns.py", "alice.txt", {"output": patterns}, (*PATTERNS, "--flat-out")),
     *(
         Example("log_stream.py", f"{log}.log", {"output": kinds, "index": index})
         for log in ("apache", "hdfs", "openssh", "zookeeper")
@@ -145,9 +156,38 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stop(home, "default", purge=True)
 
 
-@pytest.mark.parametrize("example", CASES[:4], ids=lambda e: f"{e.file}-{e.text}")
+@pytest.mark.parametrize("example", CASES[:5], ids=lambda e: f"{e.file}-{e.text}")
 def test_submit(example: Example, tmp_path: Path, cluster: Path) -> None:
     example.check(take(example.text, tmp_path), "submit", "--workers", "2", "--executors", "2", home=cluster)
+
+
+def test_patterns_are_the_same_after_tasks_have_moved(tmp_path: Path, cluster: Path) -> None:
+    """In their own time, through the five phases: the input and others go to another worker, and the detector is resized."""
+    from elastic.api.bundle import build_bundle
+    from elastic.cluster.directory import read_cluster
+    from elastic.control.cli.loading import load
+    from elastic.control.client import Client
+
+    text, out, name = take("alice.txt", tmp_path), tmp_path / "out.tsv", "moved-patterns"
+    given = ["--input", str(text), "--phase", "3", "--output", str(out), "--name", name, "--workers", "2"]
+    loaded = load(str(EXAMPLES / "frequent_patterns.py"), given)
+    bundle = build_bundle(loaded.topology, loaded.entry, tmp_path / "bundle.zip")
+    with Client(read_cluster(cluster, "default").nimbus) as client:
+        client.submit(loaded.topology.spec, bundle.path, requires=bundle.requires)
+        events = (e for _, e in client.events(topology=name, follow=True))
+        for _ in range(2):
+            assert any(e.kind == "worker-started" for e in events)
+        places: dict[str, set[str]] = {}
+        for e in client.describe(name).executors:
+            places.setdefault(str(e.component), set()).add(e.worker)
+        one, other = sorted(set().union(*places.values()))
+        for component in ("input", "detector", "reporter"):
+            client.move(name, component, other if one in places[component] else one, wait=LIMIT)
+        client.rebalance(name, executors={"detector": 6}, wait=LIMIT)
+        moved = client.describe(name).moved
+        assert moved.committed >= 12 and not moved.rolled_back and not moved.lost
+        assert any(e.kind == "topology-finished" for e in events)
+    assert out.read_text() == patterns(text, "--phase", "3")
 
 
 def test_the_comparison_finds_a_difference(tmp_path: Path) -> None:
