@@ -94,6 +94,23 @@ def test_a_move_that_cannot_be_followed_is_made_all_the_same() -> None:
     assert result.exit_code == 0 and "2 tasks moved" in result.stderr
 
 
+def test_the_last_measurements_are_waited_for() -> None:
+    """Nimbus answers when the tasks run there; what the senders measured comes later."""
+
+    class Late(FakeClient):
+        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+            if not any(c[0] == "move" for c in self.calls):
+                return ()
+            self.asked.set()
+            return (under_way(),)
+
+        def _moves_now(self) -> None:
+            pass
+
+    result = invoke(Late(coming=[under_way(), move()]), "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 0 and "2 tasks moved; longest pause 20.0 ms" in result.stderr
+
+
 def test_abort_of_all_and_of_one() -> None:
     tasks = (task_move(2, "rolled back", reason="not now", size=0, pause=0.0, times={}), task_move(3))
     back = move(tasks=tasks)
