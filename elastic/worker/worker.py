@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Protocol
 
-from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
 from elastic.errors import ElasticError, ExecutionError
 from elastic.migration.events import TaskGone
@@ -30,9 +29,9 @@ from elastic.worker.components import ComponentSource
 from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.guests import Guests
+from elastic.worker.making import TaskMaker, config_of
 from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
-from elastic.worker.outputs import Outputs, Subscription
 from elastic.worker.outside import NO_MARKS, Outside, view_of
 from elastic.worker.saving import Saving
 from elastic.worker.task import Task
@@ -87,7 +86,6 @@ class Worker:
         self.arriving: dict[int, Task] = {}
         self.executors: dict[ExecutorId, Executor] = {}
         self.streams = Streams(spec)
-        self._components = components
         self._listener = listener
         self._transport = transport
         self._outside = outside or Outside()
@@ -117,6 +115,7 @@ class Worker:
         )
         self.saving = Saving(self, self._outside.stores)
         self.moving = MovingTasks(self, self.saving)
+        self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self)
         self.moves.join(self.moving, self.saving, self._outside.marks)
         if transport is not None:
             transport.start(self)
@@ -240,7 +239,11 @@ class Worker:
 
     def make(self, number: int, executor: ExecutorId) -> Task:
         """A new task, which runs nowhere yet. Raises what user code raises."""
-        return self._make_task(number, executor)
+        task = self._maker.make(number, executor.component)
+        if number in self._lost_state:
+            task.context.gauge("state_lost").set(1.0)
+        task.finished = number in self._finished
+        return task
 
     def guest(self, component: ComponentId, epoch: int) -> Executor:
         """The executor of tasks that come here with that move, until the assignment says where they are to run."""
@@ -317,7 +320,7 @@ class Worker:
         self._listener.on_fatal(str(error))
 
     def _new_executor(self, id: ExecutorId) -> Executor:
-        config = self._config(id.component)
+        config = config_of(self.spec, id.component)
         executor = Executor(id, setting("linger", config), self._on_executor_ended, self._hands)
         executor.start()
         return executor
@@ -333,74 +336,15 @@ class Worker:
             self._ending.discard(executor)
             self._ended.notify_all()
 
-    def _config(self, component: ComponentId) -> dict[str, Any]:
-        return {**self.spec.config, **self.spec.component(component).config}
-
     def _made(self, number: int, executor: ExecutorId) -> Task:
         try:
-            return self._make_task(number, executor)
+            return self.make(number, executor)
         except ElasticError:
             raise
         except Exception as e:
             raise ExecutionError(
                 f"Task {number} of {str(executor.component)!r} cannot be made: {described(e)}\n{user_traceback(e)}"
             ) from e
-
-    def _make_task(self, number: int, executor: ExecutorId) -> Task:
-        spec = self.spec.component(executor.component)
-        config = self._config(spec.id)
-        context = TopologyContext(self.spec, spec.id, number, self.id, config)
-        hooks = list(self._components.hooks(spec.id))
-        subscriptions: dict[Any, list[Subscription]] = {
-            self.streams.named(spec.id, s.id): [] for s in spec.outputs
-        }
-        for consumer, i in self.spec.consumers(spec.id):
-            n = consumer.inputs.index(i)
-            subscriptions[self.streams.named(spec.id, i.stream)].append(
-                Subscription(
-                    consumer, n, i, self.spec.tasks_of(consumer.id), self._components.grouping(consumer.id, n)
-                )
-            )
-        on_emit: Callable[[str, int], None] | None = None
-        if hooks:
-
-            def on_emit(stream: str, count: int) -> None:
-                for hook in hooks:
-                    try:
-                        hook.on_emit(context, stream, count)
-                    except Exception as e:
-                        task.failures.hook_failed("on_emit", e)
-
-        outputs = Outputs(
-            number,
-            spec,
-            self.streams,
-            subscriptions,
-            self.ways.to,
-            setting("batch_rows", config),
-            self.moves,
-            on_emit,
-        )
-        sources = frozenset(t for i in spec.inputs for t in self.spec.tasks_of(i.source))
-        destination = self.ways.to(number)
-        task = Task(
-            number,
-            spec,
-            self._components.component(spec.id),
-            context,
-            outputs,
-            sources,
-            hooks,
-            self,
-            destination.signal,
-            config,
-        )
-        outputs.on_unsendable = task.failures.unsendable
-        if number in self._lost_state:
-            context.gauge("state_lost").set(1.0)
-        if number in self._finished:
-            task.finished = True
-        return task
 
     # ------------------------------------------------------------------ ways
 
