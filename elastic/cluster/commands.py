@@ -68,6 +68,7 @@ def node(
             "--kind": kind,
             "--cycle": options.supervisor_cycle,
             "--worker-cycle": options.worker_cycle,
+            "--cores": options.cores,
             "--store": options.store,
             "--store-memory": options.store_memory,
             "--store-backups": options.store_backups,

@@ -23,6 +23,8 @@ class UpOptions:
         home: The directory that holds a directory for each cluster.
         nodes: How many nodes to start with.
         slots: How many workers each node may run.
+        cores: CPUs that the workers of each node may use together, as far as elasticity counts on them; 0.0: those of the
+            machine, shared by the nodes on it.
         host: What provides nodes: "process" or "spark".
         master: Spark's master (`local[N]`, `spark://...`, `yarn`, `k8s://...`) or `sc://...` for Spark
             Connect; "" for one on this machine with room for all.
@@ -49,6 +51,7 @@ class UpOptions:
     home: str = "~/.elastic"
     nodes: int = 2
     slots: int = 2
+    cores: float = 0.0
     host: str = "process"
     master: str = ""
     spark_conf: tuple[str, ...] = ()
@@ -128,7 +131,7 @@ class UpOptions:
             self.session_timeout >= 1.0,
             f"--session-timeout must be 1 s or more, not {self.session_timeout:g}",
         )
-        for name in ("supervisor_cycle", "worker_cycle", "ready_timeout"):
+        for name in ("supervisor_cycle", "worker_cycle", "ready_timeout", "cores"):
             wanted(getattr(self, name) >= 0, f"{name} must be 0 or more, not {getattr(self, name):g}")
         levels = ("debug", "info", "warning", "error")
         wanted(

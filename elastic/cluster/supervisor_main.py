@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     directory = _directory(options)
     host = network.own_address(options.zookeeper) if options.host == network.AUTO else options.host
     run_dir = _below_temporary(options.run_dir) if options.run_dir else _run_dir(directory)
-    settings = SupervisorOptions(cycle=options.cycle, worker_cycle=options.worker_cycle)
+    settings = SupervisorOptions(cycle=options.cycle, worker_cycle=options.worker_cycle, cores=options.cores)
     node = NodeInfo(
         NodeId(options.node),
         host,
@@ -172,6 +172,12 @@ def _parser() -> argparse.ArgumentParser:
         "--cycle", type=float, default=0.0, metavar="T_S", help="seconds; 0: be told of changes"
     )
     parser.add_argument("--worker-cycle", type=float, default=0.0, metavar="T_W", help="the same for workers")
+    parser.add_argument(
+        "--cores",
+        type=float,
+        default=0.0,
+        help="CPUs that its workers may use together; 0: those of the machine",
+    )
     parser.add_argument("--worker-program", metavar="FILE", help="run instead of elastic.cluster.worker_main")
     parser.add_argument(
         "--store",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.control.asking import Asking
-from elastic.control.codec import ASSIGNMENT, DETAIL, MOVE, NODE, SPEC, STATE, SUMMARY
+from elastic.control.codec import ASSIGNMENT, DETAIL, ELASTICITY, MOVE, NODE, SPEC, STATE, SUMMARY
 from elastic.control.connection import Link
 from elastic.control.types import ClusterInfo, LogLine, WorkerStacks
 from elastic.control.v1 import control_pb2 as pb
@@ -19,7 +19,7 @@ from elastic.model.events import Event
 from elastic.model.ids import NodeId
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK
 
@@ -244,6 +244,31 @@ class Client(Asking):
 
         for message in self._stream("follow moves", ask, follow=True):
             yield tuple(map(MOVE.decode, message.moves))
+
+    def elasticity(self) -> ElasticityView:
+        """Who resizes and places topologies by load."""
+
+        def ask(link: Link, left: float) -> ElasticityView:
+            answer = link.stub.GetElasticity(pb.GetElasticityRequest(), timeout=left)
+            return ELASTICITY.decode(answer.elasticity)
+
+        return self._ask("show elasticity", ask)
+
+    def set_elasticity(
+        self,
+        *,
+        policy: str | None = None,
+        scheduler: str | None = None,
+        period: float | None = None,
+        nodes: str | None = None,
+    ) -> ElasticityView:
+        """Change who resizes and places, from now on; what is None stays. See `elastic.nimbus.nimbus.Nimbus.set_elasticity`."""
+
+        def ask(link: Link, left: float) -> ElasticityView:
+            request = pb.SetElasticityRequest(policy=policy, scheduler=scheduler, period=period, nodes=nodes)
+            return ELASTICITY.decode(link.stub.SetElasticity(request, timeout=left).elasticity)
+
+        return self._ask("set elasticity", ask)
 
     def nodes(self) -> tuple[NodeSummary, ...]:
         """All nodes, wanted or there."""

@@ -10,7 +10,7 @@ from elastic.control.v1 import topology_pb2, views_pb2
 from elastic.model.assignment import Assignment
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.rpc.mirror import Mirror
 
 SPEC: Mirror[TopologySpec, topology_pb2.TopologySpec] = Mirror(TopologySpec, topology_pb2.TopologySpec)
@@ -21,4 +21,7 @@ SUMMARY: Mirror[TopologySummary, views_pb2.TopologySummary] = Mirror(
 )
 DETAIL: Mirror[TopologyDetail, views_pb2.TopologyDetail] = Mirror(TopologyDetail, views_pb2.TopologyDetail)
 NODE: Mirror[NodeSummary, views_pb2.NodeSummary] = Mirror(NodeSummary, views_pb2.NodeSummary)
+ELASTICITY: Mirror[ElasticityView, views_pb2.ElasticityView] = Mirror(
+    ElasticityView, views_pb2.ElasticityView
+)
 MOVE: Mirror[MoveView, views_pb2.MoveView] = Mirror(MoveView, views_pb2.MoveView)

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event
-from elastic.model.load import WorkerReport
+from elastic.model.load import NodeReport, WorkerReport
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 
 
 class BundleWriter(Protocol):
@@ -65,10 +65,25 @@ class NimbusPort(Protocol):
     def changed_moves(
         self, seen: int, timeout: float, name: str | None = None
     ) -> tuple[int, Sequence[MoveView]]: ...
+    def elasticity(self) -> ElasticityView: ...
+    def set_elasticity(
+        self,
+        *,
+        policy: str | None = None,
+        scheduler: str | None = None,
+        period: float | None = None,
+        nodes: str | None = None,
+    ) -> ElasticityView: ...
     def nodes(self) -> Sequence[NodeSummary]: ...
     def add_nodes(self, count: int, *, slots: int | None, host: str, wait: float) -> Sequence[str]: ...
     def drain_node(self, node: str, *, wait: float, force: bool = False) -> None: ...
-    def ingest(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None: ...
+    def ingest(
+        self,
+        node: str,
+        reports: Sequence[WorkerReport],
+        events: Sequence[Event],
+        nodes: Sequence[NodeReport] = (),
+    ) -> None: ...
 
 
 class LogStream(Protocol):

@@ -12,7 +12,7 @@ import grpc
 from elastic.control.ports import NimbusPort
 from elastic.control.service import led_by
 from elastic.errors import NotFound
-from elastic.reporting.codec import EVENT, REPORT
+from elastic.reporting.codec import EVENT, NODE_REPORT, REPORT
 from elastic.reporting.v1 import reporting_pb2 as pb
 from elastic.reporting.v1.reporting_pb2_grpc import ReportingServiceServicer
 from elastic.rpc.channels import CHUNK
@@ -42,11 +42,12 @@ class ReportingService(ReportingServiceServicer):
         with led_by(self._nimbus, self._server):
             reports = [REPORT.decode(r) for r in request.reports]
             events = [EVENT.decode(e) for e in request.events]
+            nodes = [NODE_REPORT.decode(n) for n in request.nodes]
             session = self._session(request.session)
             with session.lock:
                 # A batch that was sent again because the answer to it was lost has been taken.
                 if request.sequence > session.taken:
-                    self._nimbus.ingest(request.node, reports, events)
+                    self._nimbus.ingest(request.node, reports, events, nodes)
                     session.taken = request.sequence
             return pb.ReportResponse()
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from elastic.control.codec import ASSIGNMENT, DETAIL, MOVE, NODE, SPEC, STATE, SUMMARY
+from elastic.control.codec import ASSIGNMENT, DETAIL, ELASTICITY, MOVE, NODE, SPEC, STATE, SUMMARY
 from elastic.control.ports import NimbusPort, NodeAccess
 from elastic.control.streams import Streams
 from elastic.control.v1 import control_pb2 as pb
@@ -217,6 +217,24 @@ class ControlService(ControlServiceServicer):
         self, request: pb.StreamMovesRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamMovesResponse]:
         return self._streams.moves(request, context)
+
+    def GetElasticity(
+        self, request: pb.GetElasticityRequest, context: grpc.ServicerContext
+    ) -> pb.GetElasticityResponse:
+        with led_by(self._nimbus, self._server):
+            return pb.GetElasticityResponse(elasticity=ELASTICITY.encode(self._nimbus.elasticity()))
+
+    def SetElasticity(
+        self, request: pb.SetElasticityRequest, context: grpc.ServicerContext
+    ) -> pb.SetElasticityResponse:
+        with led_by(self._nimbus, self._server):
+            found = self._nimbus.set_elasticity(
+                policy=request.policy if request.HasField("policy") else None,
+                scheduler=request.scheduler if request.HasField("scheduler") else None,
+                period=request.period if request.HasField("period") else None,
+                nodes=request.nodes if request.HasField("nodes") else None,
+            )
+            return pb.SetElasticityResponse(elasticity=ELASTICITY.encode(found))
 
     def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
         with led_by(self._nimbus, self._server):

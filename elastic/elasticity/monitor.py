@@ -212,6 +212,10 @@ class LoadMonitor:
         """Bytes per second between pairs of executors, as far as they left a worker."""
         return {pair: p.bytes.value for pair, p in self._flowing()}
 
+    def topologies(self) -> set[TopologyName]:
+        """Those of which something was reported."""
+        return set(self._owners)
+
     def state(self, topology: TopologyName) -> dict[TaskId, int]:
         """Bytes of state of each task, by the newest reports."""
         return {

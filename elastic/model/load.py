@@ -105,6 +105,8 @@ class NodeReport:
         cores: CPUs that its workers may use; a fraction where a quota says so.
         cpu: Cores in use by everything that runs there, since the report before.
         memory: Bytes in use by its workers; 0 when unknown.
+        machine: Identifies the machine, when `cores` and `cpu` are those of all of it: nodes on one machine share them. "" when they are
+            the node's own.
     """
 
     node: str
@@ -112,3 +114,4 @@ class NodeReport:
     cores: float
     cpu: float = 0.0
     memory: int = 0
+    machine: str = ""

@@ -60,6 +60,23 @@ class WantedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ElasticitySettings:
+    """Who resizes and places topologies by load, as texts that `elastic policy`, `elastic scheduler` and `elastic nodes auto` read.
+
+    Attributes:
+        policy: For topologies that have no setting `elastic` of their own; "": they are left alone.
+        scheduler: "": what has a place stays there.
+        period: Seconds between two decisions of the scheduler; 0.0: as suits it.
+        nodes: When nodes are asked for and returned; "": never.
+    """
+
+    policy: str = ""
+    scheduler: str = ""
+    period: float = 0.0
+    nodes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A living worker process.
 

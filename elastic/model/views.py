@@ -148,6 +148,8 @@ class TopologyDetail:
         waits: Sentences that say why something does not run, or is not carried out yet.
         moves: Those under way, that which began last first.
         moved: What the moves that have ended came to.
+        policy: What resizes it by load, with its parameters; "" when nothing does.
+        decided: What was decided about it by load, why, and what that led to; the newest, oldest first.
     """
 
     summary: TopologySummary
@@ -162,6 +164,8 @@ class TopologyDetail:
     waits: tuple[str, ...] = ()
     moves: tuple[MoveView, ...] = ()
     moved: MoveTotals = field(default_factory=lambda: MoveTotals())
+    policy: str = ""
+    decided: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +264,33 @@ class MoveTotals:
     pauses: Mapping[str, int] = field(default_factory=dict)
     pause_sum: float = 0.0
     pause_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SizedView:
+    """A running topology, and the policy that resizes it: "" when none does."""
+
+    name: TopologyName
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticityView:
+    """Who resizes and places topologies by load.
+
+    Attributes:
+        policy: The cluster's, with its parameters; "": none.
+        scheduler: With its parameters; "": what has a place stays there.
+        period: Seconds between two of its decisions; 0.0 without one.
+        nodes: When nodes are asked for and returned: parameters that differ from the defaults, "--enabled" at least; "": never.
+        topologies: Those that run, by name.
+        policies, schedulers: The names that can be chosen.
+    """
+
+    policy: str = ""
+    scheduler: str = ""
+    period: float = 0.0
+    nodes: str = ""
+    topologies: tuple[SizedView, ...] = ()
+    policies: tuple[str, ...] = ()
+    schedulers: tuple[str, ...] = ()

@@ -14,10 +14,10 @@ from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.model.assignment import Assignment, NodeInfo
 from elastic.model.ids import NodeId, TopologyName
-from elastic.model.records import Progress, TopologyState, WantedNode, WorkerInfo
+from elastic.model.records import ElasticitySettings, Progress, TopologyState, WantedNode, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.followed import FollowedValue, FollowedValues
+from elastic.nimbus.followed import FollowedValue, FollowedValues, read_value
 from elastic.nimbus.followed_moves import FollowedMoves
 from elastic.nimbus.plans import Plan
 
@@ -118,6 +118,7 @@ class Mirror:
             self._nodes = FollowedValues(self, paths.NODES, NodeInfo)
             self._wanted = FollowedValues(self, paths.WANTED, WantedNode)
             self._drains = FollowedValues(self, paths.DRAINS, None)
+            self._elasticity = FollowedValue(self, paths.ELASTICITY, None)
             self._watch = coordination.watch_children(paths.TOPOLOGIES, self._on_topologies)
 
     def touch(self) -> None:
@@ -153,6 +154,14 @@ class Mirror:
                 and all(f.snapshot is not None for f in families)
                 and all(t.loaded for t in self._topologies.values())
             )
+
+    @property
+    def elasticity(self) -> ElasticitySettings:
+        """Who resizes and places topologies, as far as it was read."""
+        with self.changed:
+            data = self._elasticity.value
+        found = read_value(paths.ELASTICITY, data, ElasticitySettings) if data else None
+        return found or ElasticitySettings()
 
     def facts(self, now: float, expected: Mapping[NodeId, float]) -> Facts:
         """What is known.
@@ -197,6 +206,7 @@ class Mirror:
             self._closed = True
             for part in self._parts():
                 part.close()
+            self._elasticity.close()
             self._watch.cancel()
             self.changed.notify_all()
 

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from elastic.coordination import election, paths
@@ -22,17 +23,26 @@ from elastic.errors import NotConnected, Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event
 from elastic.model.ids import NodeId, TopologyName
-from elastic.model.load import WorkerReport
+from elastic.model.load import NodeReport, WorkerReport
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
-from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary
-from elastic.nimbus import move_requests, node_requests, placement_requests, topology_requests
+from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.nimbus import (
+    elasticity_requests,
+    move_requests,
+    node_requests,
+    placement_requests,
+    topology_requests,
+)
+from elastic.nimbus.balancing import Balancer
 from elastic.nimbus.bundle_store import BundleStore
+from elastic.nimbus.elastic_lines import spell_policy
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import MemoryStateCleaning, NodeGateway, StateCleaning
 from elastic.nimbus.reign import Reign
 from elastic.nimbus.reports import ReportStore
+from elastic.nimbus.ruler import ReignRuler
 from elastic.scheduler.base import Scheduler
 from elastic.scheduler.round_robin import RoundRobinScheduler
 
@@ -78,6 +88,7 @@ class Nimbus:
         self._election = Election(coordination, paths.CANDIDATES, address.encode(), self._on_election)
         self._changed = threading.Condition()
         self._reign: Reign | None = None
+        self._balancer: Balancer | None = None
         self._closed = False
         self._lost = threading.Event()
         self._session: Watch | None = None
@@ -164,14 +175,17 @@ class Nimbus:
                     on_ruling=self._on_ruling,
                 )
                 self._reign = reign
+                balancer = self._balancer = Balancer(ReignRuler(reign))
                 if self._closed or not self._election.leading:
                     reign.stop()
             try:
                 reign.run()
             finally:
                 reign.stop()
+                balancer.close()
+                balancer.join()
             with self._changed:
-                self._reign = None
+                self._reign = self._balancer = None
                 self._changed.notify_all()
                 # It ends at once again when something is wrong that the election does not know of yet.
                 self._changed.wait_for(lambda: self._closed or not self._election.leading, _PAUSE)
@@ -185,6 +199,8 @@ class Nimbus:
                 details={"address": self.address},
             )
         )
+        if (balancer := self._balancer) is not None:
+            balancer.start()
         with self._changed:
             self._changed.notify_all()
 
@@ -242,6 +258,8 @@ class Nimbus:
             NotFound: There is no such bundle.
             Refused: The cluster has no nodes.
         """
+        if policy := spec.config.get("elastic"):
+            spell_policy(str(policy))
         return topology_requests.submit(self._lead(), self._gateway, spec, bundle, requires)
 
     def topologies(self) -> tuple[TopologySummary, ...]:
@@ -250,7 +268,12 @@ class Nimbus:
 
     def describe(self, name: str) -> TopologyDetail:
         """Everything about one. Raises NotFound."""
-        return topology_requests.describe(self._lead(), name)
+        reign = self._lead()
+        found, balancer = topology_requests.describe(reign, name), self._balancer
+        t = reign.facts().topologies.get(found.spec.name)
+        if balancer is None or t is None:
+            return found
+        return replace(found, policy=balancer.policy(t) if t.running else "", decided=balancer.told(name))
 
     def kill(self, name: str, *, wait: float) -> None:
         """Deactivate it, wait up to `wait` seconds until it has drained, then stop its workers. Returns when it is
@@ -359,6 +382,40 @@ class Nimbus:
         """
         return self._lead().move_log.changes(seen, timeout, None if name is None else TopologyName(name))
 
+    # --- elasticity
+
+    def elasticity(self) -> ElasticityView:
+        """Who resizes and places topologies by load."""
+        reign = self._lead()
+        return elasticity_requests.elasticity(reign, self._balance())
+
+    def set_elasticity(
+        self,
+        *,
+        policy: str | None = None,
+        scheduler: str | None = None,
+        period: float | None = None,
+        nodes: str | None = None,
+    ) -> ElasticityView:
+        """Change who resizes and places, from now on and also by the next leader. What is None stays.
+
+        Args:
+            policy: `thresholds --scale-out 0.8 --dry-run`, or `off`.
+            scheduler: `tstorm --gamma 1.7`, or `off`.
+            period: Seconds between two decisions of the scheduler.
+            nodes: `--maximum 8`, or `off`.
+
+        Raises:
+            ConfigError: There is no such thing, or a parameter that cannot be.
+        """
+        reign = self._lead()
+        return elasticity_requests.set_elasticity(reign, self._balance(), policy, scheduler, period, nodes)
+
+    def _balance(self) -> Balancer:
+        if (balancer := self._balancer) is None:
+            raise Unavailable("no Nimbus leads at the moment", remedy="ask again in a moment")
+        return balancer
+
     # --- nodes
 
     def nodes(self) -> tuple[NodeSummary, ...]:
@@ -393,10 +450,19 @@ class Nimbus:
         """
         node_requests.drain_node(self._lead(), node, wait, force)
 
-    def ingest(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+    def ingest(
+        self,
+        node: str,
+        reports: Sequence[WorkerReport],
+        events: Sequence[Event],
+        nodes: Sequence[NodeReport] = (),
+    ) -> None:
         """Take in what a supervisor reports."""
         reign = self._lead()
         known = reign.facts().topologies
-        reign.reports.add_reports(r for r in reports if TopologyName(r.topology) in known)
+        measured = [r for r in reports if TopologyName(r.topology) in known]
+        reign.reports.add_reports(measured)
+        if (balancer := self._balancer) is not None:
+            balancer.observe(measured, nodes)
         for event in events:
             reign.tell(event)

@@ -95,12 +95,14 @@ def adopt(
     why: str,
     *,
     executors: Mapping[ComponentId, int] | None = None,
+    workers: int | None = None,
 ) -> bool:
     """Make true what an algorithm has decided, by moves. Returns at once.
 
     Args:
         desired: Made from `Facts.claims()`; its epoch means nothing.
         executors: Numbers of executors that are wanted from now on, by component.
+        workers: The number of workers that is wanted from now on; None: as before.
 
     Returns:
         Whether anything is to change.
@@ -119,6 +121,8 @@ def adopt(
         for worker, slot in desired.workers.items():
             check_slot(facts, t, worker, slot)
         settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in (executors or {}).items()}}
+        if workers is not None:
+            settings[WORKERS] = workers
         return _plan(reign, facts, t, desired, replace(t.state, settings=settings), why, None).changed
 
 

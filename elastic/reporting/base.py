@@ -7,15 +7,25 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic.model.events import Event
-from elastic.model.load import WorkerReport
+from elastic.model.load import NodeReport, WorkerReport
 
 
 class Reporter(Protocol):
     """A supervisor's line to whoever is Nimbus's leader now."""
 
-    def report(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+    def report(
+        self,
+        node: str,
+        reports: Sequence[WorkerReport],
+        events: Sequence[Event],
+        measured: NodeReport | None = None,
+    ) -> None:
         """Hand over measurements and events. Never blocks: what cannot be delivered is kept up to a bound; beyond it the oldest
-        measurements are dropped first, and events last (with a count of how many)."""
+        measurements are dropped first, and events last (with a count of how many).
+
+        Args:
+            measured: What the node says about itself; only the newest is kept.
+        """
 
     def fetch_bundle(self, sha256: str, into: Path, timeout: float) -> None:
         """Write the code bundle with that hash to the file `into`, completely or not at all.

@@ -18,8 +18,8 @@ from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused, Unavailable
 from elastic.model.events import Event
-from elastic.model.load import WorkerReport
-from elastic.reporting.codec import EVENT, REPORT
+from elastic.model.load import NodeReport, WorkerReport
+from elastic.reporting.codec import EVENT, NODE_REPORT, REPORT
 from elastic.reporting.outbox import Batch, Outbox
 from elastic.reporting.v1 import reporting_pb2 as pb
 from elastic.reporting.v1.reporting_pb2_grpc import ReportingServiceStub
@@ -61,7 +61,13 @@ class GrpcReporter:
         self._watch = coordination.watch_children(paths.CANDIDATES, self._candidates)
         self._sender.start()
 
-    def report(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+    def report(
+        self,
+        node: str,
+        reports: Sequence[WorkerReport],
+        events: Sequence[Event],
+        measured: NodeReport | None = None,
+    ) -> None:
         """See `Reporter.report`."""
         encoded = [REPORT.encode(r) for r in reports], [EVENT.encode(e) for e in events]
         with self._changed:
@@ -70,6 +76,8 @@ class GrpcReporter:
             if not self._outbox:
                 self._due = time.monotonic() + _LINGER
             self._outbox.add(*encoded)
+            if measured is not None:
+                self._outbox.node = NODE_REPORT.encode(measured)
             self._changed.notify_all()
 
     def fetch_bundle(self, sha256: str, into: Path, timeout: float) -> None:
@@ -149,6 +157,7 @@ class GrpcReporter:
             sequence=self._sequence,
             reports=batch.reports,
             events=batch.events,
+            nodes=batch.nodes,
         )
         tries, pause = 0, _PAUSES[0]
         while True:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elastic.errors import NotFound, Unavailable
 from elastic.model.events import Event
-from elastic.model.load import WorkerReport
+from elastic.model.load import NodeReport, WorkerReport
 
 KEEP = 10_000
 
@@ -22,6 +22,7 @@ class MemoryReporter:
         reports: The newest measurements, oldest first, at most `keep`.
         events: The newest events, oldest first, at most `keep`.
         dropped: How many were too many.
+        measured: What the node has said about itself last.
         bundles: What can be fetched: hash to bytes.
         reachable: Whether there is a Nimbus to fetch from.
         fetched: How often a bundle was asked for.
@@ -32,16 +33,24 @@ class MemoryReporter:
         self.reports: deque[tuple[str, WorkerReport]] = deque(maxlen=keep)
         self.events: deque[Event] = deque(maxlen=keep)
         self.dropped = 0
+        self.measured: NodeReport | None = None
         self.bundles: dict[str, bytes] = {}
         self.reachable = True
         self.fetched = 0
 
-    def report(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+    def report(
+        self,
+        node: str,
+        reports: Sequence[WorkerReport],
+        events: Sequence[Event],
+        measured: NodeReport | None = None,
+    ) -> None:
         with self._changed:
             before = len(self.reports) + len(self.events) + len(reports) + len(events)
             self.reports.extend((node, r) for r in reports)
             self.events.extend(events)
             self.dropped += before - len(self.reports) - len(self.events)
+            self.measured = measured or self.measured
             self._changed.notify_all()
 
     def fetch_bundle(self, sha256: str, into: Path, timeout: float) -> None:

@@ -20,6 +20,7 @@ class Batch:
 
     reports: list[pb.WorkerReport] = field(default_factory=list)
     events: list[pb.Event] = field(default_factory=list)
+    nodes: list[pb.NodeReport] = field(default_factory=list)
 
 
 class Outbox:
@@ -33,6 +34,9 @@ class Outbox:
         report_bytes: Bound of the measurements, encoded.
         event_bytes: Bound of the events, encoded.
         batch_bytes: Most that one batch carries (a single larger item goes alone).
+
+    Attributes:
+        node: What the node says about itself: the newest, it goes with the next batch.
     """
 
     def __init__(
@@ -48,11 +52,12 @@ class Outbox:
         self._events: deque[pb.Event] = deque()
         self._report_size = self._event_size = 0
         self._report_bytes, self._event_bytes, self._batch_bytes = report_bytes, event_bytes, batch_bytes
+        self.node: pb.NodeReport | None = None
         self.dropped_reports = 0
         self.dropped_events = 0
 
     def __bool__(self) -> bool:
-        return bool(self._reports or self._events or self.dropped_events)
+        return bool(self._reports or self._events or self.dropped_events or self.node is not None)
 
     @property
     def urgent(self) -> bool:
@@ -77,6 +82,9 @@ class Outbox:
     def take(self) -> Batch:
         """Remove and return the oldest, events first, as much as fits in a batch."""
         batch, room = Batch(), self._batch_bytes
+        if self.node is not None:
+            batch.nodes.append(self.node)
+            self.node = None
         if self.dropped_events:
             batch.events.append(self._confession())
             self.dropped_events = 0

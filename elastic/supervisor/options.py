@@ -22,6 +22,8 @@ class SupervisorOptions:
         start_timeout: A worker that has not registered by then is started again.
         healthy_after: A worker that ran for so long has its failures forgotten.
         restart_pauses: Before the first, second, ... start after a failure; the last one repeats.
+        report_interval: Between two measurements of the node.
+        cores: CPUs that its workers may use together; 0.0: all of the machine, shared with whoever else is on it.
         fetch_timeout: For one attempt to fetch a code bundle.
         fetch_pauses: Between such attempts; the last one repeats.
     """
@@ -33,14 +35,16 @@ class SupervisorOptions:
     start_timeout: float = 120.0
     healthy_after: float = 60.0
     restart_pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+    report_interval: float = 1.0
+    cores: float = 0.0
     fetch_timeout: float = 60.0
     fetch_pauses: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
     def __post_init__(self) -> None:
-        for name in ("cycle", "worker_cycle", "kill_delay", "grace"):
+        for name in ("cycle", "worker_cycle", "kill_delay", "grace", "cores"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"supervisor option {name} must be 0 or more, not {getattr(self, name):g}")
-        for name in ("start_timeout", "healthy_after", "fetch_timeout"):
+        for name in ("start_timeout", "healthy_after", "fetch_timeout", "report_interval"):
             if getattr(self, name) <= 0:
                 raise ConfigError(
                     f"supervisor option {name} must be more than 0, not {getattr(self, name):g}"

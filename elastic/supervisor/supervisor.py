@@ -24,6 +24,7 @@ from elastic.supervisor import register
 from elastic.supervisor.bundles import Bundles
 from elastic.supervisor.driver import Driver, Parts, log_files
 from elastic.supervisor.happenings import Happenings
+from elastic.supervisor.metering import NodeMeter
 from elastic.supervisor.observe import Observer
 from elastic.supervisor.options import SupervisorOptions
 from elastic.supervisor.ports import SESSION_LOST, WorkerExit, WorkerLauncher
@@ -74,6 +75,12 @@ class Supervisor:
         self._watches: list[Watch] = []
         self._malformed: set[WorkerId] = set()
         options = options or SupervisorOptions()
+        self._meter = NodeMeter(
+            node.id,
+            options.report_interval,
+            options.cores,
+            lambda measured: reporter.report(node.id, (), (), measured),
+        )
         self._bundles = Bundles(
             directory / "bundles", reporter.fetch_bundle, options, self._note_changed, self._on_bundle_failed
         )
@@ -123,6 +130,7 @@ class Supervisor:
             self._coordination.watch_value(paths.wanted(node), self._on_wanted),
             self._coordination.watch_value(paths.drain(node), self._on_drain),
         ]
+        self._meter.start()
         if self._watching:
             self._observer.start()
 
@@ -202,6 +210,7 @@ class Supervisor:
         )
 
     def on_report(self, incarnation: Incarnation, report: WorkerReport) -> None:
+        self._meter.saw(incarnation, report)
         self._reporter.report(self._info.id, (report,), ())
 
     def on_malformed(self, incarnation: Incarnation, what: str) -> None:
@@ -218,6 +227,7 @@ class Supervisor:
 
     def on_exit(self, incarnation: Incarnation, exit: WorkerExit) -> None:
         self._malformed.discard(worker_of(incarnation))
+        self._meter.gone(incarnation)
         self._driver.note_exit(incarnation, exit)
 
     # -- told by coordination
@@ -289,6 +299,7 @@ class Supervisor:
         self._ended.set()
 
     def _release(self) -> None:
+        self._meter.close()
         for watch in self._watches:
             watch.cancel()
         self._observer.close()

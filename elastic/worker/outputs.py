@@ -61,15 +61,18 @@ class Out:
 
     Attributes:
         link: How far the link has come, and where it leads; None until the task is where it is to run.
+        tuples, bytes: What it has got from this task; bytes only of what left the process.
     """
 
-    __slots__ = ("destination", "link", "mixed", "rows")
+    __slots__ = ("bytes", "destination", "link", "mixed", "rows", "tuples")
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
         self.rows: list[Any] = []
         self.link: LinkEnd | None = None
         self.mixed = False
+        self.tuples = 0
+        self.bytes = 0
 
 
 class Subscription:
@@ -318,6 +321,7 @@ class Outputs:
                 self._send(out, stream, stop - start, some, part)
             return
         self.emitted += count
+        out.tuples += count
         if self._on_emit is not None:
             self._on_emit(str(stream.spec.id), count)
 
@@ -399,6 +403,7 @@ class Outputs:
             if not way.offer(out.destination.task, frame.at(link.life, link.sent + 1), rows=frame.rows):
                 return FULL
             link.left(frame.weight)
+            out.bytes += sum(map(len, frame.body))
             emitter.written(way)
             frames.pop(0)
         return TAKEN

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elastic.model.load import ExecutorLoad, TaskLoad, WorkerReport
+from elastic import machine
+from elastic.model.load import ExecutorLoad, PairLoad, TaskLoad, WorkerReport
 
 if TYPE_CHECKING:
     from elastic.worker.worker import Worker
@@ -19,6 +20,7 @@ class Measurer:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._cores = machine.cores()
         self._at = time.monotonic()
         self._process = time.process_time()
         self._before: dict[int, tuple[float, float, float]] = {}
@@ -45,9 +47,10 @@ class Measurer:
                     blocked_share,
                     idle_share,
                     (cpu - old[2]) / wall,
+                    max((t.capacity for t in executor.tasks.copy().values()), default=0),
                 )
             )
-        tasks = []
+        tasks, pairs = [], []
         for number, task in sorted(worker.tasks.copy().items()):
             owner = task.executor
             tasks.append(
@@ -63,6 +66,11 @@ class Measurer:
                     _custom(task.context.metric_values),
                 )
             )
+            pairs += [
+                PairLoad(number, target, out.tuples, out.bytes)
+                for target, out in task.outputs.outs.items()
+                if out.tuples
+            ]
         cpu_share = (process - self._process) / wall
         self._at, self._process = now, process
         return WorkerReport(
@@ -76,6 +84,8 @@ class Measurer:
             cpu=cpu_share,
             tasks=tuple(tasks),
             executors=tuple(executors),
+            cores=self._cores,
+            pairs=tuple(pairs),
         )
 
 

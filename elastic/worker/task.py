@@ -242,6 +242,11 @@ class Task:
                 executor.ready.put(self)
 
     @property
+    def capacity(self) -> int:
+        """Tuples that may wait for the tasks of its executor together."""
+        return self._capacity
+
+    @property
     def queued(self) -> int:
         """Tuples that wait for this task."""
         return self._rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,19 @@ from elastic.control.server import ControlServer
 from elastic.errors import ElasticError, NotFound
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event
-from elastic.model.load import WorkerReport
+from elastic.model.ids import TopologyName
+from elastic.model.load import NodeReport, WorkerReport
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.model.views import MoveView, NodeSummary, TopologyDetail, TopologySummary, WorkerView
+from elastic.model.views import (
+    ElasticityView,
+    MoveView,
+    NodeSummary,
+    SizedView,
+    TopologyDetail,
+    TopologySummary,
+    WorkerView,
+)
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
 
@@ -45,6 +55,8 @@ class FakeNimbus:
         self.node_list: tuple[NodeSummary, ...] = ()
         self.worker_views: tuple[WorkerView, ...] = ()
         self.ingested: list[tuple[str, tuple[WorkerReport, ...], tuple[Event, ...]]] = []
+        self.measured: list[NodeReport] = []
+        self.elastic = ElasticityView("thresholds", topologies=(SizedView(TopologyName("wc"), "thresholds"),))
         self.moved: list[tuple[int, MoveView]] = []
         self.changed = threading.Condition()
 
@@ -153,9 +165,25 @@ class FakeNimbus:
     def drain_node(self, node: str, *, wait: float, force: bool = False) -> None:
         self._called("drain_node", node=node, wait=wait, force=force)
 
-    def ingest(self, node: str, reports: Sequence[WorkerReport], events: Sequence[Event]) -> None:
+    def elasticity(self) -> ElasticityView:
+        self._called("elasticity")
+        return self.elastic
+
+    def set_elasticity(self, **changes: Any) -> ElasticityView:
+        self._called("set_elasticity", **changes)
+        self.elastic = replace(self.elastic, **{k: v for k, v in changes.items() if v is not None})
+        return self.elastic
+
+    def ingest(
+        self,
+        node: str,
+        reports: Sequence[WorkerReport],
+        events: Sequence[Event],
+        nodes: Sequence[NodeReport] = (),
+    ) -> None:
         self._called("ingest", node=node)
         with self.changed:
+            self.measured += nodes
             self.ingested.append((node, tuple(reports), tuple(events)))
             self.changed.notify_all()
 

@@ -22,10 +22,12 @@ from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import ComponentSpec, InputSpec, TopologySpec
 from elastic.model.views import (
     ComponentView,
+    ElasticityView,
     ExecutorView,
     MoveTotals,
     MoveView,
     NodeSummary,
+    SizedView,
     TaskMoveView,
     TopologyDetail,
     TopologySummary,
@@ -194,6 +196,14 @@ class FakeClient:
     coming: list[MoveView] = field(default_factory=list)
     """Moves as they change once something that moves tasks is asked for; each is then known."""
     asked: threading.Event = field(default_factory=threading.Event)
+    elastic: ElasticityView = field(
+        default_factory=lambda: ElasticityView(
+            "thresholds --scale-out 0.8",
+            topologies=(SizedView(WC, "thresholds --scale-out 0.8"),),
+            policies=("ds2", "thresholds"),
+            schedulers=("otd", "roundrobin", "tstorm"),
+        )
+    )
 
     def __enter__(self) -> FakeClient:
         return self
@@ -237,6 +247,15 @@ class FakeClient:
         assert self.asked.wait(30)
         for changed in self.coming:
             yield (changed,)
+
+    def elasticity(self) -> ElasticityView:
+        self._asked("elasticity")
+        return self.elastic
+
+    def set_elasticity(self, **changes: Any) -> ElasticityView:
+        self._asked("set_elasticity", {k: v for k, v in changes.items() if v is not None})
+        self.elastic = replace(self.elastic, **{k: v for k, v in changes.items() if v is not None})
+        return self.elastic
 
     def info(self) -> Info:
         self._asked("info")

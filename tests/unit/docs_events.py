@@ -45,6 +45,16 @@ def emitted(package: Path) -> Kinds:
     return found
 
 
+def reasons(package: Path) -> set[str]:
+    """The kinds of the reasons that the modules of a package give: they become events of the same kind."""
+    found: set[str] = set()
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Reason", "_reason") and node.args:
+                found.update(_strings([node.args[0]]))
+    return found
+
+
 def _in_module(module: ast.Module, name: str) -> Iterator[tuple[str, str]]:
     constants = {
         t.id: n.value
@@ -63,7 +73,7 @@ def _in_module(module: ast.Module, name: str) -> Iterator[tuple[str, str]]:
 
 def _places(call: ast.Call) -> tuple[int, int | None] | None:
     words = ast.unparse(call.func).split(".")
-    if words[-2:] in (["present", "event"], ["event"]):  # the command line's: an event as plain values
+    if words[-2:] in (["present", "event"], ["reason", "event"], ["event"]):  # to plain values; from a reason
         return None
     for name in (".".join(words[-2:]), words[-1]):
         if name in _CALLS:
@@ -81,6 +91,8 @@ def _pairs(
     kind = _argument(call, places[0], "kind")
     if kind is None:
         return  # threading.Event() and its like
+    if isinstance(kind, ast.Attribute) and kind.attr == "kind":
+        return  # That of a reason: see `reasons`.
     parameters = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
     if isinstance(kind, ast.Name) and kind.id in parameters:
         # Handed on: the caller's call is the one that counts. What a default or another value adds is still said here.

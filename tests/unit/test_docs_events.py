@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from docs_events import Unclear, documented, emitted
+from docs_events import Unclear, documented, emitted, reasons
 
 from elastic.nimbus.reports import ERRORS
 
@@ -15,6 +15,15 @@ PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 
 def test_every_kind_is_documented_with_its_severities() -> None:
     assert documented(PAGE)[0] == emitted(ROOT / "elastic")
+
+
+@pytest.mark.parametrize("part", ["elasticity", "scheduler"])
+def test_every_reason_of_a_decision_is_documented(part: str) -> None:
+    page = (ROOT / "docs" / f"{part.removesuffix('r')}{'rs' if part == 'scheduler' else ''}.md").read_text(
+        "utf-8"
+    )
+    kinds = reasons(ROOT / "elastic" / part)
+    assert len(kinds) >= 4 and [k for k in sorted(kinds) if f"`{k}`" not in page] == []
 
 
 def test_those_that_are_kept_as_errors_are_marked() -> None:

@@ -43,6 +43,12 @@ SECTIONS = {
         "move": _at("moves", "move", "Move tasks to another worker or node while they run."),
         "moves": _at("moves", "moves", "List moves of tasks, under way and ended; or show one."),
     },
+    "Elasticity": {
+        "policy": _at("elasticity", "policy", "Show or change the policy that resizes topologies by load."),
+        "scheduler": _at(
+            "elasticity", "scheduler", "Show or change the scheduler that places executors by load."
+        ),
+    },
     "Nodes": {
         "nodes": _at("nodes", "nodes", "List, add and drain the nodes that workers run on."),
     },

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     help="Workers that each node may run.",
 )
 @click.option(
+    "--cores",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    help="CPUs that a node's workers may use, as elasticity counts them [those of its machine].",
+)
+@click.option(
     "--host",
     type=click.Choice(["process", "spark"]),
     default="process",

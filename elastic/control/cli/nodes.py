@@ -23,6 +23,11 @@ nodes = LazyGroup(
             "list": Lazy(_HERE, "list_", "List the nodes, their slots and their workers."),
             "add": Lazy(_HERE, "add", "Start more nodes."),
             "drain": Lazy(_HERE, "drain", "Move a node's tasks elsewhere, then end it."),
+            "auto": Lazy(
+                "elastic.control.cli.elasticity",
+                "auto",
+                "Let nodes come and go with the load; show whether they do.",
+            ),
         }
     },
     help="List, add and drain the nodes that workers run on.\n\nA node is a supervisor with slots; each slot can run"

@@ -230,4 +230,6 @@ def description(detail: TopologyDetail) -> Plain:
         "waits": list(detail.waits),
         "moves": [move(m) for m in detail.moves],
         "moved": move_totals(detail.moved),
+        "policy": detail.policy,
+        "decided": [event(e) for e in detail.decided],
     }

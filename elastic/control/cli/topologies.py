@@ -136,6 +136,11 @@ def _describe(settings: Settings, detail: TopologyDetail) -> None:
         output.heading(settings, "Moves under way")
         for move in detail.moves:
             click.echo(f"  {move.epoch} ({move.state}): {steps(move.tasks)}: {move.why}")
+    if detail.decided:
+        click.echo()
+        output.heading(settings, "Decided by load")
+        for event in detail.decided[-8:]:
+            click.echo(f"  {output.clock(event.time)}  {event.kind}: {event.message}")
     _waits(settings, detail)
     if detail.errors:
         click.echo()
@@ -203,6 +208,8 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
         what = f"{counted(m.committed, 'task')} in {counted(m.moves, 'move')}, {output.size(m.size)}"
         text = f"{what}, longest pause {milliseconds(m.pause_max)}"
         values.append(("Moved", text))
+    if detail.policy:
+        values.append(("Policy", detail.policy))
     output.pairs(settings, values)
 
 

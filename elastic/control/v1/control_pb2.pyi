@@ -577,6 +577,110 @@ class StreamMovesResponse(_message.Message):
 Global___StreamMovesResponse: _TypeAlias = StreamMovesResponse  # noqa: Y015
 
 @_typing.final
+class GetElasticityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetElasticityRequest: _TypeAlias = GetElasticityRequest  # noqa: Y015
+
+@_typing.final
+class GetElasticityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ELASTICITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def elasticity(self) -> _views_pb2.ElasticityView: ...
+    def __init__(
+        self,
+        *,
+        elasticity: _views_pb2.ElasticityView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["elasticity", b"elasticity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elasticity", b"elasticity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetElasticityResponse: _TypeAlias = GetElasticityResponse  # noqa: Y015
+
+@_typing.final
+class SetElasticityRequest(_message.Message):
+    """What is not set stays as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    SCHEDULER_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """`thresholds --scale-out 0.8 --dry-run`, or `off`."""
+    scheduler: _builtins.str
+    """`tstorm --gamma 1.7`, or `off`."""
+    period: _builtins.float
+    """Seconds between two decisions of the scheduler."""
+    nodes: _builtins.str
+    """`--maximum 8`, or `off`."""
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str | None = ...,
+        scheduler: _builtins.str | None = ...,
+        period: _builtins.float | None = ...,
+        nodes: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_nodes", b"_nodes", "_period", b"_period", "_policy", b"_policy", "_scheduler", b"_scheduler", "nodes", b"nodes", "period", b"period", "policy", b"policy", "scheduler", b"scheduler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nodes", b"_nodes", "_period", b"_period", "_policy", b"_policy", "_scheduler", b"_scheduler", "nodes", b"nodes", "period", b"period", "policy", b"policy", "scheduler", b"scheduler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__nodes: _TypeAlias = _typing.Literal["nodes"]  # noqa: Y015
+    _WhichOneofArgType__nodes: _TypeAlias = _typing.Literal["_nodes", b"_nodes"]  # noqa: Y015
+    _WhichOneofReturnType__period: _TypeAlias = _typing.Literal["period"]  # noqa: Y015
+    _WhichOneofArgType__period: _TypeAlias = _typing.Literal["_period", b"_period"]  # noqa: Y015
+    _WhichOneofReturnType__policy: _TypeAlias = _typing.Literal["policy"]  # noqa: Y015
+    _WhichOneofArgType__policy: _TypeAlias = _typing.Literal["_policy", b"_policy"]  # noqa: Y015
+    _WhichOneofReturnType__scheduler: _TypeAlias = _typing.Literal["scheduler"]  # noqa: Y015
+    _WhichOneofArgType__scheduler: _TypeAlias = _typing.Literal["_scheduler", b"_scheduler"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nodes) -> _WhichOneofReturnType__nodes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__period) -> _WhichOneofReturnType__period | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__policy) -> _WhichOneofReturnType__policy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scheduler) -> _WhichOneofReturnType__scheduler | None: ...
+
+Global___SetElasticityRequest: _TypeAlias = SetElasticityRequest  # noqa: Y015
+
+@_typing.final
+class SetElasticityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ELASTICITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def elasticity(self) -> _views_pb2.ElasticityView: ...
+    def __init__(
+        self,
+        *,
+        elasticity: _views_pb2.ElasticityView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["elasticity", b"elasticity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elasticity", b"elasticity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetElasticityResponse: _TypeAlias = SetElasticityResponse  # noqa: Y015
+
+@_typing.final
 class ListNodesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -89,6 +89,16 @@ class ControlServiceStub(object):
                 request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesRequest.SerializeToString,
                 response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesResponse.FromString,
                 _registered_method=True)
+        self.GetElasticity = channel.unary_unary(
+                '/elastic.control.v1.ControlService/GetElasticity',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.GetElasticityRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.GetElasticityResponse.FromString,
+                _registered_method=True)
+        self.SetElasticity = channel.unary_unary(
+                '/elastic.control.v1.ControlService/SetElasticity',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityResponse.FromString,
+                _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/elastic.control.v1.ControlService/ListNodes',
                 request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.ListNodesRequest.SerializeToString,
@@ -207,6 +217,20 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetElasticity(self, request, context):
+        """Who resizes and places topologies by load.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetElasticity(self, request, context):
+        """The same, changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNodes(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -316,6 +340,16 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.StreamMoves,
                     request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesRequest.FromString,
                     response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesResponse.SerializeToString,
+            ),
+            'GetElasticity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetElasticity,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.GetElasticityRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.GetElasticityResponse.SerializeToString,
+            ),
+            'SetElasticity': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetElasticity,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -655,6 +689,60 @@ class ControlService(object):
             '/elastic.control.v1.ControlService/StreamMoves',
             elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesRequest.SerializeToString,
             elastic_dot_control_dot_v1_dot_control__pb2.StreamMovesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetElasticity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.control.v1.ControlService/GetElasticity',
+            elastic_dot_control_dot_v1_dot_control__pb2.GetElasticityRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.GetElasticityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetElasticity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.control.v1.ControlService/SetElasticity',
+            elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityResponse.FromString,
             options,
             channel_credentials,
             insecure,

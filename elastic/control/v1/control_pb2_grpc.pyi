@@ -56,6 +56,10 @@ class ControlServiceStub:
     """Moves under way, and the last that have ended."""
     StreamMoves: _grpc.UnaryStreamMultiCallable[_control_pb2.StreamMovesRequest, _control_pb2.StreamMovesResponse]
     """The same, and then those that change."""
+    GetElasticity: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetElasticityRequest, _control_pb2.GetElasticityResponse]
+    """Who resizes and places topologies by load."""
+    SetElasticity: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetElasticityRequest, _control_pb2.SetElasticityResponse]
+    """The same, changed."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]
     AddNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddNodesRequest, _control_pb2.AddNodesResponse]
     """Answers when the nodes have joined."""
@@ -90,6 +94,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Moves under way, and the last that have ended."""
     StreamMoves: _aio.UnaryStreamMultiCallable[_control_pb2.StreamMovesRequest, _control_pb2.StreamMovesResponse]  # type: ignore[assignment]
     """The same, and then those that change."""
+    GetElasticity: _aio.UnaryUnaryMultiCallable[_control_pb2.GetElasticityRequest, _control_pb2.GetElasticityResponse]  # type: ignore[assignment]
+    """Who resizes and places topologies by load."""
+    SetElasticity: _aio.UnaryUnaryMultiCallable[_control_pb2.SetElasticityRequest, _control_pb2.SetElasticityResponse]  # type: ignore[assignment]
+    """The same, changed."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]  # type: ignore[assignment]
     AddNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.AddNodesRequest, _control_pb2.AddNodesResponse]  # type: ignore[assignment]
     """Answers when the nodes have joined."""
@@ -187,6 +195,22 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.StreamMovesResponse], _abc.AsyncIterator[_control_pb2.StreamMovesResponse]]:
         """The same, and then those that change."""
+
+    @_abc_1.abstractmethod
+    def GetElasticity(
+        self,
+        request: _control_pb2.GetElasticityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.GetElasticityResponse, _abc.Awaitable[_control_pb2.GetElasticityResponse]]:
+        """Who resizes and places topologies by load."""
+
+    @_abc_1.abstractmethod
+    def SetElasticity(
+        self,
+        request: _control_pb2.SetElasticityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetElasticityResponse, _abc.Awaitable[_control_pb2.SetElasticityResponse]]:
+        """The same, changed."""
 
     @_abc_1.abstractmethod
     def ListNodes(

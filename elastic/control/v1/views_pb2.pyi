@@ -89,6 +89,10 @@ class TopologyDetail(_message.Message):
     WAITS_FIELD_NUMBER: _builtins.int
     MOVES_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """What resizes it by load, with its parameters; empty when nothing does."""
     @_builtins.property
     def summary(self) -> Global___TopologySummary: ...
     @_builtins.property
@@ -125,6 +129,10 @@ class TopologyDetail(_message.Message):
 
     @_builtins.property
     def moved(self) -> Global___MoveTotals: ...
+    @_builtins.property
+    def decided(self) -> _containers.RepeatedCompositeFieldContainer[_measurements_pb2.Event]:
+        """What was decided about it by load, why, and what that led to; oldest first."""
+
     def __init__(
         self,
         *,
@@ -140,14 +148,90 @@ class TopologyDetail(_message.Message):
         waits: _abc.Iterable[_builtins.str] | None = ...,
         moves: _abc.Iterable[Global___MoveView] | None = ...,
         moved: Global___MoveTotals | None = ...,
+        policy: _builtins.str = ...,
+        decided: _abc.Iterable[_measurements_pb2.Event] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "moved", b"moved", "spec", b"spec", "state", b"state", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "decided", b"decided", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "policy", b"policy", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopologyDetail: _TypeAlias = TopologyDetail  # noqa: Y015
+
+@_typing.final
+class ElasticityView(_message.Message):
+    """Who resizes and places topologies by load; empty texts: nobody."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    SCHEDULER_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    TOPOLOGIES_FIELD_NUMBER: _builtins.int
+    POLICIES_FIELD_NUMBER: _builtins.int
+    SCHEDULERS_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """The cluster's policy, with its parameters."""
+    scheduler: _builtins.str
+    """With its parameters."""
+    period: _builtins.float
+    """Seconds between two of the scheduler's decisions."""
+    nodes: _builtins.str
+    """When nodes are asked for and returned."""
+    @_builtins.property
+    def topologies(self) -> _containers.RepeatedCompositeFieldContainer[Global___SizedView]:
+        """Those that run, by name."""
+
+    @_builtins.property
+    def policies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names that can be chosen."""
+
+    @_builtins.property
+    def schedulers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str = ...,
+        scheduler: _builtins.str = ...,
+        period: _builtins.float = ...,
+        nodes: _builtins.str = ...,
+        topologies: _abc.Iterable[Global___SizedView] | None = ...,
+        policies: _abc.Iterable[_builtins.str] | None = ...,
+        schedulers: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "period", b"period", "policies", b"policies", "policy", b"policy", "scheduler", b"scheduler", "schedulers", b"schedulers", "topologies", b"topologies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElasticityView: _TypeAlias = ElasticityView  # noqa: Y015
+
+@_typing.final
+class SizedView(_message.Message):
+    """A running topology, and the policy that resizes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    policy: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        policy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SizedView: _TypeAlias = SizedView  # noqa: Y015
 
 @_typing.final
 class ComponentView(_message.Message):

@@ -255,6 +255,47 @@ class ExecutorLoad(_message.Message):
 Global___ExecutorLoad: _TypeAlias = ExecutorLoad  # noqa: Y015
 
 @_typing.final
+class NodeReport(_message.Message):
+    """What a node says about itself, once a period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    CORES_FIELD_NUMBER: _builtins.int
+    CPU_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    time: _builtins.float
+    """Seconds since 1970."""
+    cores: _builtins.float
+    """CPUs that its workers may use."""
+    cpu: _builtins.float
+    """Cores in use since the report before."""
+    memory: _builtins.int
+    """Bytes in use by its workers; 0 when unknown."""
+    machine: _builtins.str
+    """Identifies the machine whose cores these are; empty when they are the node's own."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        time: _builtins.float = ...,
+        cores: _builtins.float = ...,
+        cpu: _builtins.float = ...,
+        memory: _builtins.int = ...,
+        machine: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu", b"cpu", "machine", b"machine", "memory", b"memory", "node", b"node", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeReport: _TypeAlias = NodeReport  # noqa: Y015
+
+@_typing.final
 class WorkerReport(_message.Message):
     """What a worker says about itself, once a period."""
 

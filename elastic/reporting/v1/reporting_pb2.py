@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from elastic.reporting.v1 import measurements_pb2 as elastic_dot_reporting_dot_v1_dot_measurements__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$elastic/reporting/v1/reporting.proto\x12\x14\x65lastic.reporting.v1\x1a\'elastic/reporting/v1/measurements.proto\"\xa2\x01\n\rReportRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x33\n\x07reports\x18\x04 \x03(\x0b\x32\".elastic.reporting.v1.WorkerReport\x12+\n\x06\x65vents\x18\x05 \x03(\x0b\x32\x1b.elastic.reporting.v1.Event\"\x10\n\x0eReportResponse\"$\n\x12\x46\x65tchBundleRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"2\n\x13\x46\x65tchBundleResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x03\"(\n\x15MissingModulesRequest\x12\x0f\n\x07modules\x18\x01 \x03(\t\")\n\x16MissingModulesResponse\x12\x0f\n\x07missing\x18\x01 \x03(\t\"[\n\x0bLogsRequest\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x11\n\x04tail\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x07\n\x05_tail\"<\n\x0cLogsResponse\x12,\n\x05lines\x18\x01 \x03(\x0b\x32\x1d.elastic.reporting.v1.LogLine\"\'\n\x07LogLine\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"1\n\rStacksRequest\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\"E\n\x0eStacksResponse\x12\x33\n\x07workers\x18\x01 \x03(\x0b\x32\".elastic.reporting.v1.WorkerStacks\",\n\x0cWorkerStacks\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t2\xcd\x01\n\x10ReportingService\x12S\n\x06Report\x12#.elastic.reporting.v1.ReportRequest\x1a$.elastic.reporting.v1.ReportResponse\x12\x64\n\x0b\x46\x65tchBundle\x12(.elastic.reporting.v1.FetchBundleRequest\x1a).elastic.reporting.v1.FetchBundleResponse0\x01\x32\xa0\x02\n\x0bNodeService\x12k\n\x0eMissingModules\x12+.elastic.reporting.v1.MissingModulesRequest\x1a,.elastic.reporting.v1.MissingModulesResponse\x12O\n\x04Logs\x12!.elastic.reporting.v1.LogsRequest\x1a\".elastic.reporting.v1.LogsResponse0\x01\x12S\n\x06Stacks\x12#.elastic.reporting.v1.StacksRequest\x1a$.elastic.reporting.v1.StacksResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$elastic/reporting/v1/reporting.proto\x12\x14\x65lastic.reporting.v1\x1a\'elastic/reporting/v1/measurements.proto\"\xd3\x01\n\rReportRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x33\n\x07reports\x18\x04 \x03(\x0b\x32\".elastic.reporting.v1.WorkerReport\x12+\n\x06\x65vents\x18\x05 \x03(\x0b\x32\x1b.elastic.reporting.v1.Event\x12/\n\x05nodes\x18\x06 \x03(\x0b\x32 .elastic.reporting.v1.NodeReport\"\x10\n\x0eReportResponse\"$\n\x12\x46\x65tchBundleRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"2\n\x13\x46\x65tchBundleResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x03\"(\n\x15MissingModulesRequest\x12\x0f\n\x07modules\x18\x01 \x03(\t\")\n\x16MissingModulesResponse\x12\x0f\n\x07missing\x18\x01 \x03(\t\"[\n\x0bLogsRequest\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\x12\x11\n\x04tail\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x07\n\x05_tail\"<\n\x0cLogsResponse\x12,\n\x05lines\x18\x01 \x03(\x0b\x32\x1d.elastic.reporting.v1.LogLine\"\'\n\x07LogLine\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"1\n\rStacksRequest\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\"E\n\x0eStacksResponse\x12\x33\n\x07workers\x18\x01 \x03(\x0b\x32\".elastic.reporting.v1.WorkerStacks\",\n\x0cWorkerStacks\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t2\xcd\x01\n\x10ReportingService\x12S\n\x06Report\x12#.elastic.reporting.v1.ReportRequest\x1a$.elastic.reporting.v1.ReportResponse\x12\x64\n\x0b\x46\x65tchBundle\x12(.elastic.reporting.v1.FetchBundleRequest\x1a).elastic.reporting.v1.FetchBundleResponse0\x01\x32\xa0\x02\n\x0bNodeService\x12k\n\x0eMissingModules\x12+.elastic.reporting.v1.MissingModulesRequest\x1a,.elastic.reporting.v1.MissingModulesResponse\x12O\n\x04Logs\x12!.elastic.reporting.v1.LogsRequest\x1a\".elastic.reporting.v1.LogsResponse0\x01\x12S\n\x06Stacks\x12#.elastic.reporting.v1.StacksRequest\x1a$.elastic.reporting.v1.StacksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,31 +33,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'elastic.reporting.v1.report
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPORTREQUEST']._serialized_start=104
-  _globals['_REPORTREQUEST']._serialized_end=266
-  _globals['_REPORTRESPONSE']._serialized_start=268
-  _globals['_REPORTRESPONSE']._serialized_end=284
-  _globals['_FETCHBUNDLEREQUEST']._serialized_start=286
-  _globals['_FETCHBUNDLEREQUEST']._serialized_end=322
-  _globals['_FETCHBUNDLERESPONSE']._serialized_start=324
-  _globals['_FETCHBUNDLERESPONSE']._serialized_end=374
-  _globals['_MISSINGMODULESREQUEST']._serialized_start=376
-  _globals['_MISSINGMODULESREQUEST']._serialized_end=416
-  _globals['_MISSINGMODULESRESPONSE']._serialized_start=418
-  _globals['_MISSINGMODULESRESPONSE']._serialized_end=459
-  _globals['_LOGSREQUEST']._serialized_start=461
-  _globals['_LOGSREQUEST']._serialized_end=552
-  _globals['_LOGSRESPONSE']._serialized_start=554
-  _globals['_LOGSRESPONSE']._serialized_end=614
-  _globals['_LOGLINE']._serialized_start=616
-  _globals['_LOGLINE']._serialized_end=655
-  _globals['_STACKSREQUEST']._serialized_start=657
-  _globals['_STACKSREQUEST']._serialized_end=706
-  _globals['_STACKSRESPONSE']._serialized_start=708
-  _globals['_STACKSRESPONSE']._serialized_end=777
-  _globals['_WORKERSTACKS']._serialized_start=779
-  _globals['_WORKERSTACKS']._serialized_end=823
-  _globals['_REPORTINGSERVICE']._serialized_start=826
-  _globals['_REPORTINGSERVICE']._serialized_end=1031
-  _globals['_NODESERVICE']._serialized_start=1034
-  _globals['_NODESERVICE']._serialized_end=1322
+  _globals['_REPORTREQUEST']._serialized_end=315
+  _globals['_REPORTRESPONSE']._serialized_start=317
+  _globals['_REPORTRESPONSE']._serialized_end=333
+  _globals['_FETCHBUNDLEREQUEST']._serialized_start=335
+  _globals['_FETCHBUNDLEREQUEST']._serialized_end=371
+  _globals['_FETCHBUNDLERESPONSE']._serialized_start=373
+  _globals['_FETCHBUNDLERESPONSE']._serialized_end=423
+  _globals['_MISSINGMODULESREQUEST']._serialized_start=425
+  _globals['_MISSINGMODULESREQUEST']._serialized_end=465
+  _globals['_MISSINGMODULESRESPONSE']._serialized_start=467
+  _globals['_MISSINGMODULESRESPONSE']._serialized_end=508
+  _globals['_LOGSREQUEST']._serialized_start=510
+  _globals['_LOGSREQUEST']._serialized_end=601
+  _globals['_LOGSRESPONSE']._serialized_start=603
+  _globals['_LOGSRESPONSE']._serialized_end=663
+  _globals['_LOGLINE']._serialized_start=665
+  _globals['_LOGLINE']._serialized_end=704
+  _globals['_STACKSREQUEST']._serialized_start=706
+  _globals['_STACKSREQUEST']._serialized_end=755
+  _globals['_STACKSRESPONSE']._serialized_start=757
+  _globals['_STACKSRESPONSE']._serialized_end=826
+  _globals['_WORKERSTACKS']._serialized_start=828
+  _globals['_WORKERSTACKS']._serialized_end=872
+  _globals['_REPORTINGSERVICE']._serialized_start=875
+  _globals['_REPORTINGSERVICE']._serialized_end=1080
+  _globals['_NODESERVICE']._serialized_start=1083
+  _globals['_NODESERVICE']._serialized_end=1371
 # @@protoc_insertion_point(module_scope)

@@ -28,6 +28,7 @@ class ReportRequest(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     REPORTS_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     session: _builtins.str
     """Names the life of the sender; differs after each start."""
@@ -37,6 +38,10 @@ class ReportRequest(_message.Message):
     def reports(self) -> _containers.RepeatedCompositeFieldContainer[_measurements_pb2.WorkerReport]: ...
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_measurements_pb2.Event]: ...
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[_measurements_pb2.NodeReport]:
+        """What the node says about itself: the newest."""
+
     def __init__(
         self,
         *,
@@ -45,10 +50,11 @@ class ReportRequest(_message.Message):
         sequence: _builtins.int = ...,
         reports: _abc.Iterable[_measurements_pb2.WorkerReport] | None = ...,
         events: _abc.Iterable[_measurements_pb2.Event] | None = ...,
+        nodes: _abc.Iterable[_measurements_pb2.NodeReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "node", b"node", "reports", b"reports", "sequence", b"sequence", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "node", b"node", "nodes", b"nodes", "reports", b"reports", "sequence", b"sequence", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,61 @@
+"""What this machine has, and how much of it is in use. Linux; elsewhere as much as Python's own library says."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def cores() -> float:
+    """CPUs that this process may use: those of its affinity, or the quota of its control group when that is less."""
+    try:
+        found = float(len(os.sched_getaffinity(0)))
+    except (AttributeError, OSError):
+        found = float(os.cpu_count() or 1)
+    quota = _quota()
+    return min(found, quota) if quota else found
+
+
+def _quota() -> float:
+    """The control group's limit in CPUs; 0.0: none, or unknown."""
+    try:
+        most, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return float(most) / float(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no such file; "max" is no number
+        return 0.0
+
+
+def boot() -> str:
+    """Identifies the machine as long as it runs; "" where the system does not say."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+class MachineMeter:
+    """Measures the cores in use by everything on this machine, between one call and the next. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._busy = busy_seconds()
+
+    def read(self) -> float:
+        """Cores in use since the call before, or since it was made; 0.0 when unknown."""
+        now, busy = time.monotonic(), busy_seconds()
+        seconds, used = now - self._at, busy - self._busy
+        self._at, self._busy = now, busy
+        return max(0.0, used / seconds) if seconds > 0 else 0.0
+
+
+def busy_seconds() -> float:
+    """CPU seconds of all processors since the machine was started that were not idle; 0.0 where the system does not say."""
+    try:
+        line = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+        ticks = [int(x) for x in line[1:9]]  # what guests use is in `user` already
+        return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,129 @@
+"""Lines that choose who resizes and places: `ds2 --target 0.5 --period 2 --dry-run`. Pure.
+
+One line has parameters of the policy, of the manager that asks it, and of the monitor that measures for it; each finds its owner by its
+name.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elastic.elasticity import infrastructure, registry
+from elastic.elasticity.infrastructure import Infrastructure
+from elastic.elasticity.manager import ElasticityManager
+from elastic.elasticity.monitor import MonitorConfig
+from elastic.elasticity.processes import ManagerConfig
+from elastic.errors import ConfigError
+from elastic.model.ids import TopologyName
+from elastic.model.parameters import describe, make, parse, spell
+
+OFF = "off"
+"""Instead of a policy, a scheduler or parameters: none."""
+_MONITOR = {"alpha": "alpha", "sample": "period"}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """A line, taken apart.
+
+    Attributes:
+        policy: Name and parameters, as `ElasticityManager.use` takes them.
+        manager: Period, cooldown, dry-run and so on.
+        monitor: What it says of `MonitorConfig`, by name.
+    """
+
+    policy: str
+    manager: ManagerConfig
+    monitor: dict[str, str] = field(default_factory=dict)
+
+    def make(self) -> ElasticityManager:
+        """A manager that remembers nothing yet."""
+        return ElasticityManager(self.policy, self.manager)
+
+    @property
+    def sample(self) -> float:
+        """Seconds that a sample of the load covers: two of them fit a period."""
+        return float(self.monitor.get("period", min(1.0, self.manager.period / 2)))
+
+
+def read_policy(text: str) -> PolicyLine | None:
+    """A policy's line; None: there is none.
+
+    Raises:
+        ConfigError: It names what there is not, or a value that cannot be.
+    """
+    name, *words = _words("policy", text)
+    if name == OFF:
+        if words:
+            raise ConfigError(f"policy {OFF!r} takes no parameters")
+        return None
+    found = registry.find(name)
+    own = {p.name for p in describe(found.params)}
+    ours = {p.name for p in describe(ManagerConfig)} - own
+    policy: list[str] = []
+    manager: list[str] = []
+    monitor: dict[str, str] = {}
+    owner = policy
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            if key in _MONITOR and key not in own:
+                monitor[_MONITOR[key]] = value if equals else next(rest, "")
+                continue
+            owner = manager if key in ours else policy
+        owner.append(word)
+    try:
+        registry.parameters_of(found, policy)
+    except ConfigError as error:
+        known = ", ".join(f"--{n}" for n in sorted({*ours, *_MONITOR}))
+        raise ConfigError(error.message, remedy=f"{error.remedy}; with every policy: {known}") from None
+    config = parse("the elasticity manager", ManagerConfig, manager)
+    make("the load monitor", MonitorConfig, monitor)
+    line = PolicyLine(" ".join([name, *policy]), config, monitor)
+    line.make()
+    return line
+
+
+def spell_policy(text: str) -> str:
+    """The same line with what matters in it alone: defaults are left out. "" when there is no policy.
+
+    Raises:
+        ConfigError: As `read_policy`.
+    """
+    line = read_policy(text)
+    if line is None:
+        return ""
+    monitor = {("sample" if k == "period" else k): v for k, v in line.monitor.items()}
+    words = [line.make().describe(), spell(line.manager), *(f"--{k} {v}" for k, v in sorted(monitor.items()))]
+    return " ".join(w for w in words if w)
+
+
+def read_nodes(text: str) -> Infrastructure:
+    """When nodes are asked for and returned.
+
+    Raises:
+        ConfigError: An unknown name, or a value that cannot be.
+    """
+    words = _words("infrastructure", text)
+    if words == [OFF]:
+        return Infrastructure()
+    params: Any = parse("infrastructure", Infrastructure, words)
+    infrastructure.check(params)
+    return replace(params, enabled=True)  # type: ignore[no-any-return]
+
+
+def policy_of(topology: TopologyName, setting: object, default: str) -> str:
+    """The line that holds for a topology; "": none."""
+    text = str(setting) if setting else default
+    return "" if text.strip() == OFF else text
+
+
+def _words(what: str, text: str) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"the {what} {text!r} cannot be read: {error}", remedy="close the quotes") from None
+    return words or [OFF]

@@ -1,0 +1,59 @@
+"""What the balancer needs of a reign, by the requests that people make as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from elastic.model.assignment import Assignment
+from elastic.model.events import Event
+from elastic.model.ids import ComponentId, NodeId, TopologyName
+from elastic.model.records import ElasticitySettings
+from elastic.model.views import MoveView
+from elastic.nimbus import node_requests, placement_requests
+from elastic.nimbus.facts import Facts
+from elastic.nimbus.reign import Reign
+from elastic.scheduler.base import Demand
+
+
+class ReignRuler:
+    """See `elastic.nimbus.balancing.Ruler`."""
+
+    def __init__(self, reign: Reign) -> None:
+        self._reign = reign
+        self.rules = reign.rules
+
+    def wait_changed(self, seen: int) -> int:
+        mirror = self._reign.mirror
+        mirror.wait_for(lambda: self._reign.over or mirror.revision != seen, None)
+        return mirror.revision
+
+    def facts(self) -> Facts:
+        return self._reign.facts()
+
+    def settings(self) -> ElasticitySettings:
+        return self._reign.mirror.elasticity
+
+    def tell(self, event: Event) -> None:
+        self._reign.tell(event)
+
+    def adopt(
+        self,
+        name: str,
+        desired: Assignment,
+        why: str,
+        executors: Mapping[ComponentId, int] | None = None,
+        workers: int | None = None,
+    ) -> bool:
+        return placement_requests.adopt(self._reign, name, desired, why, executors=executors, workers=workers)
+
+    def even(self, demand: Demand, facts: Facts) -> Assignment:
+        return self._reign.scheduler.schedule([demand], facts.cluster, facts.claims())[demand.spec.name]
+
+    def moves(self, name: TopologyName) -> tuple[MoveView, ...]:
+        return self._reign.move_log.views(name)
+
+    def add_nodes(self, count: int) -> None:
+        node_requests.add_nodes(self._reign, count, None, "", 0)
+
+    def drain_node(self, node: NodeId) -> None:
+        node_requests.drain_node(self._reign, node, 0, False)

@@ -1,0 +1,115 @@
+"""What Nimbus knows, as policies see it: topologies to be sized, nodes, and the room there is. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from elastic.elasticity.base import Bounds, Room, Subject
+from elastic.elasticity.infrastructure import Node
+from elastic.model.ids import NodeId, node_of
+from elastic.model.loadview import LoadView, NodeLoad
+from elastic.model.records import TopologyStatus
+from elastic.nimbus import placing
+from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.nimbus.placing import Rules
+
+
+def subject_of(t: TopologyFacts, facts: Facts, rules: Rules) -> Subject | None:
+    """A topology that is to be sized; None while it has no assignment."""
+    base = t.base
+    if base is None:
+        return None
+    executors = Counter(e.component for e in (*dict(base.executors), *base.unassigned))
+    return Subject(
+        t.spec,
+        dict(executors),
+        max(1, len({w for _, w in base.executors})),
+        {
+            c.id: Bounds(c.config.get("min_executors") or 1, c.config.get("max_executors") or 0)
+            for c in t.spec.components
+            if c.config.get("min_executors") or c.config.get("max_executors")
+        },
+        settled=settled(t, facts, rules),
+        waiting=len(base.unassigned),
+    )
+
+
+def settled(t: TopologyFacts, facts: Facts, rules: Rules) -> bool:
+    """Whether it runs as it was last wanted, and what is measured of it says what it needs."""
+    if t.state.status is not TopologyStatus.ACTIVE or t.kill_at is not None or t.finished:
+        return False
+    if t.moves or t.assignment is None:
+        return False
+    if t.plan is not None and not placing.stuck(t, rules):
+        return False
+    return not t.behind(t.assignment.epoch) and not set(facts.expected) & {
+        s.node for s in t.assignment.workers.values()
+    }
+
+
+def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
+    """The view with the cores of a machine divided among the nodes on it that measure all of it.
+
+    Args:
+        machines: Each node's machine, "" when its cores are its own.
+    """
+    many = Counter(m for n, m in machines.items() if m and n in view.nodes)
+    if all(n < 2 for n in many.values()):
+        return view
+
+    def part(node: NodeId, load: NodeLoad) -> NodeLoad:
+        n = max(1, many[machines.get(node, "")])
+        return replace(load, cores=load.cores / n, cpu=load.cpu / n)
+
+    return replace(view, nodes={n: part(n, load) for n, load in view.nodes.items()})
+
+
+def room(facts: Facts, view: LoadView) -> Room:
+    """What the nodes that may get something offer."""
+    open = [n for n in facts.cluster.nodes if n.open]
+    known = [view.nodes[n.id] for n in open if n.id in view.nodes]
+    taken = sum(len(facts.assigned_to(n.id)) for n in open)
+    return Room(
+        sum(n.cores for n in known), sum(n.cpu for n in known), max(0, sum(n.slots for n in open) - taken)
+    )
+
+
+def nodes(facts: Facts, view: LoadView, asked: Mapping[NodeId, float]) -> list[Node]:
+    """The nodes there are and those that are wanted.
+
+    Args:
+        asked: When those were asked for that are not there, seconds.
+    """
+    executors = Counter(node_of(w) for a in facts.claims().values() for _, w in a.executors)
+    state = Counter[NodeId]()
+    for place, worker in view.workers.items():
+        state[node_of(place)] += int(
+            sum(view.executors[k].state for k in worker.executors if k in view.executors)
+        )
+    result = []
+    for id in sorted({*facts.nodes, *facts.wanted}):
+        info, wanted, load = facts.nodes.get(id), facts.wanted.get(id), view.nodes.get(id)
+        slots = info.slots if info is not None else wanted.slots if wanted is not None else 1
+        result.append(
+            Node(
+                id,
+                slots,
+                used=len(facts.assigned_to(id)),
+                executors=executors[id],
+                state=float(state[id]),
+                cores=load.cores if load is not None else 0.0,
+                cpu=load.cpu if load is not None else 0.0,
+                alive=info is not None,
+                since=asked.get(id, 0.0),
+                draining=id in facts.drains or (info is not None and info.draining),
+                fixed=wanted is None,
+            )
+        )
+    return result
+
+
+def waiting(subjects: Iterable[Subject]) -> int:
+    """Executors that have found no slot."""
+    return sum(s.waiting for s in subjects)
