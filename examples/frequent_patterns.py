@@ -21,6 +21,9 @@ on the load nor on the number of executors nor on moves, and can be computed oth
 
     python examples/frequent_patterns_reference.py --input a.txt --compare patterns.tsv
 
+With --ask the detector asks a service about each occurrence (`pattern_service.py`), and waits for the answer: then executors are what
+limits it, not CPUs.
+
 --flat-out does not wait for the times, and is done as soon as it can be. --loop goes through the phases again and again.
 """
 
@@ -29,6 +32,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import socket
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -185,12 +189,53 @@ class Generator(StatefulBolt):
         self.emit_all(patterns)
 
 
+class Service:
+    """Asks `pattern_service.py`; connects when it is first asked.
+
+    Args:
+        address: host:port.
+    """
+
+    PATIENCE = 10.0
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket: socket.socket | None = None
+
+    def watched(self, pattern: str) -> bool:
+        """Whether the pattern is to be watched; waits for the answer.
+
+        Raises:
+            OSError: There is no answer.
+        """
+        try:
+            if self._socket is None:
+                host, _, port = self.address.rpartition(":")
+                self._socket = socket.create_connection((host, int(port)), self.PATIENCE)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.sendall(pattern.encode() + b"\n")
+            answer = self._socket.recv(2)
+            if not answer:
+                raise ConnectionError(f"the service at {self.address} has ended the connection")
+            return answer[:1] == b"1"
+        except OSError:
+            self.close()  # an answer that comes late is not that to the next question
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
 class Detector(StatefulBolt):
     """Counts patterns in a sliding window. A pane counts when all generators have said that it is over.
 
     Args:
         panes: How many make a window.
         more_than: Above this a pattern is frequent.
+        ask: The address of a service that is asked about each occurrence, or "".
     """
 
     outputs = {
@@ -206,11 +251,13 @@ class Detector(StatefulBolt):
     reached = KeyedState[str, int](int)  # "pane": the newest that is over
     latencies = KeyedState[int, int](int)  # number of the bound -> occurrences since the last pane
 
-    def __init__(self, panes: int, more_than: int) -> None:
-        self.size, self.more_than = panes, more_than
+    def __init__(self, panes: int, more_than: int, ask: str = "") -> None:
+        self.size, self.more_than, self.ask = panes, more_than, ask
+        self.service: Service | None = None
 
     def prepare(self, context: TopologyContext) -> None:
         self.generators = len(context.tasks_of("generator"))
+        self.service = Service(self.ask) if self.ask else None
         self.patterns_now, self.frequent_now = context.gauge("patterns"), context.gauge("frequent")
 
     def execute(self, tup: Any) -> None:
@@ -221,8 +268,9 @@ class Detector(StatefulBolt):
                 del self.over[tup.pane]
                 self._slide(tup.pane, tup.due)
             return
-        counts = self.panes[tup.pane]
-        counts[tup.pattern] = counts.get(tup.pattern, 0) + 1
+        if self.service is None or self.service.watched(tup.pattern):
+            counts = self.panes[tup.pane]
+            counts[tup.pattern] = counts.get(tup.pattern, 0) + 1
         self.latencies[bisect_left(BOUNDS, time.time() - tup.due)] += 1
 
     def _slide(self, pane: int, due: float) -> None:
@@ -259,6 +307,10 @@ class Detector(StatefulBolt):
     def finish(self) -> None:
         for pattern, (first, *counts) in self.frequent.items():
             self.emit(pattern, first, self.reached["pane"], *counts)
+
+    def cleanup(self) -> None:
+        if self.service is not None:
+            self.service.close()
 
 
 class Reporter(StatefulBolt):
@@ -340,7 +392,7 @@ def topology(args: Sequence[str] = ()) -> Topology:
     b.bolt("generator", Generator(x.items, x.length), tasks=2, executors=min(2, o.executors)).shuffle(
         "input"
     ).all("input", stream="over")
-    b.bolt("detector", Detector(x.panes, x.more_than), tasks=20, executors=o.executors).fields(
+    b.bolt("detector", Detector(x.panes, x.more_than, x.ask), tasks=20, executors=o.executors).fields(
         "generator", "pattern"
     ).all("generator", stream="over")
     b.bolt("reporter", Reporter(x.latency)).all_to_one("detector").all_to_one("detector", stream="over")
@@ -366,6 +418,9 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="another seed, other times (default: 0)")
     parser.add_argument(
         "--flat-out", action="store_true", help="do not wait for the times of the transactions"
+    )
+    parser.add_argument(
+        "--ask", default="", help="HOST:PORT of a service that is asked about each occurrence of a pattern"
     )
     parser.add_argument(
         "--latency", default="", help="append to this file what is measured at the end of each pane"

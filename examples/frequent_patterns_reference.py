@@ -64,6 +64,7 @@ def detect(options: argparse.Namespace) -> Iterator[Row]:
     pane = (options.window or options.phase / 3) / options.panes
     arrivals = zip(times(options.rate, options.phase, options.seed), lines(options.input), strict=False)
     due, line = next(arrivals, (float("inf"), ""))
+    ignored = set(options.ignore.split(","))
     window: deque[list[str]] = deque()  # for each pane, every occurrence
     counts: Counter[str] = Counter()
     since: dict[str, int] = {}
@@ -73,7 +74,9 @@ def detect(options: argparse.Namespace) -> Iterator[Row]:
     while number * pane < 5 * options.phase:
         window.append([])
         while due < (number + 1) * pane:
-            window[-1] += patterns(line, options.items, options.length)
+            for pattern in patterns(line, options.items, options.length):
+                if ignored.isdisjoint(pattern.split()):
+                    window[-1].append(pattern)
             due, line = next(arrivals, (float("inf"), ""))
         counts.update(window[-1])
         if len(window) > options.panes:
@@ -130,6 +133,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=120.0)
     parser.add_argument("--phase", type=float, default=12.0)
     parser.add_argument("--window", type=float)
+    parser.add_argument(
+        "--ignore", default="", help="as of pattern_service.py: items whose patterns are not watched"
+    )
     for name, usual in (("panes", 8), ("more-than", 20), ("items", 6), ("length", 3), ("seed", 0)):
         parser.add_argument("--" + name, type=int, default=usual)
     return parser.parse_args(argv)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
 import sys
 import time
 from itertools import islice
@@ -112,6 +113,28 @@ def test_a_transaction_that_is_not_counted_is_found(baskets: Path, tmp_path: Pat
     assert "Equal: " in capsys.readouterr().out
     out.write_text("".join(row + "\n" for row in expected(*given) * 2))
     assert reference.main([*given, "--compare", str(out)]) == 1, "each line once"
+
+
+def test_what_a_service_is_asked_about(baskets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    given = ("--input", str(baskets), "--phase", "0.4")
+    program = [
+        sys.executable,
+        str(EXAMPLE.with_name("pattern_service.py")),
+        "--delay",
+        "0",
+        "--ignore",
+        "3,5",
+    ]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdin is not None and service.stdout is not None
+        asked = ("--flat-out", "--ask", service.stdout.readline().strip(), "--executors", "4")
+        with LocalCluster() as cluster:
+            cluster.submit(example(*given, *asked, "--output", str(out))).wait(timeout=60)
+        service.stdin.close()
+        assert service.wait(30) == 0, "it ends with its input"
+    assert rows(out) == expected(*given, "--ignore", "3,5")
+    assert 0 < len(rows(out)) < len(expected(*given))
 
 
 def test_the_reference_by_hand(tmp_path: Path) -> None:

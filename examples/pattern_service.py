@@ -1,0 +1,63 @@
+"""A local service that says of patterns whether they are to be watched: what the detector of `frequent_patterns.py` asks with --ask.
+
+    python examples/pattern_service.py --delay 0.005 --ignore the,of
+
+It listens on the loopback interface, prints its address, and ends when its standard input does. A question is a line with a pattern; the
+answer, which takes --delay seconds, is `0` when one of its items is among those to be ignored, otherwise `1`. Each connection has one
+question at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+
+async def serve(delay: float, ignore: frozenset[str], port: int) -> None:
+    """Answer until standard input ends."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while question := await reader.readline():
+                await asyncio.sleep(delay)
+                items = question.decode("utf-8", "replace").split()
+                writer.write(b"0\n" if ignore.intersection(items) else b"1\n")
+                await writer.drain()
+        except ConnectionError:
+            pass  # whoever asked has gone
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    host, found = server.sockets[0].getsockname()
+    print(f"{host}:{found}", flush=True)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else ended.set())
+    await ended.wait()
+    loop.remove_reader(sys.stdin.fileno())
+    server.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--delay", type=float, default=0.005, help="seconds that an answer takes (default: 0.005)"
+    )
+    parser.add_argument(
+        "--ignore", default="", help="items whose patterns are not watched, with commas between"
+    )
+    parser.add_argument("--port", type=int, default=0, help="where it listens (default: a free port)")
+    options = parser.parse_args(argv)
+    asyncio.run(serve(options.delay, frozenset(filter(None, options.ignore.split(","))), options.port))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
