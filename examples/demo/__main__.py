@@ -1,17 +1,19 @@
-"""The demonstration: a cluster whose topology is regrouped and hurt while it counts words, and the counts are right.
+"""The demonstration: tasks move between nodes, with what they have counted, while they count; and the counts are right.
 
-    python -m examples.demo [--host spark|process] [--seconds 45] [--rate 2000] [--input FILE] [--keep]
+    python -m examples.demo [--host spark|process] [--store embedded|hazelcast] [--seconds 60] [--rate 2000] [--input FILE] [--keep]
 
 It starts a cluster of two nodes in a directory of its own, submits `examples/word_count.py` with three workers, and reads a text at a
 steady rate. While it runs:
 
-- the executors of `split` and `count` are regrouped, twice; the pauses are those that the tasks themselves have measured;
+- the executors of `split` and `count` are regrouped within their processes; the pauses are those that the tasks themselves have measured;
 - one worker is killed with SIGKILL. What is under way in a killed process is lost: nothing acknowledges tuples yet. So the demonstration
   kills where nothing can be: first the spout is told to rest, and a mark that follows the last tuple through every task says when all of
-  them have been worked off; then the worker dies that holds tasks without state only. It is started again, and the spout goes on.
+  them have been worked off; then the worker dies that holds tasks without state only. It is started again, and the spout goes on;
+- an executor of `count` moves to another node, with what it has counted so far;
+- a node is added, and the one that has just got the executor is drained: all that runs there moves on, and the node ends.
 
-At the end the counts are compared with those of a plain loop over the same text. The exit code is 0 only if they are equal. Whatever
-was started is ended, after Ctrl-C as well (exit code 130).
+Of each task that moves it says how long the tuples for it were held. At the end the counts are compared with those of a plain loop over
+the same text. The exit code is 0 only if they are equal. Whatever was started is ended, after Ctrl-C as well (exit code 130).
 """
 
 from __future__ import annotations
@@ -28,18 +30,19 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import cycle, islice
 from pathlib import Path
 from types import FrameType
 
-from elastic import TextSpout, Topology
+from elastic import Topology
 from elastic.api.bundle import build_bundle
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
 from elastic.control.cli.loading import load
 from elastic.control.client import Client
-from elastic.errors import ConfigError, ElasticError, NotFound, Refused
+from elastic.errors import ElasticError, NotFound, Refused
 from elastic.model.views import WorkerView
 
+from .moving import Moving
+from .text import Text
 from .watch import Story, Watch, placement
 
 EXAMPLES = Path(__file__).resolve().parents[1]
@@ -81,7 +84,7 @@ class Demo:
 
     def run(self) -> bool:
         """Everything; returns whether the counts are equal."""
-        self._prepare()
+        text = self._prepare()
         info = self._up()
         topology = self._submit(info)
         began = time.monotonic()
@@ -91,29 +94,36 @@ class Demo:
             watch.wait("all workers running", lambda: _running(watch), PATIENCE)
             assert watch.detail is not None
             self.say(f"All workers run. {placement(watch.detail)}")
-            _rest(watch, began + 0.2 * seconds)
-            self._regroup(info, watch, {"split": 2, "count": 2})
-            _rest(watch, began + 0.35 * seconds)
-            self._regroup(info, watch, {"split": 1, "count": 1})
-            _rest(watch, began + 0.5 * seconds)
-            self._kill(info, watch)
+            with text.lasting():
+                self._show(info, watch, began)
             ended = watch.wait_event("topology-finished", 0.0, 2 * seconds + PATIENCE)
         self.say()
         self.say(f"{ended.message}")
         return self.compare()
 
-    def _prepare(self) -> None:
+    def _show(self, info: ClusterInfo, watch: Watch, began: float) -> None:
+        seconds = self.options.seconds
+        _rest(watch, began + 0.08 * seconds)
+        self._regroup(info, watch, {"split": 2, "count": 2})
+        _rest(watch, began + 0.15 * seconds)
+        self._kill(info, watch)
+        _rest(watch, began + 0.3 * seconds)
+        moving = Moving(info, watch, self.say, PATIENCE)
+        node = moving.move("count")
+        _rest(watch, began + 0.4 * seconds)
+        moving.replace(node)
+        self.say("That was all: it counts to the end of the text.")
+
+    def _prepare(self) -> Text:
         """The text that is read: the input's lines, from the beginning again until there are enough for the time."""
-        spout = TextSpout(self.options.input)
-        raw = b"\n".join(Path(p).read_bytes().removesuffix(b"\n") for p in spout.paths)
-        lines = [line + b"\n" for line in raw.split(b"\n")]
-        wanted = max(1, round(self.options.rate * self.options.seconds))
-        with self.text.open("wb") as file:
-            file.writelines(islice(cycle(lines), wanted))
+        o = self.options
+        made = Text(self.text, o.input, o.rate)
+        made.write(o.seconds)
         self.say(
-            f"The text: {self.options.input}, {len(lines):,} lines, read {wanted / len(lines):.1f} times: {wanted:,} lines"
-            f" at {self.options.rate:,g} lines/s, which takes {self.options.seconds:g} s."
+            f"The text: {o.input}, {made.distinct:,} lines, read {made.lines / made.distinct:.1f} times: {made.lines:,} lines"
+            f" at {o.rate:,g} lines/s, which takes {o.seconds:g} s; more of it should the show take longer."
         )
+        return made
 
     def _up(self) -> ClusterInfo:
         began = time.monotonic()
@@ -140,7 +150,7 @@ class Demo:
         since = time.time()
         wanted = ", ".join(f"{n} for {c}" for c, n in executors.items())
         self.say()
-        self.say(f"Regrouping while it runs: executors {wanted}.")
+        self.say(f"Regrouping within the processes while it runs: executors {wanted}.")
         with Client(info.nimbus) as client:
             before = {e.id for e in client.describe(watch.name).executors}
             client.rebalance(watch.name, executors=executors, wait=PATIENCE)
@@ -214,17 +224,12 @@ class Demo:
 
 def _running(watch: Watch) -> bool:
     """All workers live and have carried out the assignment, and words arrive."""
-    _not_over(watch)
+    watch.not_over()
     detail = watch.detail
     if detail is None or len(detail.workers) < WORKERS:
         return False
     counting = any(c.id == "count" and c.executed for c in detail.components)
     return counting and all(w.alive and w.epoch >= detail.assignment.epoch for w in detail.workers)
-
-
-def _not_over(watch: Watch) -> None:
-    if watch.since("topology-finished", 0.0):
-        raise ConfigError("The text was at its end before all was shown.", remedy="Give more --seconds.")
 
 
 def _rest(watch: Watch, until: float) -> None:
@@ -236,7 +241,7 @@ def _rest(watch: Watch, until: float) -> None:
     """
 
     def over() -> bool:
-        _not_over(watch)
+        watch.not_over()
         return time.monotonic() >= until
 
     watch.wait("the next step", over, max(0.0, until - time.monotonic()) + PATIENCE, until)
@@ -317,7 +322,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         default="embedded",
         help="where states are kept in moves",
     )
-    parser.add_argument("--seconds", type=_positive, default=45.0, help="how long it reads (default: 45)")
+    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long it reads (default: 60)")
     parser.add_argument("--rate", type=_positive, default=2000.0, help="lines per second (default: 2000)")
     usual = pydoc_data.topics.__file__
     parser.add_argument("--input", default=usual, help=f"a text file or a folder (default: {usual})")

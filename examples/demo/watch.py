@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from elastic.control.cli import top
 from elastic.control.cli.output import number, share
 from elastic.control.client import Client
-from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, NotFound, Unavailable
+from elastic.errors import ConfigError, DeadlineExceeded, ElasticError, ExecutionError, NotFound, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.views import TopologyDetail
 
@@ -129,6 +129,15 @@ class Watch:
         """The events of a kind after a time."""
         with self._changed:
             return [e for e in self.events if e.kind == kind and e.time >= time]
+
+    def not_over(self) -> None:
+        """Make sure that it still reads.
+
+        Raises:
+            ConfigError: The text was too short.
+        """
+        if self.since("topology-finished", 0.0):
+            raise ConfigError("The text was at its end before all was shown.", remedy="Give more --seconds.")
 
     # -- threads
 
