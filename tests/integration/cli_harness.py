@@ -13,6 +13,9 @@ from typing import Any
 
 import psutil
 
+from elastic.control.cli import present
+from elastic.control.cli.settings import Settings
+
 LIMIT = 90.0
 
 
@@ -63,7 +66,9 @@ class Cluster:
         return self("-o", "json", *words).data
 
     def described(self, name: str) -> Any:
-        return self.data("describe", name)
+        """The data of `elastic describe`, without a process of its own: it is asked for again and again."""
+        with Settings(self.home).connect() as client:
+            return json.loads(json.dumps(present.description(client.describe(name))))
 
     def launcher(self) -> psutil.Process:
         return psutil.Process(json.loads((self.home / "default" / "cluster.json").read_text())["pid"])
