@@ -16,7 +16,7 @@ from typing import Protocol
 
 from elastic.elasticity import infrastructure
 from elastic.elasticity.base import Reason
-from elastic.elasticity.infrastructure import Infrastructure, Past, Wants
+from elastic.elasticity.infrastructure import Infrastructure, Past
 from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
 from elastic.elasticity.monitor import LoadMonitor
 from elastic.errors import ConfigError, Conflict, Refused, Superseded, Unavailable
@@ -274,7 +274,7 @@ class Balancer:
     def _size(self, facts: Facts, view: LoadView, lines: Mapping[TopologyName, str], now: float) -> bool:
         """Let the policies that are due decide. Returns whether a topology is changed."""
         changed = False
-        space = subjects.room(facts, view)
+        space = infrastructure.room_of(subjects.nodes(facts, view, self._asked))
         for text, sizer in self._sizers.items():
             mine = [
                 s
@@ -377,20 +377,12 @@ class Balancer:
         if not params.enabled:
             return
         every = [
-            s
+            (s, t, t.name in lines)
             for t in facts.in_order()
             if t.running and (s := subjects.subject_of(t, facts, self._ruler.rules)) is not None
         ]
         outcomes = [s.outcome for s in self._sizers.values() if s.manager.state.run]
-        free = {s.name for s in every} - lines.keys()
-        settled = all(s.settled for s in every) and all(o.settled for o in outcomes)
-        wants = Wants(
-            cores=sum(o.cores for o in outcomes) + _used(view, free),
-            lacking=sum(o.lacking for o in outcomes),
-            workers=sum(o.workers for o in outcomes) + sum(s.workers for s in every if s.name in free),
-            waiting=subjects.waiting(every),
-            moving=not settled,
-        )
+        wants = subjects.wants(every, outcomes, view)
         there = subjects.nodes(facts, view, self._asked)
         steps, self._past = infrastructure.decide(there, wants, params, self._past, now)
         self._say(steps.reasons, steps.dry_run)
@@ -465,8 +457,3 @@ def _relocating(process_share: float) -> Choice:
     """Minimal relocation that gives a worker no more computing than the manager counts on when it says how many there should be."""
     even = find("roundrobin")
     return Choice(even, EvenParams(worker_cores=min(1.0, process_share / EvenParams().capacity)))
-
-
-def _used(view: LoadView, topologies: set[TopologyName]) -> float:
-    """Cores that these use now."""
-    return sum(load.cpu for key, load in view.executors.items() if key.topology in topologies)

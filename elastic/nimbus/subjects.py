@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from elastic.elasticity.base import Bounds, Room, Subject
-from elastic.elasticity.infrastructure import Node
+from elastic.elasticity import infrastructure
+from elastic.elasticity.base import Bounds, Subject
+from elastic.elasticity.infrastructure import Node, Wants
+from elastic.elasticity.manager import Outcome
 from elastic.model.ids import NodeId, node_of
 from elastic.model.loadview import LoadView, NodeLoad
 from elastic.model.records import TopologyStatus
@@ -66,16 +68,6 @@ def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
     return replace(view, nodes={n: part(n, load) for n, load in view.nodes.items()})
 
 
-def room(facts: Facts, view: LoadView) -> Room:
-    """What the nodes that may get something offer."""
-    open = [n for n in facts.cluster.nodes if n.open]
-    known = [view.nodes[n.id] for n in open if n.id in view.nodes]
-    taken = sum(len(facts.assigned_to(n.id)) for n in open)
-    return Room(
-        sum(n.cores for n in known), sum(n.cpu for n in known), max(0, sum(n.slots for n in open) - taken)
-    )
-
-
 def nodes(facts: Facts, view: LoadView, asked: Mapping[NodeId, float]) -> list[Node]:
     """The nodes there are and those that are wanted.
 
@@ -83,14 +75,9 @@ def nodes(facts: Facts, view: LoadView, asked: Mapping[NodeId, float]) -> list[N
         asked: When those were asked for that are not there, seconds.
     """
     executors = Counter(node_of(w) for a in facts.claims().values() for _, w in a.executors)
-    state = Counter[NodeId]()
-    for place, worker in view.workers.items():
-        state[node_of(place)] += int(
-            sum(view.executors[k].state for k in worker.executors if k in view.executors)
-        )
     result = []
     for id in sorted({*facts.nodes, *facts.wanted}):
-        info, wanted, load = facts.nodes.get(id), facts.wanted.get(id), view.nodes.get(id)
+        info, wanted = facts.nodes.get(id), facts.wanted.get(id)
         slots = info.slots if info is not None else wanted.slots if wanted is not None else 1
         result.append(
             Node(
@@ -98,18 +85,35 @@ def nodes(facts: Facts, view: LoadView, asked: Mapping[NodeId, float]) -> list[N
                 slots,
                 used=len(facts.assigned_to(id)),
                 executors=executors[id],
-                state=float(state[id]),
-                cores=load.cores if load is not None else 0.0,
-                cpu=load.cpu if load is not None else 0.0,
                 alive=info is not None,
                 since=asked.get(id, 0.0),
                 draining=id in facts.drains or (info is not None and info.draining),
                 fixed=wanted is None,
             )
         )
-    return result
+    return infrastructure.measured(result, view)
 
 
-def waiting(subjects: Iterable[Subject]) -> int:
-    """Executors that have found no slot."""
-    return sum(s.waiting for s in subjects)
+def wants(
+    sized: Iterable[tuple[Subject, TopologyFacts, bool]], outcomes: Sequence[Outcome], view: LoadView
+) -> Wants:
+    """What all topologies want together.
+
+    Args:
+        sized: Each running topology, and whether a policy resizes it.
+        outcomes: What the policies have found in their last runs.
+    """
+    every = list(sized)
+    free = {
+        s.name: min(max(s.workers, t.workers_wanted()), sum(s.executors.values()))
+        for s, t, by in every
+        if not by
+    }
+    used = sum(load.cpu for key, load in view.executors.items() if key.topology in free)
+    return Wants(
+        cores=sum(o.cores for o in outcomes) + used,
+        lacking=sum(o.lacking for o in outcomes),
+        workers=sum(o.workers for o in outcomes) + sum(free.values()),
+        waiting=sum(s.waiting for s, _, _ in every),
+        moving=not (all(s.settled for s, _, _ in every) and all(o.settled for o in outcomes)),
+    )
