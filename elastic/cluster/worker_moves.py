@@ -183,7 +183,7 @@ class ViewReader:
             except Unavailable as e:
                 # Every watch fires when the connection is back.
                 log.info("moves cannot be followed now: %s", e)
-            except ElasticError:
+            except Exception:  # one view that cannot be followed must not be the last
                 log.exception("a view could not be followed")
 
     def _read(self, number: int) -> tuple[View, tuple[WorkerInfo, ...]]:
@@ -315,7 +315,7 @@ class MarksWriter:
                     self._coordination.get(paths.moves(self._topology))
                     self._orders.put(epoch)
                 continue
-            except ElasticError:
+            except Exception:
                 log.exception("marks of move %d cannot be written", epoch)
                 continue
             self._unknown.discard(epoch)
