@@ -11,7 +11,9 @@ from chaos.watch import STEPS
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m chaos", description="Random moves and kills on a real cluster.")
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos", description="Random moves and kills on a real cluster."
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="how long")
     parser.add_argument("--kills", type=int, default=0, help="how many kills; 20 when nothing is said")
     parser.add_argument("--seed", type=int, default=1)
@@ -22,7 +24,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, metavar="N", help="begin with round N of the seed")
     parser.add_argument("--rate", type=float, default=1500.0, help="tuples per second")
     parser.add_argument(
-        "--session-timeout", type=float, default=10.0, help="of ZooKeeper's sessions: longer than its server takes to start again"
+        "--session-timeout",
+        type=float,
+        default=20.0,
+        help="of ZooKeeper's sessions: longer than its server takes to start again",
     )
     parser.add_argument("--directory", default="", help="where everything is written; a new one by default")
     parser.add_argument("--keep", action="store_true", help="keep it also when all is well")
@@ -30,7 +35,9 @@ def main() -> int:
     only = tuple(x for x in o.only.split(",") if x)
     unknown = set(only) - {*STEPS, *FREE, *COST}
     if unknown:
-        parser.error(f"--only: {', '.join(sorted(unknown))}; there are {', '.join((*STEPS, *sorted({*FREE, *COST})))}")
+        parser.error(
+            f"--only: {', '.join(sorted(unknown))}; there are {', '.join((*STEPS, *sorted({*FREE, *COST})))}"
+        )
     kills = o.kills or (0 if o.seconds else 20)
     options = Options(
         seconds=o.seconds,

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from chaos.rounds import Kill
 
 SLACK = 15_000_000_000
 """Nanoseconds before a hole's last arrival in which the kill may lie that made it: tuples that had passed it were still on their way."""
-NEVER = ("tuples-lost", "tuples-doubled", "executor-failed", "tuple-failed", "batch-unreadable", "frame-unreadable", "topology-failed")
+NEVER = (
+    "tuples-lost",
+    "tuples-doubled",
+    "executor-failed",
+    "tuple-failed",
+    "batch-unreadable",
+    "frame-unreadable",
+    "topology-failed",
+)
 """Kinds of events that no kill accounts for."""
 
 
-def judge(report: dict[str, Any], events: Sequence[dict[str, Any]], kills: Sequence[Kill], *, cost: bool) -> list[str]:
+def judge(
+    report: dict[str, Any],
+    events: Sequence[dict[str, Any]],
+    kills: Sequence[Kill],
+    *,
+    cost: bool,
+    beyond: Collection[str] = (),
+) -> list[str]:
     """Everything that is not as it was promised; empty when all is.
 
     Args:
         report: Of `chaos.check --json`.
         events: Of this topology.
         cost: Whether there were kills that may cost something; without, nothing is allowed at all.
+        beyond: Nodes that were cut off: their workers may have ended with their session.
     """
     wrong: list[str] = []
     costly = [k for k in kills if k.owned] if cost else []
@@ -32,7 +48,9 @@ def judge(report: dict[str, Any], events: Sequence[dict[str, Any]], kills: Seque
                 wrong.append(f"{key['key']} by {sorted(path)}: {hole['first']} to {hole['last']} are lost")
         for f in key["forgotten"]:
             if not _accounted(costly, path, f["after"], f["at"]):
-                wrong.append(f"{key['key']} by {sorted(path)}: its state had counted {f['count']} instead of {f['expected']}")
+                wrong.append(
+                    f"{key['key']} by {sorted(path)}: its state had counted {f['count']} instead of {f['expected']}"
+                )
         if key["emitted"] < 0 and not any(int(str(key["key"]).split(".")[0]) in k.owned for k in costly):
             wrong.append(f"{key['key']}: its spout began anew, and nothing of its own was killed")
     wrong += [f"two at once: {o}" for o in report["overlaps"]]
@@ -43,15 +61,15 @@ def judge(report: dict[str, Any], events: Sequence[dict[str, Any]], kills: Seque
     wrong += [f"unknown: {u}" for u in report["unknown"]]
     if not report["keys"]:
         wrong.append("nothing has arrived")
-    return wrong + _events(events, kills, costly)
+    return wrong + _events(events, costly, beyond)
 
 
 def _accounted(costly: Sequence[Kill], path: set[int], after: int, before: int) -> bool:
     """Whether a kill took something of a task on the way, at such a time."""
-    return any(k.owned & path and k.at >= after - SLACK and (not before or k.at <= before) for k in costly)
+    return any(k.owned & path and k.done >= after - SLACK and (not before or k.at <= before) for k in costly)
 
 
-def _events(events: Sequence[dict[str, Any]], kills: Sequence[Kill], costly: Sequence[Kill]) -> list[str]:
+def _events(events: Sequence[dict[str, Any]], costly: Sequence[Kill], beyond: Collection[str]) -> list[str]:
     wrong = []
     said: dict[int, int] = {}
     for event in events:
@@ -61,7 +79,7 @@ def _events(events: Sequence[dict[str, Any]], kills: Sequence[Kill], costly: Seq
         elif kind == "state-lost":
             for task in (int(t) for t in str(details.get("tasks", "")).split(",") if t.strip()):
                 said[task] = said.get(task, 0) + 1
-        elif kind == "worker-lost" and details.get("signal") != "SIGKILL":
+        elif kind == "worker-lost" and details.get("signal") != "SIGKILL" and event.get("node") not in beyond:
             wrong.append(f"a worker ended that nobody killed: {event['message'][:200]}")
     for task, times in sorted(said.items()):
         could = sum(task in k.owned for k in costly)
@@ -70,5 +88,7 @@ def _events(events: Sequence[dict[str, Any]], kills: Sequence[Kill], costly: Seq
     for task in sorted({t for k in costly for t in k.surely}):
         killed = sum(task in k.surely for k in costly)
         if said.get(task, 0) < killed:
-            wrong.append(f"the state of task {task} went {killed} times with its process, and that was said {said.get(task, 0)} times")
+            wrong.append(
+                f"the state of task {task} went {killed} times with its process, and that was said {said.get(task, 0)} times"
+            )
     return wrong

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chaos.cluster import Cluster, Process, Stuck
+from chaos.cluster import Cluster, NotNow, Process
 from chaos.plan import INFRA, MEMBERS, Round
 from chaos.watch import Seen, Watch
 from elastic.errors import ElasticError
@@ -35,7 +35,9 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
 
     if round.victim in ("target", "target-node", "target-supervisor"):
         return _to_fresh(rounds, cluster, name, round, per_node)
-    if round.victim in ("source-node", "source-supervisor") or (round.victim == "source" and round.action == "worker"):
+    if round.victim in ("source-node", "source-supervisor") or (
+        round.victim == "source" and round.action == "worker"
+    ):
         return _all_away(rounds, cluster, name, round, per_node)
 
     source = chance.choice(workers)
@@ -100,7 +102,13 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
 
 
 def _victim(
-    cluster: Cluster, round: Round, source: str, target: str, workers: list[str], watch: Watch, chance: random.Random
+    cluster: Cluster,
+    round: Round,
+    source: str,
+    target: str,
+    workers: list[str],
+    watch: Watch,
+    chance: random.Random,
 ) -> list[Process]:
     victim = round.victim
     if victim == "nimbus":
@@ -119,7 +127,9 @@ def _victim(
     return [cluster.worker(watch.now.workers[WorkerId(source)].pid)]
 
 
-def _to_fresh(rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]) -> Aim:
+def _to_fresh(
+    rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]
+) -> Aim:
     """To a worker, or a node, in which nothing of the topology runs: its death can cost only what goes there."""
     from chaos.rounds import HELD, Aim
 
@@ -141,29 +151,32 @@ def _to_fresh(rounds: Rounds, cluster: Cluster, name: str, round: Round, per_nod
     if round.victim != "target":
         slots = [s for s in slots if s.startswith(f"{node}/")]
     if not slots:
-        raise Stuck("no slot is free for a target")
+        raise NotNow(f"no slot is free for a target: {by_worker}, {sorted(watch_workers(rounds))}")
     slot = chance.choice(slots)
     target = f"{name}@{slot}"
 
     def act() -> None:
         cluster.client.move(name, numbers(moving), slot, wait=0, share=1.0)
 
-    def victims(seen: Seen) -> list[Process]:
-        info = seen.workers.get(WorkerId(target))
-        return [cluster.worker(info.pid)] if info is not None else []
-
-    find = victims
+    known: list[Process] = []
     if round.victim == "target-node":
-        every = cluster.node(slot.partition("/")[0])
-        find = lambda seen: [*every, *victims(seen)]  # noqa: E731
+        known = cluster.node(slot.partition("/")[0])
     elif round.victim == "target-supervisor":
-        one = [cluster.supervisor(slot.partition("/")[0])]
-        find = lambda _: one  # noqa: E731
+        known = [cluster.supervisor(slot.partition("/")[0])]
+
+    def find(seen: Seen) -> list[Process]:
+        info = seen.workers.get(WorkerId(target))
+        if info is None or round.victim == "target-supervisor":
+            return known
+        return [*known, cluster.worker(info.pid)]
+
     what = f"tasks {numbers(moving)} of {source} to {slot}, where nothing runs"
     return Aim(act, find, set(moving), what, source, target, slot.partition("/")[0])
 
 
-def _all_away(rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]) -> Aim:
+def _all_away(
+    rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]
+) -> Aim:
     """Everything of a worker, or of a node, goes away: from `saved` on nothing is left there that could be lost."""
     from chaos.rounds import HELD, Aim
 
@@ -173,10 +186,15 @@ def _all_away(rounds: Rounds, cluster: Cluster, name: str, round: Round, per_nod
     if round.victim == "source":
         choices = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(HELD)]
         source = chance.choice(choices)
-        moving, node = by_worker[source], _node(source)
+        moving = by_worker[source]
+        node = _node(source)
         slots = [s for s in rounds.free_slots() if chance.random() < 0.7 or not s.startswith(node)]
         others = [w.partition("@")[2] for w in sorted(by_worker) if w != source]
-        target = chance.choice(slots + others) if slots + others else chance.choice([n for n in rounds.nodes() if n != node])
+        target = (
+            chance.choice(slots + others)
+            if slots + others
+            else chance.choice([n for n in rounds.nodes() if n != node])
+        )
     else:
         full = [n for n, tasks in sorted(per_node.items()) if tasks and (not held or set(tasks) & set(HELD))]
         node = chance.choice(full)
@@ -198,22 +216,28 @@ def _all_away(rounds: Rounds, cluster: Cluster, name: str, round: Round, per_nod
     return Aim(act, lambda _: victims, set(moving), what, source, target, node)
 
 
-def make_empty(rounds: Rounds, cluster: Cluster, name: str, per_node: dict[str, list[int]], chance: random.Random) -> str:
+def make_empty(
+    rounds: Rounds, cluster: Cluster, name: str, per_node: dict[str, list[int]], chance: random.Random
+) -> str:
     """A node on which nothing runs: a new one as long as there are few, else the one with the least is emptied."""
     if len(per_node) < MOST_NODES:
         try:
             (node,) = cluster.client.add_nodes(1, wait=30)
             return str(node)
         except ElasticError as e:
-            raise Stuck(f"no node could be added: {e}") from e
-    node = min(sorted(per_node), key=lambda n: len(per_node[n]))
-    other = chance.choice([n for n in sorted(per_node) if n != node])
+            raise NotNow(f"no node could be added: {e}") from e
+    least = min(sorted(per_node), key=lambda n: len(per_node[n]))
+    other = chance.choice([n for n in sorted(per_node) if n != least])
     try:
-        cluster.client.move(name, numbers(per_node[node]), other, wait=30)
+        cluster.client.move(name, numbers(per_node[least]), other, wait=30)
     except ElasticError as e:
-        raise Stuck(f"{node} could not be emptied: {e}") from e
+        raise NotNow(f"{least} could not be emptied: {e}") from e
     rounds.settle()
-    return node
+    return least
+
+
+def watch_workers(rounds: Rounds) -> set[str]:
+    return {str(w) for w in rounds.watch.now.workers}
 
 
 def _per_node(rounds: Rounds) -> dict[str, list[int]]:

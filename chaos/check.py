@@ -283,8 +283,12 @@ def _lives(lives: list[Life], report: Report) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m chaos.check", description="Did every number arrive once and in order?")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files of the record, or directories of them")
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos.check", description="Did every number arrive once and in order?"
+    )
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="files of the record, or directories of them"
+    )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     options = parser.parse_args()
     files = [f for p in options.files for f in (p.glob("*.txt") if p.is_dir() else [p])]
@@ -302,7 +306,9 @@ def main() -> int:
                 for again in found[:20]:
                     sys.stdout.write(f"{what}: {key.key} {again.n} at {again.at}\n")
             for f in key.forgotten:
-                sys.stdout.write(f"forgotten: {key.key}: {f.count} counted instead of {f.expected} at {f.at}\n")
+                sys.stdout.write(
+                    f"forgotten: {key.key}: {f.count} counted instead of {f.expected} at {f.at}\n"
+                )
         for line in (*report.overlaps, *report.recounts, *report.unknown):
             sys.stdout.write(f"{line}\n")
     return 0 if report.good else 1

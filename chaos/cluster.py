@@ -29,6 +29,10 @@ class Stuck(Exception):
     """Something that has to happen did not, in a time that is long for it."""
 
 
+class NotNow(Exception):
+    """A round cannot be done with what runs where."""
+
+
 @dataclass(frozen=True)
 class Process:
     """A process of the cluster, and what tells it from a later one with its number."""
@@ -64,13 +68,20 @@ class Cluster:
     Args:
         directory: Where everything is kept.
         say: Told what happens.
+        start: Starts it.
     """
 
-    def __init__(self, directory: Path, options: UpOptions, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: UpOptions,
+        say: Callable[[str], None],
+        start: Callable[[UpOptions, Callable[[str], None]], ClusterInfo] = start_background,
+    ) -> None:
         self.directory = directory
         self.options = options
         self._say = say
-        self.info: ClusterInfo = start_background(options, say)
+        self.info = start(options, say)
         self.client = Client(self.info.nimbus, timeout=15.0)
         self._launcher = psutil.Process(self.info.pid)
 
@@ -105,9 +116,7 @@ class Cluster:
         """The Nimbus that leads, or one that stands by."""
         leader = self.client.info().leader
         found = [
-            p
-            for p in self._children("elastic.control.nimbus_main")
-            if (leader in p.cmdline()) == leading
+            p for p in self._children("elastic.control.nimbus_main") if (leader in p.cmdline()) == leading
         ]
         return Process.of(self._one(found, "Nimbus"), "nimbus" if leading else "standby")
 
@@ -126,7 +135,9 @@ class Cluster:
 
     def store(self, node: str) -> Process:
         supervisor = psutil.Process(self.supervisor(node).pid)
-        return Process.of(self._one(self._children("statestore.server", supervisor), f"store of {node}"), "store")
+        return Process.of(
+            self._one(self._children("statestore.server", supervisor), f"store of {node}"), "store"
+        )
 
     def member(self, node: str) -> Process:
         supervisor = psutil.Process(self.supervisor(node).pid)

@@ -63,7 +63,7 @@ class Gate:
         """Let everybody on; how many were held."""
         with self._lock:
             held, self._held = self._held, []
-            self._points = self._tasks = frozenset()
+            self._points, self._tasks = frozenset(), frozenset()
         for s in held:
             _answer(s)
         return len(held)

@@ -85,7 +85,7 @@ class Count(StatefulBolt):
     """Counts each key, and passes on with each tuple what it had counted before."""
 
     outputs = Fields(key=str, n=int, task=int, count=int)
-    counts = KeyedState(int)
+    counts: KeyedState[str, int] = KeyedState(int)
 
     def __init__(self, place: str) -> None:
         self.place = place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -70,7 +71,9 @@ class Rounds:
         say: Told what happens.
     """
 
-    def __init__(self, cluster: Cluster, name: str, watch: Watch, gate: Gate, flow: Flow, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, watch: Watch, gate: Gate, flow: Flow, say: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
         self._name = name
         self.watch = watch
@@ -93,7 +96,9 @@ class Rounds:
         return found
 
     def nodes(self) -> list[str]:
-        return sorted(str(n.id) for n in self._cluster.client.nodes() if n.alive and n.wanted and not n.draining)
+        return sorted(
+            str(n.id) for n in self._cluster.client.nodes() if n.alive and n.wanted and not n.draining
+        )
 
     def free_slots(self) -> list[str]:
         """Slots in which nothing runs, as `node/slot`."""
@@ -133,7 +138,9 @@ class Rounds:
         if odd:
             return f"nodes {odd} come or go"
         detail = self._cluster.client.describe(self._name)
-        waits = [w for w in detail.waits if "workers are wanted" not in w]  # tasks were gathered in fewer: as asked
+        waits = [
+            w for w in detail.waits if "workers are wanted" not in w
+        ]  # tasks were gathered in fewer: as asked
         if detail.moves or waits or detail.assignment.unassigned:
             return f"{len(detail.moves)} moves, waits {waits}, without a place {detail.assignment.unassigned}"
         return ""
@@ -169,7 +176,12 @@ class Rounds:
                 return True
             if round.step in HOLDS:
                 # A source is killed within `restoring` only when all of it is saved, which may come later.
-                if round.victim.startswith("source") and not round.cost and held and self._due(round, aim, seen, base, "saved"):
+                if (
+                    round.victim.startswith("source")
+                    and not round.cost
+                    and held
+                    and self._due(round, aim, seen, base, "saved")
+                ):
                     fire(seen, round.step)
                 return killed.is_set()
             if round.step != "asked" and self._due(round, aim, seen, base, round.step):
@@ -220,13 +232,20 @@ class Rounds:
         if error:
             self._say(f"    the request: {error[0][:200]}")
         if not hit or not kill.pids:
-            why = "nobody was there to kill" if hit else f"its step did not come ({stage(self.watch.now.view, base)})"
+            why = (
+                "nobody was there to kill"
+                if hit
+                else f"its step did not come ({stage(self.watch.now.view, base)})"
+            )
             self._say(f"    missed: {why}")
             self.missed.append(f"{round}: {why}")
             return None
         self._account(kill, aim, history)
         self.kills.append(kill)
-        self._say(f"    killed {kill.pids} at {kill.step}, {count} held" + (f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""))
+        self._say(
+            f"    killed {kill.pids} at {kill.step}, {count} held"
+            + (f"; may cost tasks {sorted(kill.owned)}" if kill.owned else "")
+        )
         return kill
 
     def _due(self, round: Round, aim: Aim, seen: Seen, base: int, step: str) -> bool:
@@ -265,13 +284,12 @@ class Rounds:
             i.incarnation
             for seen in history
             for i in seen.workers.values()
-            if i.pid in kill.pids or (kill.round.victim.endswith(("node", "supervisor")) and aim.node == str(node_of(i.worker)))
+            if i.pid in kill.pids
+            or (kill.round.victim.endswith(("node", "supervisor")) and aim.node == str(node_of(i.worker)))
         }
         # One view more, read after the death: what the dead had written is in it.
-        try:
+        with contextlib.suppress(ElasticError):
             history.append(self.watch.refresh())
-        except ElasticError:
-            pass
         kill.workers = {str(worker_of(i)) for i in dead}
         if kill.round.victim.endswith(("node", "supervisor")):
             kill.node = aim.node
@@ -297,8 +315,8 @@ class Rounds:
                     kill.owned.add(int(task))
                 for move in seen.view.moves:
                     for t in move.record.tasks:
-                        marked = move.marks.get(t.target)
-                        if t.target in dead and marked is not None and marked.marks.has_restored(t.task, t.attempt):
+                        own = move.marks.get(t.target) if t.target in dead else None
+                        if own is not None and own.marks.has_restored(t.task, t.attempt):
                             kill.owned.add(int(t.task))
 
     # ------------------------------------------------------------------ aims

@@ -11,19 +11,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.account import judge
-from chaos.cluster import SLOTS, Cluster, Stuck
+from chaos.account import NEVER, judge
+from chaos.cluster import SLOTS, Cluster, NotNow, Stuck
 from chaos.flow import Flow
 from chaos.gate import Gate
 from chaos.plan import choose
 from chaos.rounds import SPOUTS, Kill, Rounds
 from chaos.watch import STEPS, Watch
-from elastic.cluster.launcher import UpOptions
+from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background
 from elastic.errors import ElasticError
 from elastic.model.views import MoveView
 
@@ -54,7 +54,7 @@ class Options:
     keep: bool = False
     directory: str = ""
     rate: float = RATE
-    session_timeout: float = 10.0
+    session_timeout: float = 20.0
 
 
 @dataclass
@@ -82,6 +82,9 @@ class Run:
         self._began = time.monotonic()
         self._log = (self.directory / "chaos.log").open("a", buffering=1)
         self.parts: list[Part] = []
+        self._alarmed: dict[str, int] = {}
+        self.beyond: tuple[str, ...] = ()
+        """Nodes whose sessions may end."""
 
     def say(self, text: str) -> None:
         line = f"{time.monotonic() - self._began:8.2f} {text}"
@@ -102,18 +105,33 @@ class Run:
             session_timeout=o.session_timeout,
             log_level="info",
         )
-        cluster = Cluster(self.directory, up, self.say)
+        accounts: tuple[tuple[str, bool, float], ...] = (("free", False, 0.75), ("cost", True, 0.25))
+        if o.account != "both":
+            accounts = tuple((name, cost, 1.0) for name, cost, _ in accounts if name == o.account)
+        return self.with_cluster(up, accounts)
+
+    def with_cluster(
+        self,
+        up: UpOptions,
+        accounts: Iterable[tuple[str, bool, float]],
+        start: Callable[[UpOptions, Callable[[str], None]], ClusterInfo] = start_background,
+    ) -> bool:
+        """Start it, go through the accounts, end it, and print.
+
+        Args:
+            accounts: Of each its name, whether its kills may cost something, and its share of the kills or the time.
+        """
+        self.cluster = cluster = Cluster(self.directory, up, self.say, start)
         try:
-            for name, cost, share in (("free", False, 0.75), ("cost", True, 0.25)):
-                if o.account in (name, "both"):
-                    self._part(cluster, name, cost, share if o.account == "both" else 1.0)
+            for name, cost, share in accounts:
+                self._part(cluster, name, cost, share)
         finally:
             with (self.directory / "events.jsonl").open("w") as file:
                 file.writelines(json.dumps(e) + "\n" for e in cluster.events())
             cluster.close()
         self._print()
         good = all(not p.wrong for p in self.parts) and bool(self.parts)
-        if good and not o.keep:
+        if good and not self.options.keep:
             self._log.close()
             shutil.rmtree(self.directory, ignore_errors=True)
         else:
@@ -138,7 +156,7 @@ class Run:
                 part.kills, part.missed = rounds.kills, rounds.missed
                 try:
                     rounds.settle()
-                    self._rounds(cluster, rounds, part, share)
+                    self.rounds(rounds, part, share)
                     self._finish(cluster, part)
                 except Stuck as e:
                     part.wrong.append(str(e))
@@ -151,37 +169,50 @@ class Run:
         part.seconds = time.monotonic() - began
         self._judge(cluster, part)
 
-    def _rounds(self, cluster: Cluster, rounds: Rounds, part: Part, share: float) -> None:
+    def rounds(self, rounds: Rounds, part: Part, share: float) -> None:
+        """All rounds of one account."""
         o = self.options
         until = time.monotonic() + o.seconds * share if o.seconds else float("inf")
         count = max(1, round(o.kills * share)) if o.kills else sys.maxsize
         number = o.first
         tries = 0
         while len(rounds.kills) < count and time.monotonic() < until:
-            planned = choose(o.seed, number, cost=part.cost, hazelcast=o.store.startswith("hazelcast"), only=o.only)
+            planned = choose(
+                o.seed, number, cost=part.cost, hazelcast=o.store.startswith("hazelcast"), only=o.only
+            )
             number += 1
             tries += 1
             if o.kills and tries > 3 * count + 10:
                 raise Stuck("too many rounds did not come to their step")
             try:
-                self._enough(cluster)
+                self._enough()
                 rounds.run(planned)
-            except ElasticError as e:
+            except (ElasticError, NotNow) as e:
                 self.say(f"    {planned}: {e}")
                 rounds.missed.append(f"{planned}: {e}")
             rounds.settle()
-            self._moves(cluster, part)
+            self.after_round(part)
 
-    def _enough(self, cluster: Cluster) -> None:
-        """Nodes that were drained while nobody could add another."""
-        nodes = [n for n in cluster.client.nodes() if n.wanted]
-        if len(nodes) < self.options.nodes:
-            cluster.client.add_nodes(self.options.nodes - len(nodes), wait=30)
-
-    def _moves(self, cluster: Cluster, part: Part) -> None:
+    def after_round(self, part: Part) -> None:
+        """Take down the moves, and tell bad news beside the round that it belongs to."""
         with contextlib.suppress(ElasticError):
-            for move in cluster.client.moves(part.name):
+            for move in self.cluster.client.moves(part.name):
                 part.moves[move.epoch] = move
+        events = [
+            e
+            for e in self.cluster.events()
+            if e.get("topology") == part.name and e["kind"] in (*NEVER, "state-lost")
+        ]
+        for event in events[self._alarmed.get(part.name, 0) :]:
+            self.say(f"    {event['kind']}: {event['message'][:160]}")
+        self._alarmed[part.name] = len(events)
+
+    def _enough(self) -> None:
+        """Nodes that were drained while nobody could add another."""
+        client = self.cluster.client
+        nodes = [n for n in client.nodes() if n.wanted]
+        if len(nodes) < self.options.nodes:
+            client.add_nodes(self.options.nodes - len(nodes), wait=30)
 
     def _finish(self, cluster: Cluster, part: Part) -> None:
         """Let the spouts end and everything be worked off."""
@@ -209,7 +240,9 @@ class Run:
         (self.directory / f"{part.name}.json").write_text(done.stdout)
         events = [e for e in cluster.events() if e.get("topology") == part.name]
         stuck = bool(part.wrong)
-        wrong = judge(part.report, events, part.kills, cost=part.cost)
+        wrong = judge(
+            part.report, events, part.kills, cost=part.cost, beyond=self.beyond if part.cost else ()
+        )
         # What has not come to its end has no end in the record.
         part.wrong += [w for w in wrong if not (stuck and "its spout began anew" in w)]
         for line in part.wrong[:40]:
@@ -237,20 +270,36 @@ class Run:
         for part in self.parts:
             self.say("")
             title = "kills that cost their own tasks" if part.cost else "kills that cost nothing"
-            self.say(f"== {part.name}: {title} ({part.seconds:.0f} s, seed {self.options.seed}, store {self.options.store})")
+            self.say(
+                f"== {part.name}: {title} ({part.seconds:.0f} s, seed {self.options.seed}, store {self.options.store})"
+            )
             table = Counter((k.round.victim, k.step) for k in part.kills)
             steps = [s for s in STEPS if any(s == step for _, step in table)]
-            self.say("   " + "".join(f"{h:>18}" if not i else f"{h:>11}" for i, h in enumerate(("kills", *steps, "all"))))
+            self.say(
+                "   "
+                + "".join(f"{h:>18}" if not i else f"{h:>11}" for i, h in enumerate(("kills", *steps, "all")))
+            )
             for victim in sorted({v for v, _ in table}):
                 counts = [table[victim, s] for s in steps]
                 self.say("   " + f"{victim:>18}" + "".join(f"{c or '-':>11}" for c in (*counts, sum(counts))))
-            self.say(f"   {len(part.kills)} kills; {len(part.missed)} rounds without one (their step did not come)")
+            self.say(
+                f"   {len(part.kills)} kills; {len(part.missed)} rounds without one (their step did not come)"
+            )
             tasks = [t for m in part.moves.values() for t in m.tasks]
             outcomes = Counter(t.phase for t in tasks)
-            self.say(f"   {len(part.moves)} moves of {len(tasks)} tasks: " + ", ".join(f"{n} {p}" for p, n in sorted(outcomes.items())))
+            self.say(
+                f"   {len(part.moves)} moves of {len(tasks)} tasks: "
+                + ", ".join(f"{n} {p}" for p, n in sorted(outcomes.items()))
+            )
             self.say("   " + pauses([t.pause for t in tasks if t.phase == "committed" and t.pause > 0]))
             summary = part.report.get("summary", {})
-            self.say("   " + ", ".join(f"{summary.get(x, '?')} {x}" for x in ("arrived", "lost", "doubled", "reordered", "forgotten")))
+            self.say(
+                "   "
+                + ", ".join(
+                    f"{summary.get(x, '?')} {x}"
+                    for x in ("arrived", "lost", "doubled", "reordered", "forgotten")
+                )
+            )
             self.say("   kept" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
 
 

@@ -1,0 +1,169 @@
+"""`python -m chaos.cut`: nodes in two network namespaces, the link between them cut and mended during moves.
+
+A short cut, less than the session's time, costs nothing. A long one is the death of the nodes beyond it, as far as the others can tell:
+what those nodes ran is started anew here, and by then nothing of it may run there. That is checked by what the sinks write: the clock is
+one, the files are one, and two lives of a task whose arrivals overlap are a violation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from chaos.cluster import NotNow
+from chaos.namespaces import HERE, Namespaces, starter, why_not
+from chaos.plan import Round
+from chaos.rounds import Kill, Rounds
+from chaos.run import Options, Part, Run
+from chaos.watch import Seen, reached, stage
+from elastic.cluster.launcher import UpOptions
+from elastic.errors import ElasticError
+from elastic.model.ids import node_of, worker_of
+
+BEYOND = ("node-3",)
+SESSION = 6.0
+
+
+class Cuts(Run):
+    """Rounds of cuts instead of kills."""
+
+    def __init__(self, options: Options, spaces: Namespaces) -> None:
+        super().__init__(options)
+        self._spaces = spaces
+        self.beyond = BEYOND
+
+    def run(self) -> bool:
+        """See `Run.run`."""
+        o = self.options
+        up = UpOptions(
+            cluster="c",
+            home=str(self.directory / "h"),
+            nodes=3,
+            slots=3,
+            nimbus=2,
+            bind=HERE,
+            store=o.store,
+            session_timeout=SESSION,
+        )
+        start, end = starter(self._spaces, BEYOND)
+        try:
+            return self.with_cluster(up, (("short", False, 0.5), ("long", True, 0.5)), start)
+        finally:
+            end()
+
+    def rounds(self, rounds: Rounds, part: Part, share: float) -> None:
+        """See `Run.rounds`."""
+        count = max(1, round(self.options.kills * share))
+        number = self.options.first
+        while len(part.kills) < count and number < 3 * count + 10:
+            chance = random.Random(f"{self.options.seed}/{number}/{part.name}")
+            try:
+                self._round(rounds, part, number, chance)
+            except (ElasticError, NotNow) as e:
+                self.say(f"    {e}")
+                part.missed.append(f"cut {number}: {e}")
+            number += 1
+            rounds.settle(120.0)
+            self.after_round(part)
+
+    def _round(self, rounds: Rounds, part: Part, number: int, chance: random.Random) -> None:
+        client, watch = self.cluster.client, rounds.watch
+        by_worker = rounds.by_worker()
+        there = [w for w in sorted(by_worker) if _node(w) in BEYOND]
+        here = [w for w in sorted(by_worker) if _node(w) not in BEYOND]
+        outward = not there or (bool(here) and chance.random() < 0.5)
+        source = chance.choice(here if outward else there)
+        target = chance.choice(BEYOND if outward else [n for n in rounds.nodes() if n not in BEYOND])
+        moving = sorted(
+            chance.sample(by_worker[source], min(len(by_worker[source]), chance.choice((1, 3, 6))))
+        )
+        step = chance.choice(("recorded", "prepared", "paused", "saved", "restored", "committed"))
+        away = chance.uniform(0.2, 1.5) if not part.cost else chance.uniform(SESSION + 1, SESSION + 6)
+        kill = Kill(Round(number, part.cost, "cut", step, "some", (), 0.0, 0.0, chance))
+        base = int(watch.now.view.latest)
+        self.say(f"cut {number} at {step} for {away:.1f} s: tasks {moving} of {source} to {target}")
+
+        def on_view(seen: Seen) -> bool:
+            if kill.at or not reached(step, seen.view, base):
+                return bool(kill.at)
+            kill.at = time.monotonic_ns()
+            self._spaces.cut()
+            kill.step = stage(seen.view, base)
+            return True
+
+        watch.arm(on_view)
+        try:
+            client.move(part.name, ",".join(map(str, moving)), target, wait=0)
+            if not watch.wait("the step", lambda _: bool(kill.at), 30.0):
+                raise NotNow("its step did not come")
+            time.sleep(away)  # this is the fault itself: how long the link is away
+        finally:
+            self._spaces.mend()
+        kill.done = time.monotonic_ns()
+        kill.pids = [0]
+        history = watch.disarm()
+        if part.cost:
+            with contextlib.suppress(ElasticError):
+                history.append(watch.refresh())
+            for seen in history:
+                for task, standing in seen.view.standing.items():
+                    owner = standing.owner
+                    if owner and str(node_of(worker_of(owner))) in BEYOND:
+                        kill.owned.add(int(task))
+        part.kills.append(kill)
+        self.say(f"    cut at {kill.step}" + (f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""))
+
+
+def _node(worker: str) -> str:
+    return worker.rpartition("@")[2].partition("/")[0]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos.cut", description="Cuts of the link between nodes, during moves."
+    )
+    parser.add_argument("--kills", type=int, default=10, help="how many cuts, half of them short")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", default="embedded")
+    parser.add_argument("--directory", default="")
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--inside", nargs=2, metavar=("HERE", "THERE"), help=argparse.SUPPRESS)
+    o = parser.parse_args(argv)
+    if o.inside:
+        spaces = Namespaces.__new__(Namespaces)
+        spaces.here, spaces.there = o.inside
+        options = Options(kills=o.kills, seed=o.seed, store=o.store, directory=o.directory, keep=o.keep)
+        return 0 if Cuts(options, spaces).run() else 1
+    why = why_not()
+    if why:
+        sys.stdout.write(f"cuts between network namespaces are skipped: {why}\n")
+        return 0
+    made = Namespaces()
+    try:
+        argv = list(sys.argv[1:] if argv is None else argv)
+        command = ["ip", "netns", "exec", made.here, sys.executable, "-m", "chaos.cut", *argv]
+        done = subprocess.run(
+            [*command, "--inside", made.here, made.there],
+            cwd=Path.cwd(),
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(
+                    p for p in (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")) if p
+                ),
+            },
+            check=False,
+        )
+        return done.returncode
+    finally:
+        made.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
