@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from cli_harness import Cluster
@@ -137,7 +136,7 @@ def follows(cluster: Cluster, client: Client, name: str) -> TopologyDetail:
     assert out.component == "work"
     assert float(out.details["value"]) > float(out.details["threshold"]) == 0.7
     assert int(out.details["before"]) < int(out.details["after"])
-    at, done = until(client, name, lambda e: e.kind == "topology-resized" and "-> 4 after" in e.message, at)
+    at, _ = until(client, name, lambda e: e.kind == "topology-resized" and "-> 4 after" in e.message, at)
     top = client.describe(name)
     assert sized(top) == 4 and top.policy.startswith("thresholds")
     kinds = [e.kind for e in top.decided]

@@ -139,8 +139,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="What the cluster's processes log.",
 )
+@click.option(
+    "--policy",
+    default="",
+    metavar="LINE",
+    help="What resizes topologies by load, as `elastic policy set` takes it [nothing].",
+)
 @click.option("--foreground", is_flag=True, help="Stay in the foreground; Ctrl-C stops the cluster.")
-def up(settings: Settings, foreground: bool, **options: Any) -> None:
+def up(settings: Settings, policy: str, foreground: bool, **options: Any) -> None:
     """Start a cluster on this machine, or on Spark.
 
     Starts a ZooKeeper server, Nimbus and the nodes, waits until all are ready, and leaves them running in the
@@ -153,16 +159,23 @@ def up(settings: Settings, foreground: bool, **options: Any) -> None:
         raise ConfigError("--master is only for --host spark.", remedy="Add --host spark.")
     if options["spark_conf"] and options["host"] != "spark":
         raise ConfigError("--spark-conf is only for --host spark.", remedy="Add --host spark.")
-    _start(settings, options, foreground)
+    _start(settings, options, policy, foreground)
 
 
-def _start(settings: Settings, options: dict[str, Any], foreground: bool) -> None:
+def _start(settings: Settings, options: dict[str, Any], policy: str, foreground: bool) -> None:
     from elastic.cluster import launcher
     from elastic.cluster.options import UpOptions
 
     made = UpOptions(home=str(settings.home), cluster=settings.cluster, **options).validate()
+    if policy:
+        from elastic.nimbus.elastic_lines import read_policy
+
+        read_policy(policy)  # before anything is started
 
     def show(cluster: ClusterInfo) -> None:
+        if policy:
+            with settings.connect() as client:
+                client.set_elasticity(policy=policy)
         data = {
             "cluster": cluster.name,
             "pid": cluster.pid,
