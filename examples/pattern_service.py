@@ -26,8 +26,8 @@ async def serve(delay: float, ignore: frozenset[str], port: int) -> None:
                 items = question.decode("utf-8", "replace").split()
                 writer.write(b"0\n" if ignore.intersection(items) else b"1\n")
                 await writer.drain()
-        except ConnectionError:
-            pass  # whoever asked has gone
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # whoever asked has gone, or this ends
         finally:
             writer.close()
 

@@ -1,0 +1,206 @@
+"""What was seen of one run, and what follows from it."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elastic.model.events import Event
+from elastic.model.views import TopologyDetail
+
+PROPORTIONS = (120.0, 350.0, 900.0, 250.0, 120.0)
+DEGRADED = 0.4
+"""Less than this share of what is offered, and it counts as degraded by 60 % or more (N-Storm 2019, section V)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at the topology.
+
+    Attributes:
+        time: Seconds since 1970.
+        offered, taken: Transactions per second: by the schedule, and those that the input has emitted.
+        counted: Patterns per second that the detector has worked off.
+        executors: By component.
+        busy: Mean share of time that executors were busy.
+        cpu: CPU seconds per second of all workers.
+        moved: Tasks that have moved so far; `pause` is the longest of their pauses, seconds.
+    """
+
+    time: float
+    offered: float
+    taken: float
+    counted: float
+    executors: Mapping[str, int]
+    workers: int
+    busy: float
+    cpu: float
+    moved: int
+    pause: float
+
+    @property
+    def total(self) -> int:
+        """Of executors."""
+        return sum(self.executors.values())
+
+
+def look(detail: TopologyDetail, now: float) -> Sample:
+    """What one answer of Nimbus says."""
+    by = {str(c.id): c for c in detail.components}
+    executors = Counter(str(e.component) for e in detail.executors)
+    return Sample(
+        now,
+        by["input"].custom.get("offered", 0.0),
+        by["input"].emitted_rate,
+        by["detector"].executed_rate,
+        dict(executors),
+        sum(w.alive for w in detail.workers),
+        sum(e.busy for e in detail.executors) / max(1, len(detail.executors)),
+        sum(w.cpu for w in detail.workers),
+        detail.moved.committed,
+        detail.moved.pause_max,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """The end of a pane, as the reporter has told it.
+
+    Attributes:
+        due: When it ended, seconds since 1970, by the transactions' clock.
+        age: Seconds from then to its result.
+        latencies: By the number of a bound of `frequent_patterns.BOUNDS`: how many occurrences of patterns.
+    """
+
+    number: int
+    due: float
+    age: float
+    frequent: int
+    latencies: Mapping[int, int]
+
+
+class Panes:
+    """Reads the file that the reporter appends to, as far as it has come."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._at = 0
+
+    def more(self) -> list[Pane]:
+        """What has come since the last call."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._at)
+            text = file.read()
+        whole, _, _ = text.rpartition(b"\n")
+        self._at += len(whole) + 1 if whole else 0
+        told = [json.loads(line) for line in whole.splitlines()]
+        return [
+            Pane(t["pane"], t["due"], t["age"], t["frequent"], {int(b): int(n) for b, n in t["latencies"]})
+            for t in told
+        ]
+
+
+def p95(panes: Iterable[Pane], bounds: Sequence[float]) -> float:
+    """The 95th percentile of the latencies of panes, in seconds; 0.0 when nothing was counted."""
+    counts: Counter[int] = Counter()
+    for pane in panes:
+        counts.update(pane.latencies)
+    wanted, seen = 0.95 * counts.total(), 0
+    for bound in sorted(counts):
+        seen += counts[bound]
+        if seen >= wanted:
+            return bounds[min(bound, len(bounds) - 1)]
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The second half of a phase.
+
+    Attributes:
+        latency: The 95th percentile, seconds.
+        executors, busy, workers: Means.
+        decisions: How often something was decided in it.
+    """
+
+    latency: float
+    executors: float
+    workers: float
+    busy: float
+    decisions: int
+
+
+@dataclass
+class Recording:
+    """One run.
+
+    Attributes:
+        phase, pane: Seconds.
+        bounds: Of latencies.
+        decisions: The events that say that executors or workers are changed.
+        equal: Whether its patterns are those of the reference.
+    """
+
+    name: str
+    phase: float
+    pane: float
+    bounds: Sequence[float]
+    samples: list[Sample] = field(default_factory=list)
+    panes: list[Pane] = field(default_factory=list)
+    decisions: list[Event] = field(default_factory=list)
+    equal: bool = False
+
+    @property
+    def began(self) -> float:
+        """When the first transaction could come, seconds since 1970; 0.0 before a pane has ended."""
+        return self.panes[0].due - (self.panes[0].number + 1) * self.pane if self.panes else 0.0
+
+    @property
+    def end(self) -> float:
+        """When the last pane had its result, seconds after the beginning."""
+        return max((p.due + p.age for p in self.panes), default=0.0) - self.began
+
+    def settled(self) -> list[Settled]:
+        """The second half of each phase."""
+        result = []
+        for number in range(len(PROPORTIONS)):
+            low, high = (self.began + self.phase * (number + part) for part in (0.5, 1.0))
+            panes = [p for p in self.panes if low < p.due <= high]
+            samples = [s for s in self.samples if low < s.time <= high]
+            decisions = [e for e in self.decisions if low < e.time <= high]
+            mean = 1 / max(1, len(samples))
+            result.append(
+                Settled(
+                    p95(panes, self.bounds),
+                    mean * sum(s.total for s in samples),
+                    mean * sum(s.workers for s in samples),
+                    mean * sum(s.busy for s in samples),
+                    len(decisions),
+                )
+            )
+        return result
+
+    def degraded(self) -> float:
+        """The share of the phases' time in which less than 40 % of the patterns that had come were worked off."""
+        results = sorted((p.due + p.age - self.began, sum(p.latencies.values())) for p in self.panes)
+        done = [0]
+        for _, count in results:
+            done.append(done[-1] + count)
+        if not done[-1]:
+            return 1.0
+        slice_, total = max(1.0, 2 * self.pane), len(PROPORTIONS) * self.phase
+        each = done[-1] / (sum(PROPORTIONS) * self.phase)  # patterns per unit of proportion and second
+        times = [t for t, _ in results]
+        slow = 0
+        slices = max(1, int(total / slice_))
+        for n in range(slices):
+            worked = done[bisect_right(times, (n + 1) * slice_)] - done[bisect_right(times, n * slice_)]
+            rate = PROPORTIONS[min(len(PROPORTIONS) - 1, int(n * slice_ / self.phase))]
+            slow += worked < DEGRADED * rate * each * slice_
+        return slow / slices
