@@ -125,7 +125,7 @@ class FivePhase:
         )  # an input that cannot be read, before anything is started
         with service() if o.load == "waiting" else contextlib.nullcontext("") as address:
             plan = self._plan(address)
-            options = UpOptions(home=str(self.home), host=o.host, nodes=NODES, slots=SLOTS)
+            options = UpOptions(home=str(self.home), host=o.host, nodes=NODES, slots=SLOTS, cores=o.cores)
             self.view.say(f"Starting a cluster: ZooKeeper, Nimbus, {NODES} nodes ({o.host}).")
             info = start_background(options, lambda text: None)
             with Client(info.nimbus) as client:
@@ -217,6 +217,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     usual = pydoc_data.topics.__file__
     parser.add_argument(
         "--input", default=usual, help=f"a text or transaction file, or a folder (default: {usual})"
+    )
+    parser.add_argument(
+        "--cores",
+        type=float,
+        default=0.0,
+        help="as for `elastic up`: CPUs of a node (default: those of the machine)",
     )
     parser.add_argument(
         "--figure", default="fivephase.svg", help="where the figure goes (default: fivephase.svg)"
