@@ -10,9 +10,13 @@ STORE ?=
 PYTEST_ARGS ?=
 BENCH ?=
 BENCH_ARGS ?=
+KILLS ?= 200
+SECONDS ?=
+SEED ?= 1
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports protos setup lock proto format bench clean
+.PHONY: help demo test check lint types imports protos setup lock proto format bench chaos clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -55,6 +59,10 @@ format: setup ## Format and fix what can be fixed
 
 bench: setup ## Run benchmarks: make bench BENCH=wordcount, or without BENCH to list them
 	@$(PY) -m benchmarks $(BENCH) $(BENCH_ARGS)
+
+chaos: setup ## Kill processes of a real cluster during moves: make chaos KILLS=200, SECONDS=600, SEED=1, STORE=hazelcast
+	@$(PY) -m chaos $(if $(SECONDS),--seconds $(SECONDS),--kills $(KILLS)) --seed $(SEED) $(if $(STORE),--store $(STORE)) $(CHAOS_ARGS)
+	@$(PY) -m chaos.cut --kills 10 --seed $(SEED) $(if $(STORE),--store $(STORE))
 
 setup: ## Make .venv from requirements.lock (done by the others when needed)
 	@python=$$(sh tools/python.sh) && "$$python" tools/setup.py

@@ -69,6 +69,7 @@ class Cluster:
         directory: Where everything is kept.
         say: Told what happens.
         start: Starts it.
+        end: Ends it; None: as `elastic down` does.
     """
 
     def __init__(
@@ -77,10 +78,12 @@ class Cluster:
         options: UpOptions,
         say: Callable[[str], None],
         start: Callable[[UpOptions, Callable[[str], None]], ClusterInfo] = start_background,
+        end: Callable[[], object] | None = None,
     ) -> None:
         self.directory = directory
         self.options = options
         self._say = say
+        self._end = end or (lambda: stop(options.home, options.cluster))
         self.info = start(options, say)
         self.client = Client(self.info.nimbus, timeout=15.0)
         self._launcher = psutil.Process(self.info.pid)
@@ -89,7 +92,7 @@ class Cluster:
         """End it; what it wrote stays."""
         self.client.close()
         with contextlib.suppress(ElasticError):
-            stop(self.options.home, self.options.cluster)
+            self._end()
 
     # ------------------------------------------------------------------ topologies
 

@@ -53,10 +53,7 @@ class Cuts(Run):
             session_timeout=SESSION,
         )
         start, end = starter(self._spaces, BEYOND)
-        try:
-            return self.with_cluster(up, (("short", False, 0.5), ("long", True, 0.5)), start)
-        finally:
-            end()
+        return self.with_cluster(up, (("short", False, 0.5), ("long", True, 0.5)), start, end)
 
     def rounds(self, rounds: Rounds, part: Part, share: float) -> None:
         """See `Run.rounds`."""

@@ -115,13 +115,14 @@ class Run:
         up: UpOptions,
         accounts: Iterable[tuple[str, bool, float]],
         start: Callable[[UpOptions, Callable[[str], None]], ClusterInfo] = start_background,
+        end: Callable[[], object] | None = None,
     ) -> bool:
         """Start it, go through the accounts, end it, and print.
 
         Args:
             accounts: Of each its name, whether its kills may cost something, and its share of the kills or the time.
         """
-        self.cluster = cluster = Cluster(self.directory, up, self.say, start)
+        self.cluster = cluster = Cluster(self.directory, up, self.say, start, end)
         try:
             for name, cost, share in accounts:
                 self._part(cluster, name, cost, share)
@@ -186,12 +187,20 @@ class Run:
                 raise Stuck("too many rounds did not come to their step")
             try:
                 self._enough()
+                self._spread(rounds, part)
                 rounds.run(planned)
             except (ElasticError, NotNow) as e:
                 self.say(f"    {planned}: {e}")
                 rounds.missed.append(f"{planned}: {e}")
             rounds.settle()
             self.after_round(part)
+
+    def _spread(self, rounds: Rounds, part: Part) -> None:
+        """Rounds empty workers and nodes: when everything is crowded in few, it is spread again."""
+        if len(rounds.by_worker()) < WORKERS - 1:
+            self.say("    spread again")
+            self.cluster.client.rebalance(part.name, workers=WORKERS, wait=60)
+            rounds.settle()
 
     def after_round(self, part: Part) -> None:
         """Take down the moves, and tell bad news beside the round that it belongs to."""

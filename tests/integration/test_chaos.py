@@ -1,0 +1,43 @@
+"""A short run of `python -m chaos`: a few kills on a real cluster during moves. The long one is `make chaos`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at processes"),
+    pytest.mark.timeout(300),
+]
+
+
+def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
+    command = [
+        sys.executable,
+        "-m",
+        "chaos",
+        "--kills",
+        "6",
+        "--seed",
+        "11",
+        "--directory",
+        str(tmp_path / "c"),
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert "== free" in done.stdout and "== cost" in done.stdout and "VIOLATIONS" not in done.stdout
+    assert not (tmp_path / "c").exists(), "what went well leaves nothing behind"
+
+
+def test_what_it_cannot_choose_is_said() -> None:
+    command = [sys.executable, "-m", "chaos", "--only", "lunch"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "lunch" in done.stderr and "restoring" in done.stderr
