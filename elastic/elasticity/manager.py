@@ -213,6 +213,9 @@ def _look(
         for c in subject.spec.components
     }
     asked, workers = workers_for(subject, sizing, every, cores, room, config)
+    if subject.executors.keys() - loads.keys():
+        # What has just moved is not measured yet: that it seems to use nothing is no reason for fewer processes.
+        asked, workers = max(asked, subject.workers), max(workers, subject.workers)
     if sizing.lacking > 0 and not sizing.executors:
         workers = min(workers, subject.workers)  # More processes would only share the same cores.
     tracks[""] = memory.track("").wished((workers > subject.workers) - (workers < subject.workers))

@@ -81,7 +81,10 @@ def read_policy(text: str) -> PolicyLine | None:
         known = ", ".join(f"--{n}" for n in sorted({*ours, *_MONITOR}))
         raise ConfigError(error.message, remedy=f"{error.remedy}; with every policy: {known}") from None
     config = parse("the elasticity manager", ManagerConfig, manager)
-    make("the load monitor", MonitorConfig, monitor)
+    try:
+        make("the load monitor", MonitorConfig, monitor)
+    except ConfigError as error:
+        raise ConfigError(error.message.replace("--period", "--sample"), remedy=error.remedy) from None
     line = PolicyLine(" ".join([name, *policy]), config, monitor)
     line.make()
     return line

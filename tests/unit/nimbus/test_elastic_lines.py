@@ -1,0 +1,72 @@
+"""Lines that choose policies, schedulers' kin and automatic nodes: each parameter finds its owner, and what is wrong is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic.errors import ConfigError
+from elastic.model.ids import TopologyName
+from elastic.nimbus.elastic_lines import policy_of, read_nodes, read_policy, spell_policy
+
+
+def test_each_parameter_finds_its_owner() -> None:
+    line = read_policy("ds2 --target 0.5 --period=2 --dry-run --cooldown 3 --alpha 0.2 --sample 0.5")
+    assert line is not None and line.policy == "ds2 --target 0.5"
+    assert (line.manager.period, line.manager.dry_run, line.manager.cooldown) == (2.0, True, 3)
+    assert line.monitor == {"alpha": "0.2", "period": "0.5"} and line.sample == 0.5
+    made = line.make()
+    assert made.policy.name == "ds2" and made.params.target == 0.5 and made.config == line.manager
+
+
+def test_two_samples_fit_a_period_unless_it_is_said_otherwise() -> None:
+    quick, slow = read_policy("thresholds --period 1"), read_policy("thresholds --period 60")
+    assert quick is not None and slow is not None
+    assert (quick.sample, slow.sample) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "off", "  off "])
+def test_no_policy(text: str) -> None:
+    assert read_policy(text) is None and spell_policy(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("threshold", "did you mean 'thresholds'"),
+        ("thresholds --scale-uot 1", "--scale-uot"),
+        ("thresholds --period 0", "--period"),
+        ("thresholds --alpha 1", "--alpha"),
+        ("thresholds --sample nought", "--sample"),
+        ("thresholds --scale-in 0.6", "halved could be doubled"),
+        ("off --period 2", "takes no parameters"),
+        ("thresholds '", "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        spell_policy(text)
+
+
+def test_a_line_is_written_down_without_defaults_and_reads_the_same() -> None:
+    text = spell_policy("thresholds --scale-out 0.7 --period 5 --cooldown 2 --dry-run --alpha 0.3 --sample 2")
+    assert text == "thresholds --dry-run true --cooldown 2 --alpha 0.3 --sample 2"
+    assert spell_policy(text) == text
+    again, first = read_policy(text), read_policy("thresholds --cooldown 2 --dry-run --alpha 0.3 --sample 2")
+    assert again is not None and first is not None and again.manager == first.manager
+
+
+def test_nodes() -> None:
+    assert not read_nodes("off").enabled and not read_nodes("").enabled
+    params = read_nodes("--maximum 8 --minimum 2")
+    assert params.enabled and (params.minimum, params.maximum) == (2, 8)
+    with pytest.raises(ConfigError, match="is above"):
+        read_nodes("--maximum 1 --minimum 2")
+    with pytest.raises(ConfigError, match="--most"):
+        read_nodes("--most 1")
+
+
+def test_a_topology_comes_before_the_cluster() -> None:
+    name = TopologyName("wc")
+    assert policy_of(name, None, "ds2") == "ds2"
+    assert policy_of(name, "thresholds", "ds2") == "thresholds"
+    assert policy_of(name, "off", "ds2") == "" == policy_of(name, None, "")
