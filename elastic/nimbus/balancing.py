@@ -191,7 +191,7 @@ class Balancer:
         self._choose(settings, set(lines.values()))
         self._active = bool(self._sizers or self._choice is not None or self._nodes[1].enabled)
         if not self._active:
-            self._forget(set())
+            self._forget(set(facts.topologies))
             return
         view = self._view(facts, now)
         self._results(facts)

@@ -18,7 +18,7 @@ from elastic.coordination import paths
 from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.errors import EnvironmentProblem, NotFound, Unavailable
 from elastic.model.events import Event
-from elastic.model.load import WorkerReport
+from elastic.model.load import NodeReport, WorkerReport
 from elastic.reporting.base import Reporter
 from elastic.reporting.codec import EVENT
 from elastic.reporting.grpc_client import GrpcReporter
@@ -51,6 +51,7 @@ class Side:
     add_bundle: Callable[[bytes], str]
     received: Callable[[int, int], tuple[list[WorkerReport], list[Event]]]
     take_away: Callable[[], object]
+    measured: Callable[[], NodeReport | None]
 
 
 def bundle_into(nimbus: FakeNimbus, content: bytes) -> str:
@@ -85,6 +86,7 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
             memory.add_bundle,
             lambda *_: ([r for _, r in memory.reports], list(memory.events)),
             unreachable,
+            lambda: memory.measured,
         )
         return
     nimbus, zookeeper = FakeNimbus(tmp_path / "nimbus"), MemoryZooKeeper().connect()
@@ -97,6 +99,7 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
             lambda content: bundle_into(nimbus, content),
             lambda *wanted: received(nimbus, *wanted),
             lambda: (zookeeper.delete(mine), server.close(0)),
+            lambda: nimbus.measured[-1] if nimbus.measured else None,
         )
 
 
@@ -106,6 +109,14 @@ def test_reports_and_events_arrive_once_and_in_order(side: Side) -> None:
     reports, events = side.received(49, 4)
     assert reports == [report(n) for n in range(1, 50)]
     assert events == [event(n) for n in (10, 20, 30, 40)]
+
+
+def test_what_a_node_says_about_itself_arrives(side: Side) -> None:
+    newest = NodeReport("n", 2.0, 4.0, 1.5, 100, "m")
+    side.reporter.report("n", [], [], NodeReport("n", 1.0, 4.0))
+    side.reporter.report("n", [report(1)], [event(1)], newest)
+    side.received(1, 1)
+    assert side.measured() == newest
 
 
 def test_a_bundle_is_fetched_whole(side: Side, tmp_path: Path) -> None:

@@ -73,6 +73,16 @@ def test_a_topology_and_its_bundle_arrive_whole(nimbus: FakeNimbus, client: Clie
     assert seen[-1] == (3 << 20, 3 << 20)
 
 
+def test_elasticity_is_asked_for_and_set(nimbus: FakeNimbus, client: Client) -> None:
+    assert client.elasticity() == nimbus.elastic
+    assert client.set_elasticity(policy="off", period=2.5).policy == "off"
+    client.set_elasticity(scheduler="", nodes="--maximum 3")
+    assert nimbus.got("set_elasticity") == [
+        {"policy": "off", "scheduler": None, "period": 2.5, "nodes": None},
+        {"policy": None, "scheduler": "", "period": None, "nodes": "--maximum 3"},
+    ]
+
+
 def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, client: Client) -> None:
     nimbus.specs["words"] = spec()
     nimbus.node_list = (NodeSummary("n1", True, True, False, 2, 1, ("words@n1/0",)),)  # type: ignore[arg-type]

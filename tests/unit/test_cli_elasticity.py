@@ -1,0 +1,75 @@
+"""`elastic policy`, `elastic scheduler`, `elastic nodes auto`: what is asked of the cluster, and what is shown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from cli_fake import WC, FakeClient, invoke
+
+from elastic.model.events import Event
+
+
+def asked(client: FakeClient) -> list[object]:
+    return [c[1] for c in client.calls if c[0] == "set_elasticity"]
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (("policy", "set", "ds2", "--target", "0.5", "--dry-run"), {"policy": "ds2 --target 0.5 --dry-run"}),
+        (("policy", "set", "thresholds --scale-out 0.8"), {"policy": "thresholds --scale-out 0.8"}),
+        (("policy", "off"), {"policy": "off"}),
+        (("scheduler", "set", "tstorm", "--gamma", "1.7"), {"scheduler": "tstorm --gamma 1.7"}),
+        (("scheduler", "set", "otd", "--every", "10s"), {"scheduler": "otd", "period": 10.0}),
+        (("scheduler", "--every", "5s"), {"period": 5.0}),
+        (("scheduler", "off"), {"scheduler": "off"}),
+        (("nodes", "auto", "set", "--maximum", "8"), {"nodes": "--maximum 8"}),
+        (("nodes", "auto", "set"), {"nodes": "--enabled"}),
+        (("nodes", "auto", "off"), {"nodes": "off"}),
+    ],
+)
+def test_what_is_set(words: tuple[str, ...], changes: dict[str, object]) -> None:
+    client = FakeClient()
+    result = invoke(client, *words)
+    assert result.exit_code == 0, result.output
+    assert asked(client) == [changes]
+
+
+@pytest.mark.parametrize("words", [("policy",), ("scheduler",), ("nodes", "auto")])
+def test_without_words_it_is_only_shown(words: tuple[str, ...]) -> None:
+    client = FakeClient()
+    result = invoke(client, *words, "-o", "json")
+    assert result.exit_code == 0 and asked(client) == []
+    shown = json.loads(result.stdout)
+    assert shown["policy"] == "thresholds --scale-out 0.8"
+    assert shown["topologies"] == [{"name": "word-count", "policy": "thresholds --scale-out 0.8"}]
+    assert shown["schedulers"] == ["otd", "roundrobin", "tstorm"]
+
+
+@pytest.mark.parametrize("words", [("policy", "ds2"), ("policy", "set"), ("scheduler", "off", "now")])
+def test_what_means_nothing_is_a_usage_error(words: tuple[str, ...]) -> None:
+    client = FakeClient()
+    result = invoke(client, *words)
+    assert result.exit_code == 2 and "elastic " + words[0] in result.stderr and client.calls == []
+
+
+def test_tables() -> None:
+    client = FakeClient()
+    shown = invoke(client, "policy").stdout
+    assert "Policy  thresholds --scale-out 0.8" in shown and "word-count" in shown
+    off = invoke(client, "scheduler")
+    assert "Scheduler  off" in off.stdout and "scheduler set tstorm" in off.stderr
+    on = invoke(client, "scheduler", "set", "otd", "--every", "90s").stdout
+    assert "otd" in on and "Every" in on and "1m 30s" in on
+
+
+def test_describe_says_what_was_decided() -> None:
+    client = FakeClient()
+    why = Event(5.0, "scale-out", "1 of 1 executors of count are above 0.7 busy", topology=str(WC))
+    client.details[str(WC)] = replace(client.details[str(WC)], policy="ds2", decided=(why,))
+    result = invoke(client, "describe", str(WC))
+    assert "Policy     ds2" in result.stdout and "scale-out: 1 of 1 executors of count" in result.stdout
+    data = json.loads(invoke(client, "describe", str(WC), "-o", "json").stdout)
+    assert data["policy"] == "ds2" and [e["kind"] for e in data["decided"]] == ["scale-out"]
