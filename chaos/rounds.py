@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +20,8 @@ SPOUTS, COUNTS, SINKS = range(1, 4), range(4, 16), range(16, 22)
 TASKS = range(1, 22)
 STEP = 25.0
 """Seconds until a round gives up waiting for its step."""
+_AS_IT_IS = ("workers are wanted", "stays in worker")
+"""Waits that nothing more follows from: tasks were gathered in fewer workers, as asked; a move was given up after its tries."""
 HELD = (*SPOUTS, *SINKS)
 """Tasks that can be held within `get_state` and `set_state`."""
 
@@ -83,6 +84,7 @@ class Rounds:
         self.kills: list[Kill] = []
         self.missed: list[str] = []
         self.unsettled = ""
+        self._open: tuple[Kill, Aim] | None = None
 
     # ------------------------------------------------------------------ what runs where
 
@@ -111,6 +113,17 @@ class Rounds:
     def settle(self, limit: float = 90.0) -> None:
         """Until nothing moves, everybody lives, and everything flows."""
         try:
+            self._settle(limit)
+        finally:
+            # Only now: a mark may be accepted after the death of who wrote it.
+            pending, self._open = self._open, None
+            if pending is not None:
+                self._account(*pending, self.watch.disarm())
+                if pending[0].owned:
+                    self._say(f"    may have cost tasks {sorted(pending[0].owned)}")
+
+    def _settle(self, limit: float) -> None:
+        try:
             self._cluster.until("nothing moves and everybody lives", self._settled, limit)
         except Stuck as e:
             raise Stuck(f"{e}: {self.unsettled}") from None
@@ -138,9 +151,7 @@ class Rounds:
         if odd:
             return f"nodes {odd} come or go"
         detail = self._cluster.client.describe(self._name)
-        waits = [
-            w for w in detail.waits if "workers are wanted" not in w
-        ]  # tasks were gathered in fewer: as asked
+        waits = [w for w in detail.waits if all(x not in w for x in _AS_IT_IS)]
         if detail.moves or waits or detail.assignment.unassigned:
             return f"{len(detail.moves)} moves, waits {waits}, without a place {detail.assignment.unassigned}"
         return ""
@@ -228,7 +239,7 @@ class Rounds:
             with lock:
                 killed.set()
         actor.join(60.0)
-        history = self.watch.disarm()
+        self.watch.disarm()
         if error:
             self._say(f"    the request: {error[0][:200]}")
         if not hit or not kill.pids:
@@ -240,12 +251,10 @@ class Rounds:
             self._say(f"    missed: {why}")
             self.missed.append(f"{round}: {why}")
             return None
-        self._account(kill, aim, history)
+        self._await_death(kill)
         self.kills.append(kill)
-        self._say(
-            f"    killed {kill.pids} at {kill.step}, {count} held"
-            + (f"; may cost tasks {sorted(kill.owned)}" if kill.owned else "")
-        )
+        self._open = (kill, aim)
+        self._say(f"    killed {kill.pids} at {kill.step}, {count} held")
         return kill
 
     def _due(self, round: Round, aim: Aim, seen: Seen, base: int, step: str) -> bool:
@@ -273,28 +282,28 @@ class Rounds:
 
     # ------------------------------------------------------------------ what a kill may cost
 
-    def _account(self, kill: Kill, aim: Aim, history: list[Seen]) -> None:
-        """By the views around the kill: what was the killed workers' own."""
-        for pid in kill.pids:
-            deadline = time.monotonic() + 10
-            while _there(pid) and time.monotonic() < deadline:
-                time.sleep(0.005)
+    @staticmethod
+    def _await_death(kill: Kill) -> None:
+        deadline = time.monotonic() + 10
+        while any(_there(pid) for pid in kill.pids) and time.monotonic() < deadline:
+            time.sleep(0.005)
         kill.done = time.monotonic_ns()
+
+    def _account(self, kill: Kill, aim: Aim, history: list[Seen]) -> None:
+        """By the views before the kill and until everything had settled: what was the killed workers' own."""
+        at = kill.at / 1e9
+        before = [s for s in history if s.at <= at] or history[:1]
+        near = [s for s in history if s.at <= at + 1.0]
         dead = {
             i.incarnation
-            for seen in history
+            for seen in before
             for i in seen.workers.values()
             if i.pid in kill.pids
             or (kill.round.victim.endswith(("node", "supervisor")) and aim.node == str(node_of(i.worker)))
         }
-        # One view more, read after the death: what the dead had written is in it.
-        with contextlib.suppress(ElasticError):
-            history.append(self.watch.refresh())
         kill.workers = {str(worker_of(i)) for i in dead}
         if kill.round.victim.endswith(("node", "supervisor")):
             kill.node = aim.node
-        at = kill.at / 1e9
-        before = [s for s in history if s.at <= at] or history[:1]
         rest = [before[-1], *(s for s in history if s.at > at)]
         saved: set[int] = set()
         for seen in history:
@@ -306,7 +315,7 @@ class Rounds:
         for task, at_first in first.items():
             if at_first.owner in dead and task not in saved:
                 kill.owned.add(int(task))
-                if not any(task == t.task for s in history for m in s.view.moves for t in m.record.tasks):
+                if not any(task == t.task for s in near for m in s.view.moves for t in m.record.tasks):
                     kill.surely.add(int(task))
         for seen in rest:
             for task, standing in seen.view.standing.items():

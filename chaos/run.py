@@ -158,6 +158,7 @@ class Run:
                 try:
                     rounds.settle()
                     self.rounds(rounds, part, share)
+                    self._nothing_left(cluster, watch)
                     self._finish(cluster, part)
                 except Stuck as e:
                     part.wrong.append(str(e))
@@ -222,6 +223,19 @@ class Run:
         nodes = [n for n in client.nodes() if n.wanted]
         if len(nodes) < self.options.nodes:
             client.add_nodes(self.options.nodes - len(nodes), wait=30)
+
+    def _nothing_left(self, cluster: Cluster, watch: Watch) -> None:
+        """Once faults have stopped nothing of a move stays: no record, no plan, no saved state."""
+        left: list[str] = []
+
+        def nothing() -> bool:
+            left[:] = watch.left()
+            return not left
+
+        try:
+            cluster.until("nothing is left of moves", nothing, 45.0)
+        except Stuck as e:
+            raise Stuck(f"{e}: {'; '.join(left[:10])}") from None
 
     def _finish(self, cluster: Cluster, part: Part) -> None:
         """Let the spouts end and everything be worked off."""

@@ -8,12 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from elastic.cluster.worker_moves import ViewReader
+from elastic.coordination import paths
 from elastic.coordination.base import SessionState
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.errors import ElasticError
 from elastic.migration.view import EMPTY, View
-from elastic.model.ids import TopologyName, WorkerId
+from elastic.model import codec
+from elastic.model.assignment import NodeInfo
+from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.records import WorkerInfo
+from statestore.address import StoreAddress
+from statestore.client import GrpcStore
+from statestore.errors import StateStoreError
 
 STEPS = (
     "asked",
@@ -91,6 +97,34 @@ class Watch:
         if reader is not None:
             reader.read()
         return self._seen
+
+    def left(self) -> list[str]:
+        """What lies in coordination and in the nodes' stores of moves, though none is under way. Raises Unavailable."""
+        coordination = self._coordination
+        if coordination is None:
+            return ["no session"]
+        name = self._topology
+        found = [f"{paths.moves(name)}/{leaf}" for leaf in coordination.children(paths.moves(name)) or ()]
+        if coordination.get(paths.plan(name)) is not None:
+            found.append(paths.plan(name))
+        for node in coordination.children(paths.NODES) or ():
+            value = coordination.get(paths.node(NodeId(node)))
+            address = codec.decode(value.data, NodeInfo).store if value is not None else ""
+            if not address:
+                found.append(f"{node} has no store")
+                continue
+            store = GrpcStore(StoreAddress.parse(address).tcp, patience=5.0)
+            try:
+                found += [
+                    f"{e.key} of move {e.epoch} in the store of {node}"
+                    for e in store.list(f"{name}/")
+                    if e.held
+                ]
+            except StateStoreError as e:
+                found.append(f"the store of {node} does not answer: {e}")
+            finally:
+                store.close()
+        return found
 
     def arm(self, trigger: Callable[[Seen], bool]) -> None:
         """Call it with every view from now on, with the present one first, until it returns True. On the reader's thread: at once."""

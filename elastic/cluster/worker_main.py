@@ -82,6 +82,8 @@ class WorkerProcess:
         self._transport = transport
         self._life = 0
         self._starting: set[int] = set()  # about to be started, and written down already
+        self._before: dict[int, str] = {}  # what earlier lives of this worker had started, and which
+        self._finished: frozenset[int] = frozenset()  # what they had finished
         self._writing = threading.Lock()
         self._allocation: Allocation | None = None
         self.spec = spec
@@ -141,6 +143,7 @@ class WorkerProcess:
         threading.Thread(target=self._listen, name="supervisor-pipe", daemon=True).start()
         self._voice.start()
         self._watchdog.start()
+        self._inherit()
         self._register()
         self._marks.start()
         self._views.start()
@@ -185,6 +188,14 @@ class WorkerProcess:
             while os.read(0, 1 << 12):
                 self._notices.put("told")
         self._notices.put("eof")
+
+    def _inherit(self) -> None:
+        """Take over what the life before has written down: this one writes to the same place, perhaps before it starts those tasks."""
+        stored = self._coordination.get(paths.worker_progress(self._topology, self.id))
+        if stored is not None:
+            earlier = codec.decode(stored.data, Progress)
+            self._before = dict.fromkeys(earlier.started, str(earlier.incarnation))
+            self._finished = frozenset(earlier.finished)
 
     def _register(self) -> None:
         address = self._transport.address
@@ -242,7 +253,7 @@ class WorkerProcess:
 
     def _say_lost(self, starting: set[int]) -> None:
         """Tasks that an earlier process had started, with state that ended with it."""
-        before: dict[int, str] = {}
+        before = dict(self._before)
         root = paths.progress(self._topology)
         for name in self._coordination.children(root) or ():
             stored = self._coordination.get(f"{root}/{name}")
@@ -269,8 +280,8 @@ class WorkerProcess:
         return Progress(
             self.incarnation,
             worker.epoch,
-            tuple(sorted({*worker.started(), *self._starting})),
-            worker.finished(),
+            tuple(sorted({*worker.started(), *self._starting, *self._before})),
+            tuple(sorted({*worker.finished(), *self._finished})),
             worker.drained(),
             self._failed,
             self._trace,

@@ -102,8 +102,8 @@ class Progress:
     Attributes:
         incarnation: Which life of the worker says so.
         epoch: The newest assignment that it has carried out.
-        started: Stateful tasks that this life has started. Whoever starts one of them in another life has lost its state,
-            unless it was handed over, and says so.
+        started: Stateful tasks that this life has started, or an earlier life of this worker. Whoever starts one of them in another
+            life has lost its state, unless it was handed over, and says so.
         finished: Tasks that have worked off all they will ever get: they are not started again.
         drained: The newest drain generation that has passed all of its tasks.
         failed: Why an executor gave up, or "".
