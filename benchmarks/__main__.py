@@ -48,6 +48,11 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--input", metavar="FILE", help="another text than the default one, where a text is used"
     )
+    parser.add_argument("--host", choices=("process", "spark"), help="what provides nodes (pauses)")
+    parser.add_argument("--store", help="the state store: embedded, hazelcast (pauses)")
+    parser.add_argument(
+        "--rate", type=float, help="tuples/s instead of half of the sustainable rate (pauses)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
     return parser
 
@@ -73,7 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if runs < 1:
         print("--runs must be at least 1.", file=sys.stderr)
         return 2
-    session = Session(runs=runs, quick=given.quick, only=tuple(given.only), options={"input": given.input})
+    session = Session(
+        runs=runs,
+        quick=given.quick,
+        only=tuple(given.only),
+        options={n: getattr(given, n) for n in ("input", "host", "store", "rate")},
+    )
     session.progress(f"{given.name}: {found[given.name].SUMMARY}")
     try:
         found[given.name].run(session)

@@ -1,6 +1,6 @@
 """The demonstration: tasks move between nodes, with what they have counted, while they count; and the counts are right.
 
-    python -m examples.demo [--host spark|process] [--store embedded|hazelcast] [--seconds 60] [--rate 2000] [--input FILE] [--keep]
+    python -m examples.demo [--host spark|process] [--store embedded|hazelcast] [--seconds 45] [--rate 2000] [--input FILE] [--keep]
 
 It starts a cluster of two nodes in a directory of its own, submits `examples/word_count.py` with three workers, and reads a text at a
 steady rate. While it runs:
@@ -322,7 +322,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         default="embedded",
         help="where states are kept in moves",
     )
-    parser.add_argument("--seconds", type=_positive, default=60.0, help="how long it reads (default: 60)")
+    parser.add_argument("--seconds", type=_positive, default=45.0, help="how long it reads (default: 45)")
     parser.add_argument("--rate", type=_positive, default=2000.0, help="lines per second (default: 2000)")
     usual = pydoc_data.topics.__file__
     parser.add_argument("--input", default=usual, help=f"a text file or a folder (default: {usual})")

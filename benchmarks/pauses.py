@@ -1,0 +1,277 @@
+"""What a move costs the stream, measured where the stream ends: gaps and latencies at a sink, at half of the sustainable rate.
+
+One task that holds everything; the same in 128 tasks, half of which move; a word count that goes from one worker to two; a move of
+1,000 tasks; and what the machinery costs while nothing moves. What each part measures is in docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+from benchmarks._pauses_machinery import measure as measure_machinery
+from benchmarks._pauses_notes import Notes, Seen, Window, quantile
+from benchmarks._pauses_run import Job, cluster, job, window_of
+from benchmarks.harness import Goal, Session
+from elastic.cluster.launcher import ClusterInfo
+from elastic.model.views import MoveView
+
+NAME = "pauses"
+SUMMARY = "moves of tasks with 1 to 256 MB as the sink sees them, rescaling, 1,000 tasks at once, the machinery's own cost"
+
+SMALL = 20
+"""Bytes of an entry, with its key, that is a count."""
+LARGE = 1000
+ONE: tuple[tuple[str, int, int, float], ...] = (
+    # name, keys, bytes of a value (0: a count), ms that are wanted
+    ("1 MB", 50_000, 0, 50),
+    ("16 MB", 800_000, 0, 100),
+    ("256 MB", 262_144, LARGE, 250),
+)
+MANY: tuple[tuple[str, int, int, float], ...] = (
+    ("16 MB in 128 tasks", 800_000, 0, 30),
+    ("256 MB in 128 tasks", 262_144, LARGE, 100),
+)
+TASKS = 128
+WAYS = (("at once", 1.0), ("8 at a time", 8 / TASKS), ("one by one", 1 / TASKS))
+RESCALED: tuple[tuple[int, float], ...] = ((10_000, 50.0), (100_000, 50.0), (1_000_000, 250.0))
+STEPS = ("paused", "stopped", "saved", "restored", "begun", "resumed")
+SETTLE = 1.0
+"""Seconds between two moves."""
+FLAT_OUT = 6.0
+"""Seconds for which it runs as fast as it goes, to know what it can do."""
+
+
+class Pauses:
+    """One run of the benchmark."""
+
+    info: ClusterInfo
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.quick = session.quick
+        self._number = 0
+        self._loads: list[float] = []
+
+    def run(self) -> None:
+        """All parts that are wanted, on one cluster."""
+        host, store = (
+            self.session.options.get("host") or "process",
+            self.session.options.get("store") or "embedded",
+        )
+        parts = [(name, part) for name, part in self._parts() if self.session.wants(name)]
+        if not parts:
+            return
+        self.session.progress(f"nodes: {host}; store: {store}")
+        with cluster(host, store) as self.info:
+            for name, part in parts:
+                self.session.progress(f"{name}: load of the machine {os.getloadavg()[0]:.1f}")
+                part()
+                self._loads.append(os.getloadavg()[0])
+        self.session.record("load average of the machine meanwhile", self._loads, "")
+
+    def _parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        few = slice(2 if self.quick else None)
+        for name, keys, size, wanted in ONE[few]:
+            yield name, partial(self.one, name, keys, size, wanted)
+        for name, keys, size, wanted in MANY[few]:
+            yield name, partial(self.many, name, keys, size, wanted)
+        for keys, wanted in RESCALED[few]:
+            yield f"rescaling {keys:,} keys", partial(self.rescale, keys, wanted)
+        yield "1,000 tasks", self.thousand
+
+    def _name(self) -> str:
+        self._number += 1
+        return f"pauses-{self._number}"
+
+    # ------------------------------------------------------------------ the rate
+
+    def half(self, label: str, arguments: Sequence[object], *, apart: bool = True) -> float:
+        """Half of what it can do, in tuples per second."""
+        given = self.session.options.get("rate")
+        if given:
+            return float(given)
+        with job(self.info, self._name(), *map(str, arguments), "--rate", "0") as flat:
+            if apart:
+                self._apart(flat)
+            flat.rest(SETTLE + FLAT_OUT)
+            notes = flat.end()
+        (window,) = flat.quiet
+        most = notes.rate(Window(window.start + round(SETTLE * 1e9), window.end))
+        self.session.record(f"{label}: sustainable rate", [most], "tuples/s")
+        return most / 2
+
+    def _apart(self, one: Job) -> None:
+        one.place("keys,stays,sink", "node-1")
+        one.place("hold", "node-2")
+
+    # ------------------------------------------------------------------ parts
+
+    def one(self, name: str, keys: int, size: int, wanted: float) -> None:
+        """One task that holds everything goes back and forth."""
+        arguments = ("--keys", keys, "--size", size)
+        rate = self.half(name, arguments)
+        count = 6 if self.quick else 30
+        with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+            self._apart(running)
+            time.sleep(SETTLE)
+            running.rest(count * 1.0, count)
+            for number in range(count):
+                running.move("hold", f"node-{1 + number % 2}")
+                time.sleep(SETTLE)
+            notes = running.end()
+        moved = [notes.seen(_tasks(m), window_of(m)) for m in running.moves]
+        goals = {"median": wanted / 2 if wanted == 50 else None, "p95": wanted}
+        self._spread(f"{name}: longest gap", [s.gap for s in moved], goals)
+        self._spread(f"{name}: latency", [s.latency for s in moved], {})
+        self._others(name, running, notes)
+        self._steps(name, running.moves)
+
+    def many(self, name: str, keys: int, size: int, wanted: float) -> None:
+        """The same in many tasks, half of which move."""
+        arguments = ("--keys", keys, "--size", size, "--tasks", TASKS, "--executors", 2, "--groups", 4096)
+        rate = self.half(name, arguments)
+        best: dict[str, float] = {}
+        count = 2 if self.quick else 4
+        with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+            self._apart(running)
+            time.sleep(SETTLE)
+            running.rest(8.0, 8)
+            tasks = running.tasks["hold"]
+            what = f"{tasks[0]}-{tasks[TASKS // 2 - 1]}"
+            made = {way: [] for way, _ in WAYS}  # type: dict[str, list[MoveView]]
+            for number in range(count):
+                for way, share in WAYS:
+                    made[way].append(running.move(what, f"node-{1 + number % 2}", share))
+                    time.sleep(SETTLE)
+                    if way != WAYS[-1][0]:  # back, so that each way begins at the same place
+                        running.move(what, f"node-{2 - number % 2}", 1.0)
+                        time.sleep(SETTLE)
+            notes = running.end()
+        for way, moves in made.items():
+            peaks = [notes.seen(tasks, window_of(m)).latency for m in moves]
+            best[way] = quantile(peaks, 0.5)
+            self.session.record(f"{name}, {way}: peak latency", peaks, "ms")
+            took = [(_last(m) - m.began) * 1e3 for m in moves]
+            self.session.record(f"{name}, {way}: the whole move", took, "ms")
+        goal = Goal(wanted, at_least=False)
+        self.session.record(f"{name}: peak latency, best of three", [min(best.values())], "ms", goal=goal)
+        quiet = [notes.seen(tasks, w).latency for w in running.quiet]
+        self.session.record(f"{name}: peak latency without a move", quiet, "ms")
+
+    def rescale(self, keys: int, wanted: float) -> None:
+        """A word count goes from one worker to two."""
+        name = f"rescaling {keys:,} keys"
+        tasks = 32
+        arguments = ("--keys", keys, "--tasks", tasks, "--executors", 2, "--groups", 1024, "--workers", 1)
+        rate = self.half(name, arguments, apart=False)
+        count = 2 if self.quick else 5
+        apart: list[Seen] = []
+        overall: list[float] = []
+        quiet: list[float] = []
+        for _ in range(count):
+            with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+                time.sleep(SETTLE)
+                running.rest(3.0, 3)
+                before = max((m.epoch for m in running.client.moves(running.name)), default=0)
+                running.client.rebalance(running.name, workers=2, wait=120.0)
+                running.followed(before)
+                time.sleep(SETTLE)
+                notes = running.end()
+            holds = running.tasks["hold"]
+            window = Window(window_of(running.moves[0]).start, window_of(running.moves[-1]).end)
+            apart += [notes.seen([t], window) for t in holds]
+            overall.append(notes.overall_gap(holds, window))
+            quiet += [notes.overall_gap(holds, w) for w in running.quiet]
+        self._spread(f"{name}: gap of a key group", [s.gap for s in apart], {"max": wanted})
+        goal = Goal(wanted, at_least=False)
+        self.session.record(f"{name}: longest gap of all output", overall, "ms", goal=goal)
+        self.session.record(f"{name}: longest gap without a move", quiet, "ms")
+
+    def thousand(self) -> None:
+        """A move of 1,000 tasks with next to no state."""
+        count = 200 if self.quick else 1000
+        name = f"{count:,} tasks"
+        given = (
+            "--keys",
+            4 * count,
+            "--groups",
+            4 * count,
+            "--tasks",
+            count,
+            "--executors",
+            4,
+            "--rate",
+            2000,
+        )
+        with job(self.info, self._name(), *map(str, given)) as running:
+            self._apart(running)
+            time.sleep(SETTLE)
+            for number in range(2 if self.quick else 4):
+                running.move("hold", f"node-{1 + number % 2}", 1.0)
+                time.sleep(SETTLE)
+            running.end()
+        rows: dict[str, list[float]] = {}
+        for move in running.moves:
+            edges = [move.began]
+            for step in ("prepared", *STEPS):
+                edges.append(max(t.times.get(step, edges[-1]) for t in move.tasks))
+            edges.append(move.ended)
+            labels = ("prepare", "pause", "stop", "save", "restore", "begin", "resume", "close")
+            for label, (a, b) in zip(labels, pairwise(edges), strict=True):
+                rows.setdefault(label, []).append(max(0.0, b - a) * 1e3)
+            rows.setdefault("all", []).append((move.ended - move.began) * 1e3)
+            coordination = [rows[label][-1] for label in ("pause", "begin", "resume", "close")]
+            rows.setdefault("coordination", []).append(sum(coordination))
+        for label, values in rows.items():
+            goal = Goal(1000, at_least=False) if label == "coordination" else None
+            self.session.record(f"{name}: {label}", values, "ms", goal=goal)
+
+    # ------------------------------------------------------------------ figures
+
+    def _spread(self, name: str, values: Sequence[float], goals: dict[str, float | None]) -> None:
+        """Median, p95 and longest of all values, each a figure."""
+        for part, value in (("median", 0.5), ("p95", 0.95), ("max", 1.0)):
+            wanted = goals.get(part)
+            goal = Goal(wanted, at_least=False) if wanted else None
+            self.session.record(
+                f"{name}, {part} of {len(values)}", [quantile(values, value)], "ms", goal=goal
+            )
+
+    def _others(self, name: str, running: Job, notes: Notes) -> None:
+        """Keys that stay, with and without a move meanwhile; keys that move, without one."""
+        stays, held = running.tasks["stays"], running.tasks["hold"]
+        meanwhile = [notes.seen(stays, window_of(m)).gap for m in running.moves]
+        without = [notes.seen(stays, w).gap for w in running.quiet]
+        both = {f"{name}: keys that stay, gap": meanwhile, f"{name}: the same without a move": without}
+        self.session.report(both, unit="ms")
+        quiet = [notes.seen(held, w).gap for w in running.quiet]
+        self.session.record(f"{name}: keys that move, without a move", quiet, "ms")
+
+    def _steps(self, name: str, moves: Iterable[MoveView]) -> None:
+        """How the pause is made up, as the workers tell."""
+        tasks = [t for m in moves for t in m.tasks]
+        for a, b in pairwise(STEPS):
+            times = [(t.times[b] - t.times[a]) * 1e3 for t in tasks if a in t.times and b in t.times]
+            if times:
+                self.session.record(f"{name}: {a} to {b}", times, "ms")
+        self.session.record(f"{name}: pause of the emitters", [t.pause * 1e3 for t in tasks], "ms")
+        self.session.record(f"{name}: state", [t.size / 1e6 for t in tasks], "MB")
+
+
+def _tasks(move: MoveView) -> list[int]:
+    return [t.task for t in move.tasks]
+
+
+def _last(move: MoveView) -> float:
+    return max((t.times[s] for t in move.tasks for s in t.times), default=move.ended)
+
+
+def run(session: Session) -> None:
+    """Measure and report."""
+    if session.wants("machinery"):
+        measure_machinery(session)
+    Pauses(session).run()
