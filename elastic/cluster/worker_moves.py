@@ -10,9 +10,9 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Looked, SessionState, Versioned, Watch
@@ -23,10 +23,11 @@ from elastic.migration.record import Marked, MoveRecord, decode_marks, encode_ma
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
 from elastic.model.assignment import Assignment
-from elastic.model.ids import Epoch, Incarnation, TopologyName
+from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
 from elastic.model.records import WorkerInfo
 
 log = logging.getLogger("elastic.worker")
+T = TypeVar("T")
 
 _TRIES = 20
 """Times that a view is read anew because a move ended while it was being read."""
@@ -138,6 +139,7 @@ class ViewReader:
         }
         self._moves: dict[Epoch, tuple[Incarnation, ...]] = {}
         self._workers: tuple[str, ...] = ()
+        self._known: dict[str, tuple[Versioned, Any]] = {}
         self._infos: tuple[int, tuple[WorkerInfo, ...]] = (-1, ())
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
@@ -212,11 +214,12 @@ class ViewReader:
             for epoch in moves:
                 value = values[paths.move(name, epoch)]
                 if value is not None:
-                    records[epoch] = codec.decode(value.data, MoveRecord)
+                    records[epoch] = self._decoded(paths.move(name, epoch), value, _record)
             participants = {e: records[e].participants() if e in records else () for e in epochs}
             here = found.children[workers] or ()
             complete = participants == moves and here == lives and all(values[at] for at in marks)
             self._moves, self._workers = participants, here
+            self._known = {p: k for p, k in self._known.items() if p in values}
             self._mirror.follow(
                 self._always | {(paths.move(name, e), False) for e in epochs} | {(m, False) for m in marks}
             )
@@ -229,7 +232,7 @@ class ViewReader:
                 if self._mirror.words((workers, True)) == words >= 0:
                     self._infos = (words, infos)
             views = [
-                MoveView(records[e], {i: _marked(values[paths.move_marks(name, e, i)]) for i in parts})
+                MoveView(records[e], {i: self._marked(values, paths.move_marks(name, e, i)) for i in parts})
                 for e, parts in moves.items()
             ]
             value, newest = values[placed], values[latest]
@@ -237,16 +240,34 @@ class ViewReader:
                 number,
                 int(newest.data or b"0") if newest is not None else 0,
                 tuple(views),
-                dict(codec.decode(value.data, Assignment).place_of().items()) if value is not None else {},
+                self._decoded(placed, value, _places) if value is not None else {},
                 {i.worker: i.incarnation for i in infos},
             )
             return view, infos
         raise Unavailable("moves begin and end faster than they can be read")
 
+    def _decoded(self, path: str, value: Versioned, decode: Callable[[bytes], T]) -> T:
+        """Decoded once: a record of a thousand tasks is read again with each mark of one of them."""
+        known = self._known.get(path)
+        if known is not None and known[0] == value:
+            found: T = known[1]
+            return found
+        made = decode(value.data)
+        self._known[path] = (value, made)
+        return made
 
-def _marked(value: Versioned | None) -> Marked:
-    assert value is not None
-    return Marked(decode_marks(value.data), value.version)
+    def _marked(self, values: Mapping[str, Versioned | None], path: str) -> Marked:
+        value = values[path]
+        assert value is not None
+        return Marked(self._decoded(path, value, decode_marks), value.version)
+
+
+def _record(data: bytes) -> MoveRecord:
+    return codec.decode(data, MoveRecord)
+
+
+def _places(data: bytes) -> dict[int, WorkerId]:
+    return dict(codec.decode(data, Assignment).place_of().items())
 
 
 class MarksWriter:

@@ -14,8 +14,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError
@@ -97,36 +97,54 @@ class Moves:
     # ------------------------------------------------------------------ what happens
 
     def feed(self, event: Any) -> None:
-        """Tell the participant of something, and do what it wants. From any thread that holds no gate and no task's lock."""
+        """Tell the participant of something, and have done what it wants. From any thread that holds no gate and no task's lock.
+
+        Done when it returns only within `exclusive`; else another thread may be at it still.
+        """
         self._posted.append(event)
         self.work()
 
     def work(self) -> None:
-        """Go on with what was posted; see `feed`."""
-        with self._lock:
-            if self._busy or self._broken:
-                return
-            self._busy = True
+        """Go on with what was posted; see `feed`. If another thread is at it, it does this too, and nobody waits for it."""
+        while self._posted and not self._broken:
+            if not self._lock.acquire(blocking=False):
+                return  # whoever has it looks again when it has let go
             try:
-                while self._posted:
-                    event = self._posted.popleft()
-                    with self._guard(event):
-                        if callable(event):
-                            event()
-                        else:
-                            self._driver.feed(event)
-            except (
-                Exception
-            ) as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
-                self._broken = True
-                log.exception("the worker cannot take part in moves any more")
-                self._on_fatal(error)
+                if self._busy:
+                    return
+                self._drain()
             finally:
-                self._busy = False
+                self._lock.release()
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """What is done and fed within is one step to all others; what is fed has been answered when `feed` returns."""
+        try:
+            with self._lock:
+                yield
+        finally:
+            self.work()
+
+    def _drain(self) -> None:
+        self._busy = True
+        try:
+            while self._posted:
+                event = self._posted.popleft()
+                with self._guard(event):
+                    if callable(event):
+                        event()
+                    else:
+                        self._driver.feed(event)
+        except Exception as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
+            self._broken = True
+            log.exception("the worker cannot take part in moves any more")
+            self._on_fatal(error)
+        finally:
+            self._busy = False
 
     def see(self, view: View) -> None:
         """Coordination was read: everything follows it, and whoever waits for a way looks again."""
-        with self._lock:
+        with self.exclusive():
             before = self.participant.view
             self.feed(ev.ViewRead(view))
             place = self._place
@@ -138,7 +156,7 @@ class Moves:
 
     def started(self, task: Task, life: int) -> None:
         """The task starts here without what a move brings."""
-        with self._lock:
+        with self.exclusive():
             self.feed(ev.TaskStarted(task.id, life))
             self.attach(task)
             self.hand_in(task.id)
@@ -158,11 +176,6 @@ class Moves:
         """What has come too early for the task comes now."""
         for event in self._early.pop(task, ()):
             self.feed(event)
-
-    @property
-    def lock(self) -> threading.RLock:
-        """Held while the participant is at work."""
-        return self._lock
 
     @property
     def _place(self) -> WorkerId:
@@ -188,7 +201,7 @@ class Moves:
 
     def hold(self, source: int, target: int, item: Item) -> bool:
         """See `Crossing.hold`."""
-        with self._lock:
+        with self.exclusive():
             self.work()
             link = self.participant.emitters.get((source, target))
             if link is None or link.flowing or link.full:
@@ -346,7 +359,7 @@ class Moves:
 
     def waits(self) -> Mapping[int, str]:
         """What each moving task waits for here."""
-        with self._lock:
+        with self.exclusive():
             return dict(self.participant.waits())
 
     def life_of(self, task: int) -> int:

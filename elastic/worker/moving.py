@@ -105,7 +105,7 @@ class MovingTasks:
             id = ExecutorId(component.id, TaskId(action.task), TaskId(action.task))
             task = worker.make(action.task, id)
             task.stopped = task.scheduled = True
-            with worker.moves.lock:
+            with worker.moves.exclusive():
                 if self._sides.get(side.task) != side:
                     return
                 worker.arriving[task.id] = task
@@ -128,8 +128,8 @@ class MovingTasks:
             if task.spec.stateful:
                 install(task.component, payload.meta, payload.pieces)
             task.restore(payload.engine)
-            worker.moves.feed(ev.Installed(*side))
-            with worker.moves.lock:
+            with worker.moves.exclusive():
+                worker.moves.feed(ev.Installed(*side))
                 if worker.arriving.get(task.id) is task or worker.tasks.get(task.id) is task:
                     worker.moves.receive(task)
                     worker.moves.hand_in(task.id)

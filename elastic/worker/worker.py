@@ -128,7 +128,7 @@ class Worker:
         Args:
             peers: The living workers of the view.
         """
-        with self.moves.lock:
+        with self.moves.exclusive():
             if self._closed:
                 return
             known = self.moves.participant.view
@@ -168,7 +168,7 @@ class Worker:
         Raises:
             ElasticError: A component cannot be made.
         """
-        with self.moves.lock, self._lock:
+        with self.moves.exclusive(), self._lock:
             if self._closed or allocation.epoch < self.epoch:
                 return
             if (
