@@ -72,6 +72,7 @@ def _accounted(costly: Sequence[Kill], path: set[int], after: int, before: int) 
 def _events(events: Sequence[dict[str, Any]], costly: Sequence[Kill], beyond: Collection[str]) -> list[str]:
     wrong = []
     said: dict[int, int] = {}
+    when: dict[int, list[float]] = {}
     for event in events:
         kind, details = event["kind"], event.get("details", {})
         if kind in NEVER:
@@ -79,16 +80,19 @@ def _events(events: Sequence[dict[str, Any]], costly: Sequence[Kill], beyond: Co
         elif kind == "state-lost":
             for task in (int(t) for t in str(details.get("tasks", "")).split(",") if t.strip()):
                 said[task] = said.get(task, 0) + 1
+                when.setdefault(task, []).append(float(event.get("time", 0)))
         elif kind == "worker-lost" and details.get("signal") != "SIGKILL" and event.get("node") not in beyond:
             wrong.append(f"a worker ended that nobody killed: {event['message'][:200]}")
     for task, times in sorted(said.items()):
         could = sum(task in k.owned for k in costly)
         if times > could:
             wrong.append(f"the state of task {task} was lost {times} times, and killed {could} times")
-    for task in sorted({t for k in costly for t in k.surely}):
-        killed = sum(task in k.surely for k in costly)
-        if said.get(task, 0) < killed:
-            wrong.append(
-                f"the state of task {task} went {killed} times with its process, and that was said {said.get(task, 0)} times"
-            )
+    for kill in costly:
+        for task in sorted(kill.surely):
+            later = [k.clock for k in costly if k.clock > kill.clock and task in k.owned]
+            until = min(later, default=float("inf"))
+            if not any(kill.clock - 0.5 <= at < until for at in when.get(task, ())):
+                wrong.append(
+                    f"the state of task {task} went with its process ({kill.round}), and that was not said"
+                )
     return wrong

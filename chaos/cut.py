@@ -90,7 +90,7 @@ class Cuts(Run):
         def on_view(seen: Seen) -> bool:
             if kill.at or not reached(step, seen.view, base):
                 return bool(kill.at)
-            kill.at = time.monotonic_ns()
+            kill.at, kill.clock = time.monotonic_ns(), time.time()
             self._spaces.cut()
             kill.step = stage(seen.view, base)
             return True

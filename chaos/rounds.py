@@ -33,6 +33,7 @@ class Kill:
     Attributes:
         at: Monotonic nanoseconds, before the signal.
         done: After the process was gone.
+        clock: `at` as seconds since 1970.
         step: What coordination said when it was done, or the point at which tasks were held.
         owned: Tasks that a killed worker ran, and had not given up before: what the kill may cost.
         surely: Those of them that were in no move: their loss has to be said.
@@ -43,6 +44,7 @@ class Kill:
     round: Round
     at: int = 0
     done: int = 0
+    clock: float = 0.0
     step: str = ""
     pids: list[int] = field(default_factory=list)
     owned: set[int] = field(default_factory=set)
@@ -173,7 +175,7 @@ class Rounds:
                 if round.delay:
                     time.sleep(round.delay)
                 found = victims or aim.victims(seen)
-                kill.at = time.monotonic_ns()
+                kill.at, kill.clock = time.monotonic_ns(), time.time()
                 kill.pids = [p.pid for p in found if p.kill()]
                 kill.step = step
                 killed.set()

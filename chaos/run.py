@@ -164,6 +164,8 @@ class Run:
                     part.wrong.append(str(e))
                     self.say(f"STUCK: {e}")
                     self._dump(cluster, part, watch)
+                    with contextlib.suppress(ElasticError):
+                        cluster.client.kill(part.name, wait=0)  # the next account is not to suffer from it
             finally:
                 watch.close()
         finally:

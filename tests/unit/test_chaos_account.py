@@ -19,12 +19,20 @@ FREE_KILLS: list[Kill] = []
 def kill(owned: set[int], *, at: int = 12, surely: bool = True) -> Kill:
     round = choose(1, 1, cost=True, hazelcast=False)
     return Kill(
-        round, at * SECOND, at * SECOND + 1, "paused", [1], owned, set(owned) if surely else set(), {"t@n/0"}
+        round,
+        at * SECOND,
+        at * SECOND + 1,
+        at,
+        "paused",
+        [1],
+        owned,
+        set(owned) if surely else set(),
+        {"t@n/0"},
     )
 
 
-def lost(tasks: str) -> dict[str, Any]:
-    return {"kind": "state-lost", "message": "", "details": {"tasks": tasks}}
+def lost(tasks: str, *, at: float = 13.0) -> dict[str, Any]:
+    return {"kind": "state-lost", "message": "", "time": at, "details": {"tasks": tasks}}
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -84,7 +92,8 @@ def test_a_loss_on_the_way_of_a_killed_task_is_accounted_for_when_it_was_said() 
         ),
         (record(), [lost("5")], FREE_KILLS, False, "lost 1 times, and killed 0 times"),
         (record(), [lost("5"), lost("5")], [kill({5})], True, "lost 2 times, and killed 1 times"),
-        (record(), [], [kill({5})], True, "that was said 0 times"),
+        (record(), [], [kill({5})], True, "that was not said"),
+        (record(), [lost("5"), lost("5", at=14.0)], [kill({5}), kill({5}, at=20)], True, "that was not said"),
         (
             record(),
             [{"kind": "tuples-doubled", "message": "3"}],
