@@ -129,9 +129,9 @@ def sized(detail: TopologyDetail) -> int:
     return next(c.executors for c in detail.components if c.id == "work")
 
 
-def follows(cluster: Cluster, client: Client, name: str) -> TopologyDetail:
+def follows(cluster: Cluster, client: Client, name: str, rate: float) -> TopologyDetail:
     """Load goes up, and down again, and executors follow; returns what was to be seen at the top."""
-    load(cluster, 300)
+    load(cluster, rate)
     at, out = until(client, name, lambda e: e.kind == "scale-out")
     assert out.component == "work"
     assert float(out.details["value"]) > float(out.details["threshold"]) == 0.7
@@ -154,7 +154,7 @@ def follows(cluster: Cluster, client: Client, name: str) -> TopologyDetail:
 def test_waiting_gets_threads_and_gives_them_back(cluster: Cluster, client: Client) -> None:
     load(cluster, 300)
     submit(cluster, "waiting", 1, f"thresholds {QUICK}")
-    top = follows(cluster, client, "waiting")
+    top = follows(cluster, client, "waiting", 300)
     assert len({w for _, w in top.assignment.executors}) == 1, "threads of one process are enough"
     described = cluster("describe", "waiting")
     assert "Decided by load" in described.out and "busy (the highest at" in described.out
@@ -163,10 +163,10 @@ def test_waiting_gets_threads_and_gives_them_back(cluster: Cluster, client: Clie
 def test_computing_gets_processes_and_its_tasks_move_with_their_state(
     cluster: Cluster, client: Client
 ) -> None:
-    load(cluster, 300)
+    load(cluster, 200)
     # Whatever else this machine does, an executor gets some CPU; a process shall have little of it.
     submit(cluster, "computing", 1, f"thresholds {QUICK} --process-share 0.05 --max-workers 4")
-    top = follows(cluster, client, "computing")
+    top = follows(cluster, client, "computing", 200)
     assert len({w for _, w in top.assignment.executors}) > 1, "threads of one process would gain nothing"
     moves = client.moves("computing")
     assert sum(t.phase == "committed" for m in moves for t in m.tasks) > 0
