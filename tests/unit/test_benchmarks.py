@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from array import array
 from itertools import count
 
 import pytest
 
 from benchmarks.__main__ import find, main
+from benchmarks._pauses_notes import Notes, Window, quantile
 from benchmarks.harness import Figure, Goal, Session, Skip, Spread, Wrong, number, ratio_of, to_json, to_table
 
 
@@ -127,3 +129,30 @@ def test_the_command_lists_benchmarks_and_refuses_unknown_ones(capsys: pytest.Ca
     assert all(f"{name} " in listed for name in find())
     assert main(["no-such"]) == 2
     assert "no-such" in capsys.readouterr().err
+
+
+MS = 1_000_000
+
+
+def test_gaps_and_latencies_are_those_within_the_window_and_of_these_tasks() -> None:
+    # Task 1 comes every 10 ms, but for 50 ms of silence after 30; task 2 every 10 ms without a break.
+    first = [10, 20, 30, 80, 81, 90]
+    second = list(range(5, 100, 10))
+    rows = sorted([(t, 1) for t in first] + [(t, 2) for t in second])
+    came = array("q", [t * MS for t, _ in rows])
+    due = array("q", [(40 if (t, task) == (80, 1) else t - 1) * MS for t, task in rows])
+    notes = Notes(array("q", [task for _, task in rows]), due, came)
+    whole, before = Window(0, 100 * MS), Window(0, 25 * MS)
+    assert (notes.seen([1], whole).gap, notes.seen([1], whole).latency) == (50, 40)
+    assert (notes.seen([2], whole).gap, notes.seen([2], whole).latency) == (10, 1)
+    assert notes.seen([1], before).gap == 10
+    assert notes.seen([1], Window(0, 40 * MS)).gap == 50, "a gap that has begun counts in full"
+    assert notes.overall_gap([1, 2], whole) == 10
+    assert notes.overall_gap([1], whole) == 50
+    assert notes.rate(Window(0, 100 * MS)) == 160
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    values = [float(n) for n in range(1, 31)]
+    assert [quantile(values, part) for part in (0.5, 0.95, 1.0)] == [15, 29, 30]
+    assert quantile([7.0], 0.95) == 7
