@@ -51,7 +51,11 @@ def reasons(package: Path) -> set[str]:
     for file in sorted(package.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Reason", "_reason") and node.args:
-                found.update(_strings([node.args[0]]))
+                first = node.args[0]
+                parts = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+                found.update(
+                    p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)
+                )
     return found
 
 
