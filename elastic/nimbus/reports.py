@@ -16,7 +16,6 @@ from elastic.model.records import WorkerInfo
 ERRORS = frozenset(
     {
         "tuple-failed",
-        "tuples-lost",
         "executor-failed",
         "executor-stuck",
         "executor-abandoned",
