@@ -23,7 +23,7 @@ def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path) -> None:
         "-m",
         "chaos",
         "--kills",
-        "6",
+        "4",
         "--seed",
         "11",
         "--directory",
