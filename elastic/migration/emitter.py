@@ -19,7 +19,6 @@ from elastic.migration.table import EMITTER, EmitterState
 from elastic.migration.view import NOBODY
 from elastic.model.ids import Incarnation
 
-
 _EMPTY: deque[Unsent] = deque()
 """The buffer of all that hold nothing: a worker may have a million links, and an empty deque takes 600 bytes. Never appended to."""
 
