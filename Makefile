@@ -16,7 +16,7 @@ SEED ?= 1
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports protos setup lock proto format bench chaos clean
+.PHONY: help demo test slow check lint types imports protos setup lock proto format bench chaos clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -26,7 +26,10 @@ demo: setup ## Run the demonstration: tasks that count words move about on a clu
 
 test: check ## Run everything: style, types, imports, protos, all tests
 	@echo "== Tests"
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) tools/run_tests.py -m "not slow" $(PYTEST_ARGS)
+
+slow: setup ## Run the tests that take long: a few rounds of chaos, two runs of five phases
+	@$(PY) -m pytest -m slow $(PYTEST_ARGS)
 
 check: lint types imports protos ## Run the checks that start nothing
 

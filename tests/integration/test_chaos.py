@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
     command = [

@@ -77,6 +77,7 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_both_runs_are_right(tmp_path: Path) -> None:
     run = Run(tmp_path, "--phase", "1", "--rate", "15")
     try:

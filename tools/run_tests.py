@@ -1,0 +1,50 @@
+"""Runs the tests in two processes side by side: those that start nothing, and those that start servers.
+
+    python tools/run_tests.py [arguments of pytest ...]
+
+The second group's output is shown as it comes, the first group's when it has ended. Ends with the worse of the two results.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+
+PURE = ["tests/unit", "protocol_tests"]
+SERVERS = ["tests/contract", "tests/integration"]
+NOTHING_CHOSEN = 5
+"""pytest's exit code when `-k` or `-m` has chosen none."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run both; returns the exit code."""
+    if any(not a.startswith("-") and ("/" in a or a.endswith(".py")) for a in arguments):
+        return subprocess.call([sys.executable, "-m", "pytest", *arguments])  # chosen by file
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+b") as output:
+        pure = subprocess.Popen(_command(PURE, arguments), stdout=output, stderr=subprocess.STDOUT)
+        try:
+            servers = subprocess.call(_command(SERVERS, arguments))
+            code = pure.wait()
+        except BaseException:
+            pure.terminate()
+            pure.wait()
+            raise
+        output.seek(0)
+        sys.stdout.buffer.write(output.read())
+        sys.stdout.flush()
+    print(
+        f"== Both groups took {time.monotonic() - began:.0f} s: {', '.join(PURE)}: {code}; {', '.join(SERVERS)}: {servers}"
+    )
+    return max(0 if c == NOTHING_CHOSEN else c for c in (code, servers))
+
+
+def _command(paths: list[str], arguments: list[str]) -> list[str]:
+    # Without a shared cache: two writers.
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, *paths]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
