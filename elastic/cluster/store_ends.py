@@ -222,8 +222,9 @@ def translated(error: StateStoreError, node: NodeId, doing: str) -> ElasticError
     text = f"node {node} cannot {doing}: {error.message}"
     if isinstance(error, errors.Superseded):
         return Superseded(text, remedy=error.remedy)
-    if isinstance(error, errors.Conflict | errors.Incomplete | errors.Invalid):
+    if isinstance(error, errors.Conflict | errors.Invalid):
         return Conflict(text, remedy=error.remedy)
+    # Also `Incomplete`: a piece that was put has not arrived, because its way broke or was closed meanwhile.
     return Unavailable(text, remedy=error.remedy)
 
 
