@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned, Watch
+from elastic.errors import ElasticError
 from elastic.model.ids import NodeId
 from elastic.worker.saving import StateWrite, StoredState
 
@@ -37,6 +39,13 @@ class WorkerStores:
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState:
         """See the port."""
         return self._reached().fetch(key, epoch, nodes)
+
+    def get_ready(self) -> None:
+        """See the port."""
+        with contextlib.suppress(
+            ElasticError
+        ):  # the question is in vain; what it takes to ask it is there from then on
+            self._reached().fetch("nothing/0", 1, [self._own])
 
     def close(self) -> None:
         """Let go of everything. Safe to call twice."""

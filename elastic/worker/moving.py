@@ -98,6 +98,7 @@ class MovingTasks:
         component = worker.spec.component_of(TaskId(action.task))
         executor = worker.guest(component.id, action.epoch)
         worker.will_start(action.task)
+        self._saving.get_ready()
 
         def prepare() -> None:
             if self._sides.get(side.task) != side:

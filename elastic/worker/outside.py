@@ -29,6 +29,8 @@ class _NoStores:
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState:
         raise Unavailable("this worker has no state stores")
 
+    def get_ready(self) -> None: ...
+
 
 NO_MARKS = _NoMarks()
 

@@ -63,6 +63,8 @@ class StateStores(Protocol):
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState: ...
+    def get_ready(self) -> None:
+        """A task is about to come: what has to be loaded and connected for `fetch` is not left to its pause."""
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Saving:
         self._old: dict[int, _Old] = {}
         self._lock = threading.Lock()
         self._kept: list[_Old] = []
-        self._keeping = False
+        self._keeping = self._ready = False
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states")
 
@@ -268,6 +270,12 @@ class Saving:
             raise Unavailable(f"task {old.task.id} has been within one tuple for {LONGEST:g} s") from None
 
     # ------------------------------------------------------------------ new side
+
+    def get_ready(self) -> None:
+        """A task is about to come."""
+        if not self._ready:
+            self._ready = True
+            self._submit(self._stores.get_ready)
 
     def fetch(self, action: ac.Fetch) -> None:
         """See the port."""

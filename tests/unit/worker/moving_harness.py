@@ -47,6 +47,8 @@ class Stores:
             raise ElasticError(f"the stores have no room for {size} bytes")
         return _Write(self, (key, epoch))
 
+    def get_ready(self) -> None: ...
+
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Any:
         if (key, epoch) not in self.states:
             raise NotFound(f"no store has {key}")
