@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from elastic.elasticity.base import Reason, Room
 from elastic.errors import ConfigError
-from elastic.model.ids import NodeId
+from elastic.model.ids import NodeId, node_of
 from elastic.model.loadview import LoadView
 from elastic.model.parameters import parameter
 
@@ -199,7 +199,7 @@ def measured(nodes: Sequence[Node], view: LoadView) -> list[Node]:
     """The nodes with cores, CPU and state as far as the load view has them."""
     state: dict[str, float] = {}
     for worker, load in view.workers.items():
-        node = worker.rpartition("@")[2].rpartition("/")[0]
+        node = node_of(worker)
         state[node] = state.get(node, 0.0) + sum(
             view.executors[k].state for k in load.executors if k in view.executors
         )

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from elastic.elasticity.monitor import node_of
-from elastic.model.ids import ComponentId
+from elastic.model.ids import ComponentId, node_of
 from elastic.model.loadview import ExecutorKey, LoadView, SmoothedLoad, by_component
 from elastic.model.topology import TopologySpec
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from elastic.elasticity.averages import Average, Sums
 from elastic.model.assignment import ExecutorId
-from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad, WorkerReport
 from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad, Traffic, WorkerLoad
 from elastic.model.parameters import make, parameter
@@ -395,11 +395,6 @@ def key_of(topology: str, executor: str) -> ExecutorKey:
     component, first, last = found.groups()
     id = ExecutorId(ComponentId(component), TaskId(int(first)), TaskId(int(last)))
     return ExecutorKey(TopologyName(topology), id)
-
-
-def node_of(worker: WorkerId) -> NodeId:
-    """The node of a worker `topology@node/slot`."""
-    return NodeId(worker.rpartition("@")[2].rpartition("/")[0])
 
 
 def observe_all(monitor: LoadMonitor, reports: Iterable[WorkerReport], now: float) -> int:

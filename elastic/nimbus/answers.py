@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from elastic.model.assignment import Assignment, ExecutorId
 from elastic.model.events import Event
-from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, WorkerId
+from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, WorkerId, node_of
 from elastic.model.load import ExecutorLoad, TaskLoad
 from elastic.model.records import TopologyStatus
 from elastic.model.views import (
@@ -18,7 +18,7 @@ from elastic.model.views import (
     TopologySummary,
     WorkerView,
 )
-from elastic.nimbus.facts import Facts, TopologyFacts, node_of
+from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.reports import Life, Measured
 from elastic.scheduler.round_robin import natural
 

@@ -16,6 +16,7 @@ from elastic.model.ids import (
     TaskId,
     TopologyName,
     WorkerId,
+    node_of,
     worker_of,
 )
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
@@ -33,11 +34,6 @@ EXECUTORS = "nimbus.executors."
 rebalance."""
 
 RUNNING = (TopologyStatus.ACTIVE, TopologyStatus.INACTIVE)
-
-
-def node_of(worker: WorkerId) -> NodeId:
-    """The node in a worker's name."""
-    return NodeId(worker.rpartition("@")[2].rpartition("/")[0])
 
 
 def slot_of(worker: WorkerId) -> WorkerSlot:

@@ -16,9 +16,9 @@ from elastic.migration.events import Host
 from elastic.migration.plan import Wiring
 from elastic.migration.record import MoveRecord, Phase, TaskMove, stage_of
 from elastic.model.events import Event
-from elastic.model.ids import ComponentId, Epoch, TopologyName, worker_of
+from elastic.model.ids import ComponentId, Epoch, TopologyName, node_of, worker_of
 from elastic.model.views import MoveTotals, MoveView, TaskMoveView
-from elastic.nimbus.facts import MoveFacts, TopologyFacts, node_of
+from elastic.nimbus.facts import MoveFacts, TopologyFacts
 
 STEP = "move-step"
 _PHASES = {

@@ -23,10 +23,10 @@ from elastic.migration.driver import Driver, notifier_driver
 from elastic.migration.notifier import Notifier
 from elastic.migration.record import MoveRecord
 from elastic.migration.table import NotifierState
-from elastic.model.ids import Epoch, Incarnation, TopologyName, worker_of
+from elastic.model.ids import Epoch, Incarnation, TopologyName, node_of, worker_of
 from elastic.model.records import WorkerInfo
 from elastic.nimbus import stories
-from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, node_of
+from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 from elastic.nimbus.move_ports import Leader, MovePorts, beginning
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import StateCleaning

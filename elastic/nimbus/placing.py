@@ -13,8 +13,8 @@ from elastic.errors import Refused
 from elastic.migration.plan import Change, Seat, changes_between, plan_move
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, WorkerSlot
-from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId
-from elastic.nimbus.facts import Facts, TopologyFacts, node_of, slot_of
+from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId, node_of
+from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import Plan, interim, same
 
 _SENTENCES = 20

@@ -8,7 +8,7 @@ from elastic.migration.actions import Say
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, NodeInfo
 from elastic.model.events import Event, Severity
-from elastic.model.ids import worker_of
+from elastic.model.ids import node_of, worker_of
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.views import MoveView
 from elastic.nimbus.facts import Facts, TopologyFacts
@@ -53,7 +53,7 @@ def moved(t: TopologyFacts, new: Assignment, facts: Facts) -> Iterator[Event]:
     tasks = sorted(n for n, w in after.items() if before.get(n) != w)
     if tasks:
         executors = [str(e) for e, _ in new.executors if set(e.tasks()) & set(tasks)]
-        came_from = sorted({before[n].rpartition("@")[2].rpartition("/")[0] for n in tasks if n in before})
+        came_from = sorted({node_of(before[n]) for n in tasks if n in before})
         went_to = sorted({new.workers[after[n]].node for n in tasks})
         where = (
             f"from {', '.join(came_from)} to {', '.join(went_to)}"

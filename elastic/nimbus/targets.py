@@ -7,9 +7,9 @@ from collections import Counter
 
 from elastic.errors import Conflict, NotFound, Refused
 from elastic.model.assignment import Assignment, WorkerSlot
-from elastic.model.ids import ComponentId, NodeId, TaskId, WorkerId, worker_id
+from elastic.model.ids import ComponentId, NodeId, TaskId, WorkerId, node_of, worker_id
 from elastic.model.topology import TopologySpec
-from elastic.nimbus.facts import Facts, TopologyFacts, node_of, slot_of
+from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import relocated
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -210,8 +210,11 @@ class Executor:
         with task.guard:
             task.executor = self
             task.outputs.emitter = self
-        if task.finished:
-            return
+        if not task.finished:
+            self._prepare(task)
+
+    def _prepare(self, task: Task) -> None:
+        """As the present call into user code."""
         self.current, self.busy_since = task, time.monotonic()
         try:
             task.prepare()
@@ -289,9 +292,8 @@ class Executor:
             task.outputs.emitter = self
         # A task that had finished in an earlier process is only here to say so: its component does nothing any more.
         if not task.prepared and not task.finished:
-            self.current, self.busy_since = task, time.monotonic()
             try:
-                task.prepare()
+                self._prepare(task)
             except ExecutorStopped:
                 raise
             except BaseException as e:
@@ -299,8 +301,6 @@ class Executor:
                     f"prepare() of {str(task.spec.id)!r} (task {task.id}) raised {described(e)}",
                     user_traceback(e),
                 )
-            finally:
-                self.current, self.busy_since = None, 0.0
         task.give_to(self)
         if task.finished:
             # It was finished in an earlier process. Whoever consumes it may be new as well, and waits for its End.

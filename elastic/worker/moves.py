@@ -26,7 +26,7 @@ from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
 from elastic.migration.ports import OwnMarks, Store, Tasks
 from elastic.migration.view import View
-from elastic.model.ids import Incarnation, WorkerId
+from elastic.model.ids import Incarnation, worker_of
 from elastic.model.topology import TopologySpec
 from elastic.transport.base import Link
 from elastic.worker import wire
@@ -82,7 +82,6 @@ class Moves:
         self._busy = False
         self._broken = False
         self._early: dict[int, list[Any]] = {}
-        self._confirming: dict[int, int] = {}  # task -> epoch of the newest `ConfirmOutput`
         self._room_asked: dict[int, set[int]] = {}  # target -> sources with something held back for it
         self._offered: tuple[int, int] | None = None
         self.participant = Participant(me, Wiring.of(spec), buffer_rows, self._gate)
@@ -147,7 +146,7 @@ class Moves:
         with self.exclusive():
             before = self.participant.view
             self.feed(ev.ViewRead(view))
-            place = self._place
+            place = worker_of(self.me)
             for task in list(self._early):
                 # It was to come, and goes elsewhere.
                 if before.stands(task).owner == self.me and view.places.get(task) != place:
@@ -176,10 +175,6 @@ class Moves:
         """What has come too early for the task comes now."""
         for event in self._early.pop(task, ()):
             self.feed(event)
-
-    @property
-    def _place(self) -> WorkerId:
-        return WorkerId(self.me.rpartition("#")[0])
 
     def _gate(self, source: int) -> AbstractContextManager[object]:
         task = self._tasks.get(source)
@@ -300,7 +295,6 @@ class Moves:
         task, epoch = action.task, action.epoch
         ends = [self.participant.emitters[task, t] for t in self.participant.wiring.targets_of(task)]
         ways = [w for where in {e.where for e in ends} if where != self.me and (w := self.link(where))]
-        self._confirming[task] = epoch
         left = len(ways)
         if not left:
             self._posted.append(ev.Delivered(task, epoch))
@@ -361,10 +355,6 @@ class Moves:
         """What each moving task waits for here."""
         with self.exclusive():
             return dict(self.participant.waits())
-
-    def life_of(self, task: int) -> int:
-        """The life of a task that runs here; 0 when it does not."""
-        return self.participant.tasks.get(task, 0)
 
     def moving(self) -> Iterable[int]:
         """Tasks that have a part in a move here."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from elastic.errors import ElasticError, ExecutionError
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.model.assignment import ExecutorId
 from elastic.model.events import Severity
 from elastic.model.ids import TaskId
 from elastic.worker.content import install, pending
@@ -23,7 +22,6 @@ from elastic.worker.content.engine import EngineState
 from elastic.worker.failures import described
 
 if TYPE_CHECKING:
-    from elastic.worker.executor import Executor
     from elastic.worker.saving import Saving
     from elastic.worker.task import Task
     from elastic.worker.worker import Worker
@@ -103,8 +101,7 @@ class MovingTasks:
         def prepare() -> None:
             if self._sides.get(side.task) != side:
                 return
-            id = ExecutorId(component.id, TaskId(action.task), TaskId(action.task))
-            task = worker.make(action.task, id)
+            task = worker.make(action.task, component.id)
             task.stopped = task.scheduled = True
             with worker.moves.exclusive():
                 if self._sides.get(side.task) != side:
@@ -177,7 +174,3 @@ class MovingTasks:
         """Tell how far a task has come (`docs/events.md`, "move-step")."""
         details: dict[str, str | int | float] = {"epoch": epoch, "step": step, "at": time.time(), **more}
         self._worker.on_task_event(task, "move-step", f"Task {task.id} is {step}.", Severity.INFO, details)
-
-    def guests(self) -> set[Executor]:
-        """Executors of tasks that are being prepared here."""
-        return {t.executor for t in self._worker.arriving.values() if t.executor is not None}

@@ -192,7 +192,7 @@ class Worker:
         here: dict[int, ExecutorId] = {t: e for e in wanted for t in e.tasks()}
         started = sorted(to_start & here.keys())
         for number in started:
-            self.tasks[number] = self._made(number, here[number])
+            self.tasks[number] = self._made(number, here[number].component)
         for number in started:
             self.ways.put_here(self.tasks[number])
         for number in started:
@@ -237,9 +237,9 @@ class Worker:
 
     # ------------------------------------------------------------------ what moves do to tasks
 
-    def make(self, number: int, executor: ExecutorId) -> Task:
+    def make(self, number: int, component: ComponentId) -> Task:
         """A new task, which runs nowhere yet. Raises what user code raises."""
-        task = self._maker.make(number, executor.component)
+        task = self._maker.make(number, component)
         if number in self._lost_state:
             task.context.gauge("state_lost").set(1.0)
         task.finished = number in self._finished
@@ -336,14 +336,14 @@ class Worker:
             self._ending.discard(executor)
             self._ended.notify_all()
 
-    def _made(self, number: int, executor: ExecutorId) -> Task:
+    def _made(self, number: int, component: ComponentId) -> Task:
         try:
-            return self.make(number, executor)
+            return self.make(number, component)
         except ElasticError:
             raise
         except Exception as e:
             raise ExecutionError(
-                f"Task {number} of {str(executor.component)!r} cannot be made: {described(e)}\n{user_traceback(e)}"
+                f"Task {number} of {str(component)!r} cannot be made: {described(e)}\n{user_traceback(e)}"
             ) from e
 
     # ------------------------------------------------------------------ ways
@@ -403,8 +403,7 @@ class Worker:
     # ------------------------------------------------------------------ TaskListener (executor threads)
 
     def on_consumed(self, batch: Item, task: Task) -> None:
-        if batch.origin:
-            self._consumed(batch.origin, task.id, batch.size, batch.credit)
+        self._give_back(batch, task.id)
 
     def on_finished(self, task: Task) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
-from elastic.control.cli.moves import SHARE, SHARE_HELP, tell
+from elastic.control.cli.moves import share_option, tell
 from elastic.control.cli.moving import Following
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
@@ -19,6 +20,18 @@ from elastic.errors import DeadlineExceeded
 
 KILL_WAIT = 10.0
 CHANGE_WAIT = 30.0
+
+
+def _made_by_moves(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what changes the places of running tasks."""
+    wait = click.option(
+        "--wait",
+        type=SECONDS,
+        default=CHANGE_WAIT,
+        show_default="30s",
+        help="Wait so long until workers have done it.",
+    )
+    return wait(share_option(command))
 
 
 @command(
@@ -136,14 +149,7 @@ class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     "--executors", "-e", type=ComponentCount(), multiple=True, help="New number of executors; repeatable."
 )
 @click.option("--workers", "-w", type=click.IntRange(min=1), help="New number of workers.")
-@click.option(
-    "--wait",
-    type=SECONDS,
-    default=CHANGE_WAIT,
-    show_default="30s",
-    help="Wait so long until workers have done it.",
-)
-@click.option("--share", type=SHARE, metavar="SHARE", help=SHARE_HELP)
+@_made_by_moves
 def rebalance(
     settings: Settings,
     name: str,
@@ -171,14 +177,7 @@ def rebalance(
 )
 @topology_argument()
 @click.argument("counts", type=ComponentCount(), nargs=-1, required=True, metavar="COMPONENT=N...")
-@click.option(
-    "--wait",
-    type=SECONDS,
-    default=CHANGE_WAIT,
-    show_default="30s",
-    help="Wait so long until workers have done it.",
-)
-@click.option("--share", type=SHARE, metavar="SHARE", help=SHARE_HELP)
+@_made_by_moves
 def scale(
     settings: Settings, name: str, counts: tuple[tuple[str, int], ...], wait: float, share: float | None
 ) -> None:

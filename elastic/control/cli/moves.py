@@ -32,8 +32,12 @@ from elastic.errors import DeadlineExceeded, NotFound
 from elastic.model.views import MoveView
 
 MOVE_WAIT = 60.0
-SHARE = click.FloatRange(0, 1, min_open=True)
-SHARE_HELP = "Of a component's tasks that may pause at once [as Nimbus is set: 0.5]."
+share_option = click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    help="Of a component's tasks that may pause at once [as Nimbus is set: 0.5].",
+)
 _ALL = 0
 
 
@@ -64,7 +68,7 @@ _ALL = 0
     help="Wait so long until they run there.",
 )
 @click.option("--no-wait", is_flag=True, help="Return at once: as --wait 0.")
-@click.option("--share", type=SHARE, metavar="SHARE", help=SHARE_HELP)
+@share_option
 @click.option(
     "--abort",
     type=click.IntRange(min=0),

@@ -20,13 +20,14 @@ from elastic.model.ids import (
     TaskId,
     TopologyName,
     WorkerId,
+    node_of,
     worker_of,
 )
 from elastic.model.records import TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.nimbus import placing
 from elastic.nimbus.decisions import Begin, Limits, Place, decide
-from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, node_of
+from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan, after_outcomes, interim
 from elastic.scheduler.base import Demand
@@ -309,8 +310,14 @@ def _lets_go(t: TopologyFacts, facts: Facts) -> dict[WorkerId, object]:
 @pytest.mark.parametrize(("name", "fault"), [("step", _robs), ("held", _lets_go)])
 def test_the_rules_find_planted_faults(name: str, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, name, fault)
-    look = settings(search, database=None, phases=[p for p in settings().phases if p.name == "generate"])
-    with pytest.raises(AssertionError):
+    look = settings(
+        search,
+        database=None,
+        phases=[p for p in settings().phases if p.name == "generate"],
+        report_multiple_bugs=False,
+    )
+    # A worker that nobody holds is missing where its tasks are written down, or a moment later in the story.
+    with pytest.raises((AssertionError, KeyError)):
         look(given(st.lists(STEP, max_size=25))(lambda steps: story(steps).heal() and None))()
 
 
