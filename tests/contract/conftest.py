@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from coordination_harness import Memory, Real, Service
+from leaks import held, left_since
 from move_harness import Moving
 from nimbus_harness import Cluster
 from statestore_harness import Hazelcast
@@ -60,10 +60,10 @@ def hazelcast_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Haze
 
 @pytest.fixture(params=["memory", "tcp", "unix"])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    before = threading.active_count()
+    before = held()
     directory = tmp_path_factory.mktemp("run")
     world = World(request.param, directory)
     yield world
     world.close()
-    assert threading.active_count() == before, threading.enumerate()
+    assert left_since(before) == []
     assert list(directory.iterdir()) == []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from leaks import held, left_since
 
 from elastic.errors import ConfigError, EnvironmentProblem
 from elastic.model.ids import Incarnation
@@ -59,17 +60,13 @@ class Worker:
             assert self.changed.wait_for(condition, BOUND), "it did not happen"
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 Start = Callable[..., tuple[SocketTransport, Worker]]
 
 
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts transports, closes them, and sees that they left nothing."""
-    before = threading.active_count(), open_files()
+    before = held()
     started: list[SocketTransport] = []
     run = tmp_path_factory.mktemp("run")
 
@@ -85,7 +82,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     yield start
     for transport in started:
         transport.close()
-    assert (threading.active_count(), open_files()) == before
+    assert left_since(before) == []
     assert list(run.iterdir()) == []
 
 
