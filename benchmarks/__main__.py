@@ -11,6 +11,7 @@ from types import ModuleType
 
 import benchmarks
 from benchmarks.harness import Session, Wrong, to_json, to_table
+from elastic.procs import interrupt_once
 
 
 def find() -> dict[str, ModuleType]:
@@ -98,4 +99,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    interrupt_once()  # a cluster that a benchmark has started ends with it, also by SIGTERM
     sys.exit(main())

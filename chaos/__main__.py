@@ -8,6 +8,7 @@ import sys
 from chaos.plan import COST, FREE
 from chaos.run import Options, Run
 from chaos.watch import STEPS
+from elastic.procs import interrupt_once
 
 
 def main() -> int:
@@ -57,4 +58,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupt_once()  # the cluster ends with the run, also by SIGTERM
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

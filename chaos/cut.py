@@ -26,6 +26,7 @@ from chaos.watch import Seen, reached, stage
 from elastic.cluster.launcher import UpOptions
 from elastic.errors import ElasticError
 from elastic.model.ids import node_of, worker_of
+from elastic.procs import interrupt_once
 
 BEYOND = ("node-3",)
 SESSION = 6.0
@@ -146,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         argv = list(sys.argv[1:] if argv is None else argv)
         command = ["ip", "netns", "exec", made.here, sys.executable, "-m", "chaos.cut", *argv]
-        done = subprocess.run(
+        inside = subprocess.Popen(
             [*command, "--inside", made.here, made.there],
             cwd=Path.cwd(),
             env={
@@ -155,12 +156,20 @@ def main(argv: Sequence[str] | None = None) -> int:
                     p for p in (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")) if p
                 ),
             },
-            check=False,
         )
-        return done.returncode
+        try:
+            return inside.wait()
+        except KeyboardInterrupt:
+            inside.terminate()  # it ends its cluster
+            inside.wait()
+            raise
     finally:
         made.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    interrupt_once()
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

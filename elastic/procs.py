@@ -29,6 +29,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 PARENT_VARIABLE = "ELASTIC_PARENT_PID"
@@ -118,6 +119,24 @@ def end(process: subprocess.Popen[bytes], grace: float) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+def interrupt_once() -> None:
+    """Have SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread: the first of them, and none after it.
+
+    For programs that start a cluster and have to end it whatever ends them: what the first signal sets off is not cut short by
+    the next one.
+    """
+    caught = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal caught
+        first, caught = not caught, True
+        if first:
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
 
 
 def die_with_parent(parent: int | None = None, signal_number: int = signal.SIGKILL) -> None:

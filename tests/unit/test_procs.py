@@ -91,3 +91,24 @@ def test_spawning_from_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert codes == [0] * 8
+
+
+def test_the_first_signal_interrupts_and_the_next_ones_do_not_cut_short_what_it_set_off() -> None:
+    code = """
+import os, signal
+from elastic import procs
+procs.interrupt_once()
+try:
+    print('up', flush=True)
+    signal.pause()
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
+    print('ended in order', flush=True)
+"""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None and child.stdout.readline() == "up\n"
+            child.send_signal(number)
+            assert child.stdout.read() == "ended in order\n"
+        assert child.returncode == 0
