@@ -51,6 +51,18 @@ class MachineMeter:
         return max(0.0, used / seconds) if seconds > 0 else 0.0
 
 
+def ready_seconds(thread: int | None) -> float:
+    """Seconds in which a thread of this process could have run and got no core; 0.0 where the system does not say.
+
+    Args:
+        thread: Its number, as the system counts them.
+    """
+    try:
+        return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):  # no such file, or the thread has ended
+        return 0.0
+
+
 def busy_seconds() -> float:
     """CPU seconds of all processors since the machine was started that were not idle; 0.0 where the system does not say."""
     try:

@@ -33,6 +33,7 @@ class Sums:
     blocked: float = 0.0
     idle: float = 0.0
     cpu: float = 0.0
+    ready: float = 0.0
     executed: float = 0.0
     emitted: float = 0.0
 
@@ -43,6 +44,7 @@ class Sums:
         self.blocked += load.blocked * seconds
         self.idle += load.idle * seconds
         self.cpu += load.cpu * seconds
+        self.ready += load.ready * seconds
 
     def rate(self, name: str) -> float:
         """One of the sums per second."""

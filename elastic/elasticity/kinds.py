@@ -3,10 +3,12 @@
 *Computing* code holds the interpreter's lock: a second executor helps only in another process, and processes only up to the cores.
 *Waiting* code (each tuple asks a service) releases it: executors are threads, and sixteen of them help on two cores.
 
-The thread's CPU time against its busy wall time tells them apart, as long as threads do not wait for each other. Where others use some of
-the lock, waiting for it is estimated and left out. In a process whose CPU is near one core, or on a node whose CPU is near its cores, the
-CPU that a thread *got* is compared with the fair share that it could have had: who got far less did not want more (max-min fairness). What
-was seen of a component while nobody disturbed it is remembered, and counts more than both.
+The thread's CPU time against its busy wall time tells them apart, as long as threads do not wait for each other. The time in which a thread
+could have run and got no core is measured, and left out: on a machine that is full of other programs, a computing thread would look like a
+waiting one. Where others use some of the lock, waiting for it is estimated and left out. In a process whose CPU is near one core (and on a
+node whose CPU is near its cores, where the system does not say who waited for one) the CPU that a thread *got* is compared with the fair
+share that it could have had: who got far less did not want more (max-min fairness). What was seen of a component while nobody disturbed
+it is remembered, and counts more than all of this.
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ WORKS = 0.01
 """Busy share below which nobody says anything about its kind."""
 CALM = 0.3
 """Cores that others in its process use, up to which a thread counts as undisturbed."""
+LEAST = 0.1
+"""Cores that whoever computes gets at least on a full node, also where most of it goes to other programs."""
+PATIENT = 0.5
+"""Share of its busy time that a thread may have waited for a core and still count as undisturbed."""
 _KEEPS = 0.995
 """What is left, a run later, of what was remembered. Whoever disturbs lowers what is seen, so the highest is nearest to the truth."""
 
@@ -97,7 +103,7 @@ class Measured:
     Attributes:
         held: Executors whose threads wait for the lock or a core.
         kinds: Those of single executors, as far as they can be told.
-        fair: The cores that each of `held` could have had.
+        fair: The cores that each could have had, where that has to be guessed.
         calm: Executors that nobody disturbs.
         lock: CPU of each with the waiting for the lock that is to be expected, where that can be estimated.
     """
@@ -119,12 +125,16 @@ def classify(view: LoadView) -> Measured:
         if worker.cpu >= FULL_PROCESS and len(worker.executors) > 1:
             crowds.append(worker.executors)
             held.update(worker.executors)
+    guessed, processes = set(held), len(crowds)
     for node, load in view.nodes.items():
-        here = [k for k in placed.get(node, ()) if k not in held]
-        if load.cores > 0 and load.cpu >= FULL_NODE * load.cores and here:
-            crowds.append(tuple(here))
-    for crowd in crowds:
-        held.update(crowd)
+        if load.cores <= 0 or load.cpu < FULL_NODE * load.cores:
+            continue
+        here = [k for k in placed.get(node, ()) if k not in guessed]
+        held.update(here)
+        silent = tuple(k for k in here if k not in view.executors or not view.executors[k].ready)
+        if silent:
+            crowds.append(silent)
+            guessed.update(silent)
     others = {
         k: max(0.0, min(w.cpu, 1.0) - view.executors[k].cpu)
         for w in view.workers.values()
@@ -133,14 +143,19 @@ def classify(view: LoadView) -> Measured:
     }
     # Waiting for the lock, while it is free most of the time, is about that of an M/M/1 queue.
     lock = {
-        k: x.cpu / (1.0 - min(0.9, others.get(k, 0.0))) for k, x in view.executors.items() if k not in held
+        k: x.cpu / (1.0 - min(0.9, others.get(k, 0.0))) for k, x in view.executors.items() if k not in guessed
     }
     kinds = {k: _alone(view.executors[k], mine) for k, mine in lock.items()}
-    calm = frozenset(k for k in kinds if others.get(k, 0.0) <= CALM)
+    calm = frozenset(
+        k
+        for k in kinds
+        if others.get(k, 0.0) <= CALM and view.executors[k].ready <= PATIENT * view.executors[k].busy
+    )
     fair: dict[ExecutorKey, float] = {}
-    for crowd in crowds:
+    for number, crowd in enumerate(crowds):
         loads = {k: view.executors[k] for k in crowd if k in view.executors}
-        shares = _fair(loads)
+        least = LEAST if number >= processes else 0.0
+        shares = {k: max(share, least) for k, share in _fair(loads).items()}
         fair.update(shares)
         kinds.update((k, _crowded(load, shares[k])) for k, load in loads.items())
     return Measured(frozenset(held), kinds, fair, calm, lock)
@@ -182,7 +197,12 @@ def _alone(load: SmoothedLoad, lock: float) -> Kind:
     """Its kind where the lock is free most of the time."""
     if load.busy < WORKS:
         return Kind.UNKNOWN
-    return Kind.COMPUTING if lock >= COMPUTES * load.busy else Kind.WAITING
+    return Kind.COMPUTING if lock >= COMPUTES * _own(load) else Kind.WAITING
+
+
+def _own(load: SmoothedLoad) -> float:
+    """Its busy share without the time in which it only waited for a core."""
+    return max(load.busy - load.ready, load.cpu)
 
 
 def _fair(loads: Mapping[ExecutorKey, SmoothedLoad]) -> dict[ExecutorKey, float]:
@@ -249,7 +269,7 @@ def _use(key: ExecutorKey, load: SmoothedLoad, kind: Kind, known: Measured) -> f
 
 def _purity(loads: Mapping[ExecutorKey, SmoothedLoad], known: Measured) -> float:
     calm = [k for k, x in loads.items() if k in known.calm and x.busy >= WORKS]
-    busy = sum(loads[k].busy for k in calm)
+    busy = sum(_own(loads[k]) for k in calm)
     return min(1.0, max(0.001, sum(known.lock[k] for k in calm) / busy)) if busy > 0 else 0.0
 
 

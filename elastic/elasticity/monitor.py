@@ -24,7 +24,7 @@ from elastic.model.parameters import make, parameter
 _EXECUTOR = re.compile(r"(.+)\[(\d+)-(\d+)\]", re.DOTALL)
 _SHORT = 0.9
 """A period has passed when this share of it has: reports come a little early as often as late."""
-_RATES = ("busy", "blocked", "idle", "cpu", "executed", "emitted")
+_RATES = ("busy", "blocked", "idle", "cpu", "ready", "executed", "emitted")
 _NEGLIGIBLE = 1e-9
 Pair = tuple[ExecutorKey, ExecutorKey]
 

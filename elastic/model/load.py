@@ -58,6 +58,7 @@ class ExecutorLoad:
         idle: Waiting for input.
         cpu: Thread CPU seconds per second of wall time.
         capacity: Tuples that its queue may hold; 0 when unknown.
+        ready: Seconds per second of wall time in which its thread could have run and got no core; 0 where the system does not say.
     """
 
     executor: str
@@ -66,6 +67,7 @@ class ExecutorLoad:
     idle: float = 0.0
     cpu: float = 0.0
     capacity: int = 0
+    ready: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

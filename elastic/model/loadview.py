@@ -32,6 +32,7 @@ class SmoothedLoad:
     Attributes:
         cpu: Cores: thread CPU seconds per second of wall time.
         busy, blocked, idle: Shares of wall time, 0 to 1, as in `elastic.model.load.ExecutorLoad`.
+        ready: Share of wall time in which its thread could have run and got no core; 0 when unknown.
         queued: Tuples that wait for its tasks.
         fill: `queued` as a share of what its queue may hold, 0 to 1.
         state: Bytes of state that its tasks own; 0 when none or unknown.
@@ -53,6 +54,7 @@ class SmoothedLoad:
     newest: float = 0.0
     offered: float = 0.0
     samples: int = 0
+    ready: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def regrouped(view: LoadView, topology: TopologyName, executors: Iterable[Execut
 
 
 _FIELDS = (
-    *("cpu", "busy", "blocked", "idle", "queued", "fill", "state"),
+    *("cpu", "ready", "busy", "blocked", "idle", "queued", "fill", "state"),
     *("executed", "emitted", "newest", "offered"),
 )
 

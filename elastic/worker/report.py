@@ -23,7 +23,7 @@ class Measurer:
         self._cores = machine.cores()
         self._at = time.monotonic()
         self._process = time.process_time()
-        self._before: dict[int, tuple[float, float, float]] = {}
+        self._before: dict[int, tuple[float, float, float, float]] = {}
 
     def report(self) -> WorkerReport:
         """Measure now."""
@@ -35,8 +35,9 @@ class Measurer:
         for id, executor in sorted(worker.executors.copy().items()):
             idle, blocked = executor.shares()
             cpu = _thread_cpu(executor.thread.ident)
-            old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0))
-            self._before[id_] = (idle, blocked, cpu)
+            ready = machine.ready_seconds(executor.thread.native_id)
+            old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0, 0.0))
+            self._before[id_] = (idle, blocked, cpu, ready)
             idle_share, blocked_share = (
                 min(1.0, max(0.0, (n - o) / wall)) for n, o in ((idle, old[0]), (blocked, old[1]))
             )
@@ -48,6 +49,7 @@ class Measurer:
                     idle_share,
                     (cpu - old[2]) / wall,
                     max((t.capacity for t in executor.tasks.copy().values()), default=0),
+                    max(0.0, ready - old[3]) / wall,
                 )
             )
         tasks, pairs = [], []

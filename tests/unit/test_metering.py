@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from pathlib import Path
 
@@ -30,11 +31,20 @@ def test_a_machine_has_cores_and_uses_some() -> None:
     assert machine.MachineMeter().read() >= 0.0
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not say")
+def test_a_thread_that_could_run_waits_for_a_core() -> None:
+    mine = threading.get_native_id()
+    before = machine.ready_seconds(mine)
+    assert machine.ready_seconds(mine) >= before > 0
+    assert machine.ready_seconds(None) == 0.0 == machine.ready_seconds(2**30)
+
+
 def test_where_the_system_says_nothing_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> str:
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "read_text", missing)
+    assert machine.ready_seconds(threading.get_native_id()) == 0.0
     assert machine.busy_seconds() == 0.0 and machine.boot() == "" and machine.cores() > 0
 
 

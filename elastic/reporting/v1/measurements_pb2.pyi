@@ -228,6 +228,7 @@ class ExecutorLoad(_message.Message):
     IDLE_FIELD_NUMBER: _builtins.int
     CPU_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
     executor: _builtins.str
     busy: _builtins.float
     blocked: _builtins.float
@@ -236,6 +237,8 @@ class ExecutorLoad(_message.Message):
     """Thread CPU seconds per second of wall time."""
     capacity: _builtins.int
     """Tuples that its queue may hold; 0 when unknown."""
+    ready: _builtins.float
+    """Seconds per second of wall time in which its thread could have run and got no core; 0 when unknown."""
     def __init__(
         self,
         *,
@@ -245,10 +248,11 @@ class ExecutorLoad(_message.Message):
         idle: _builtins.float = ...,
         cpu: _builtins.float = ...,
         capacity: _builtins.int = ...,
+        ready: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "capacity", b"capacity", "cpu", b"cpu", "executor", b"executor", "idle", b"idle"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "capacity", b"capacity", "cpu", b"cpu", "executor", b"executor", "idle", b"idle", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

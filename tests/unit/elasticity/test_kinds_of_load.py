@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from loads import busy, measured, spec, view
 
+from elastic.elasticity import kinds
 from elastic.elasticity.base import Room, Subject
 from elastic.elasticity.kinds import COMPUTES, Kind, components
 from elastic.elasticity.manager import ElasticityManager
@@ -14,6 +16,7 @@ from elastic.elasticity.processes import ManagerConfig
 from elastic.model.codec import decode
 from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.load import WorkerReport
+from elastic.model.loadview import LoadView
 from elastic.model.topology import ComponentSpec, TopologySpec
 
 TRACE = Path(__file__).with_name("traces") / "worker.jsonl"
@@ -54,6 +57,42 @@ def test_on_a_full_node_the_cores_are_what_is_waited_for() -> None:
     crowd = view(T, {"bolt": [busy(1.0, 0.45)] * 2}, nodes={"n1": (1.0, 0.95)})
     assert measured(T, crowd)[BOLT].kind is Kind.COMPUTING
     assert measured(T, crowd)[BOLT].held
+
+
+def test_among_other_programs_that_fill_the_machine_both_kinds_are_told_right() -> None:
+    """What those leave is so little that a computing thread gets no more of it than a waiting one needs."""
+    full = view(
+        T,
+        {"bolt": [busy(1.0, 0.05, ready=0.3)] * 5, "other": [busy(1.0, 0.05, ready=0.9)]},
+        workers={"n1/0": (0.25, ["bolt"]), "n1/1": (0.05, ["other"])},
+        nodes={"n1": (2.0, 2.0)},
+    )
+    found = measured(T, full)
+    assert found[BOLT].kind is Kind.WAITING
+    assert found[ComponentId("other")].kind is Kind.COMPUTING
+    assert components(full, T, None, {BOLT: 0.95})[BOLT].kind is Kind.COMPUTING, "as it was seen undisturbed"
+
+
+def test_where_nobody_says_who_waited_for_a_core_a_little_is_computing_s_least() -> None:
+    def full(cpu: float) -> LoadView:
+        return view(T, {"bolt": [busy(1.0, cpu)] * 5}, nodes={"n1": (2.0, 2.0)})
+
+    assert measured(T, full(0.02))[BOLT].kind is Kind.WAITING
+    assert measured(T, full(0.05))[BOLT].kind is Kind.COMPUTING
+
+
+def test_planted_fault_without_the_waiting_for_cores_they_would_have_been_mistaken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kinds, "_own", lambda load: load.busy)
+    with pytest.raises(AssertionError):
+        test_among_other_programs_that_fill_the_machine_both_kinds_are_told_right()
+
+
+def test_what_was_seen_while_a_core_was_waited_for_is_not_remembered() -> None:
+    starved = view(T, {"bolt": [busy(1.0, 0.002, ready=0.998)]}, nodes={"n1": (2.0, 2.0)})
+    assert measured(T, starved)[BOLT].purity == 0.0
+    assert measured(T, view(T, {"bolt": [busy(1.0, 0.05, ready=0.1)]}))[BOLT].purity > 0.0
 
 
 def test_what_was_seen_undisturbed_counts_more_than_a_crowd() -> None:
