@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -62,20 +63,27 @@ class Watches:
 
     Args:
         read: See `Read`; raises `Unavailable` when there is no connection.
-        expire: Called on this thread once the connection has been away until `deadline`.
         name: Of the thread.
+        expire: Called on this thread when it is past `deadline`; it sets the state to LOST.
+        deadline: Says when that is, on the monotonic clock. It may be put off at any time, and is never put forward.
     """
 
-    def __init__(self, read: Read, name: str, expire: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        read: Read,
+        name: str,
+        expire: Callable[[], None] = lambda: None,
+        deadline: Callable[[], float] = lambda: math.inf,
+    ) -> None:
         self._read = read
         self._expire = expire
+        self._deadline = deadline
         self._wake = threading.Condition()
         self._subscriptions: dict[Key, list[Subscription]] = {}
         self._session: list[Subscription] = []
         self._dirty: dict[Key, None] = {}
         self._states: deque[tuple[SessionState, list[Subscription]]] = deque()
         self._state = SessionState.CONNECTED
-        self._deadline: float | None = None
         self._closed = False
         self._on_end: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -116,11 +124,8 @@ class Watches:
         for tell in early:
             tell()
 
-    def set_state(self, state: SessionState, deadline: float | None = None) -> bool:
+    def set_state(self, state: SessionState) -> bool:
         """The session's state, as the client sees it. LOST is for ever: what comes after it is ignored.
-
-        Args:
-            deadline: With SUSPENDED: when to give up, on the monotonic clock; `expire` is called then.
 
         Returns:
             Whether it changed anything.
@@ -129,7 +134,6 @@ class Watches:
             if self._closed or self._state in (state, SessionState.LOST):
                 return False
             self._state = state
-            self._deadline = deadline if state is SessionState.SUSPENDED else None
             self._states.append((state, self._session))
             if state is SessionState.CONNECTED:
                 for key, subscriptions in self._subscriptions.items():
@@ -138,6 +142,11 @@ class Watches:
                     self._dirty[key] = None
             self._wake.notify_all()
             return True
+
+    def attend(self) -> None:
+        """There is a deadline now: it is looked at."""
+        with self._wake:
+            self._wake.notify_all()
 
     def wait_connected(self, timeout: float) -> SessionState:
         """Wait until the session is connected or lost, but not longer than `timeout` seconds."""
@@ -191,10 +200,9 @@ class Watches:
                     state, subscriptions = self._states.popleft()
                     return functools.partial(self._tell, subscriptions, state)
                 wait = _IDLE
-                if self._deadline is not None:
-                    wait = self._deadline - time.monotonic()
+                if self._state is not SessionState.LOST:
+                    wait = min(_IDLE, self._deadline() - time.monotonic())
                     if wait <= 0:
-                        self._deadline = None
                         return self._expire
                 if self._dirty and self._state is SessionState.CONNECTED:
                     key = next(iter(self._dirty))

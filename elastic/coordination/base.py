@@ -7,7 +7,8 @@ States of a session, in words:
 While SUSPENDED nothing is known: reads and writes raise `NotConnected` (after a bounded wait), watches stay silent.
 No answer is ever made up: an empty list means that a connected server said so.
 When the connection returns within the session, every watch fires once, so that what was missed is read again.
-LOST means that ephemeral nodes are gone or will be gone: whoever owned something by them must have stopped already.
+LOST means that ephemeral nodes are gone or will be gone: whoever owned something by them must have stopped by then. An adapter that
+cannot reach the service says it by itself when `GIVE_UP` of the session time-out is over, so that there is time left for that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+GIVE_UP = 5 / 6
+"""Share of the session time-out, since the service has surely heard of the session, after which an adapter gives it up; what is left
+is for stopping what hung on it."""
 
 
 class SessionState(Enum):

@@ -7,6 +7,8 @@
 /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
 /members/entered/<n>, /members/ready/<n>  ephemeral: members of the state stores' own Hazelcast cluster (elastic/cluster/grid_members.py)
 /elasticity                          data: ElasticitySettings; empty: nothing has been set
+/elasticity/nodes                    NodesMemory (elastic/nimbus/remembering.py): what the leader remembers of nodes that it asked for
+/elasticity/topologies/<name>        TopologyMemory: what it remembers of decisions about a topology by load
 /topologies                          data: the greatest number of a move of any topology that is no more, as decimal digits
 /topologies/<name>/spec              TopologySpec
 /topologies/<name>/state             TopologyState: wanted status, drain generation, bundle
@@ -31,8 +33,10 @@ WANTED = "/wanted"
 DRAINS = "/drains"
 MEMBERS = "/members"
 ELASTICITY = "/elasticity"
+NODES_MEMORY = "/elasticity/nodes"
+MEMORIES = "/elasticity/topologies"
 TOPOLOGIES = "/topologies"
-ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, MEMBERS, ELASTICITY, TOPOLOGIES)
+ALL = (NIMBUS, CANDIDATES, NODES, WANTED, DRAINS, MEMBERS, ELASTICITY, MEMORIES, TOPOLOGIES)
 
 
 def node(id: NodeId) -> str:
@@ -45,6 +49,10 @@ def wanted(id: NodeId) -> str:
 
 def drain(id: NodeId) -> str:
     return f"{DRAINS}/{id}"
+
+
+def memory(name: TopologyName) -> str:
+    return f"{MEMORIES}/{name}"
 
 
 def topology(name: TopologyName) -> str:

@@ -127,7 +127,7 @@ class Real:
 
 
 class Proxy:
-    """Forwards TCP connections to one server. `cut` ends them and refuses new ones."""
+    """Forwards TCP connections to one server. `cut` ends them and takes no new ones; `silence` forwards nothing, and ends nothing."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -135,6 +135,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._open = True
         self._lose = False
+        self._silent = False
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._from_server: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -161,6 +162,11 @@ class Proxy:
     def restore(self) -> None:
         with self._lock:
             self._open = True
+
+    def silence(self) -> None:
+        """What is sent disappears from now on, also that somebody has hung up."""
+        with self._lock:
+            self._silent = True
 
     def lose_next_answer(self) -> None:
         """The next answer to a request does not reach the client: its connection breaks instead."""
@@ -221,9 +227,11 @@ class Proxy:
             ):
                 self._lose = False
                 data = b""
-            if data:
+            if data and not self._silent:
                 self._pairs[source].sendall(data)
         except OSError:
             data = b""
-        if not data:
+        if not data and self._silent:
+            self._selector.unregister(source)
+        elif not data:
             self._end(source)

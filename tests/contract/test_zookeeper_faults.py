@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -148,6 +150,33 @@ def test_a_session_gives_itself_up_before_the_server_does(real: Real) -> None:
     gone.until_last(None)
 
 
+def test_a_silent_connection_is_given_up_also_while_it_is_used(real: Real) -> None:
+    """Requests keep kazoo from asking whether anybody is there: it would go on for as long as they are sent."""
+    doomed, other = real.connect(session_timeout=2.0), real.connect()
+    doomed.create("/e", ephemeral=True)
+    seen: Seen[SessionState] = Seen()
+    doomed.watch_session(seen)
+    gone: Seen[Versioned | None] = Seen()
+    other.watch_value("/e", gone)
+    real.proxy(doomed).silence()
+    enough = threading.Event()
+
+    def use() -> None:
+        while not enough.wait(0.1) and doomed.state is SessionState.CONNECTED:
+            doomed._client.get_async("/e")
+
+    using = threading.Thread(target=use)
+    using.start()
+    try:
+        with pytest.raises(SessionExpired):  # whoever waits is told as soon as it is known
+            doomed.get("/e")
+        seen.until_last(SessionState.LOST)
+        gone.until_last(None)
+    finally:
+        enough.set()
+        using.join()
+
+
 def test_the_time_out_is_what_the_server_grants(real: Real) -> None:
     assert real.connect(session_timeout=0.1).session_timeout == 1.0
 
@@ -176,6 +205,78 @@ def test_a_server_that_died_and_came_back_has_forgotten_nothing(tmp_path: Path) 
         finally:
             one.close()
             two.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    """One that a test may do anything to."""
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+        yield server
+
+
+def test_no_session_ends_while_the_only_server_is_down(server: EmbeddedZooKeeper) -> None:
+    """Longer than the time-out. Who does not know that it is the only server has to give up: others may have been told."""
+    knows = connect(f"{server.address}/r", session_timeout=5.0, own_server=True)
+    unaware = connect(f"{server.address}/r", session_timeout=5.0)
+    try:
+        knows.create("/mine", b"1", ephemeral=True)
+        seen: Seen[SessionState] = Seen()
+        given_up: Seen[SessionState] = Seen()
+        knows.watch_session(seen)
+        unaware.watch_session(given_up)
+        server.kill()
+        seen.until_last(SessionState.SUSPENDED)
+        given_up.until_last(SessionState.LOST)
+        server.start()
+        seen.until_last(SessionState.CONNECTED)
+        assert SessionState.LOST not in seen.calls
+        assert knows.get("/mine") == Versioned(b"1", 0)
+        knows.set("/mine", b"2", version=0)
+    finally:
+        knows.close()
+        unaware.close()
+
+
+def test_a_server_that_is_frozen_is_not_down(server: EmbeddedZooKeeper) -> None:
+    """It counts the time all the same."""
+    session = connect(f"{server.address}/r", session_timeout=2.0, own_server=True)
+    assert server.process is not None
+    try:
+        seen: Seen[SessionState] = Seen()
+        session.watch_session(seen)
+        server.process.send_signal(signal.SIGSTOP)
+        seen.until_last(SessionState.LOST)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+        session.close()
+
+
+def test_something_else_on_the_port_is_no_sign_that_the_server_is_down(server: EmbeddedZooKeeper) -> None:
+    session = connect(f"{server.address}/r", session_timeout=2.0, own_server=True)
+    try:
+        seen: Seen[SessionState] = Seen()
+        session.watch_session(seen)
+        host, _, port = server.address.rpartition(":")
+        server.kill()
+        with socket.create_server((host, int(port))):
+            seen.until_last(SessionState.LOST)
+    finally:
+        session.close()
+
+
+def test_a_refusal_counts_on_the_servers_own_machine_alone(
+    server: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere a firewall may have refused, and the server may live."""
+    monkeypatch.setattr("elastic.coordination.zookeeper.is_own", lambda _: False)
+    session = connect(f"{server.address}/r", session_timeout=2.0, own_server=True)
+    try:
+        seen: Seen[SessionState] = Seen()
+        session.watch_session(seen)
+        server.kill()
+        seen.until_last(SessionState.LOST)
+    finally:
+        session.close()
 
 
 def test_nobody_at_the_address() -> None:

@@ -1,0 +1,141 @@
+"""kazoo's client as the adapter needs it: it keeps a `Lease`, and takes notes of what has changed in order."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.retry import KazooRetry
+
+from elastic.coordination._lease import Lease
+from elastic.coordination._watches import Kind, Watches
+
+log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger("elastic.coordination.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # it reports each of many attempts to connect; what matters is logged here
+_HANDSHAKES = 3
+"""A server that is starting may accept a connection and never answer: an attempt gets this part of the
+time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Told by kazoo that something has changed. Equal ones are one to kazoo."""
+
+    kind: Kind
+    path: str
+    watches: Watches = field(compare=False)
+
+    def __call__(self, _event: object) -> None:
+        self.watches.changed(self.kind, self.path)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Takes word of changes on the connection's own thread: before the answers that come after it.
+
+    Args:
+        refused: See `make_client`.
+    """
+
+    def __init__(self, refused: Callable[[str, float], None]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def dispatch_callback(self, callback: Any) -> None:
+        if isinstance(callback.func, Note):
+            callback.func(*callback.args)
+        else:
+            super().dispatch_callback(callback)
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return super().create_connection(*args, **kwargs)
+        except ConnectionRefusedError:
+            self._refused(kwargs["address"][0], began)
+            raise
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """Tells the lease what is sent and what is answered."""
+
+    def __init__(self, client: KazooClient, patience: KazooRetry, lease: Lease) -> None:
+        super().__init__(client, patience, logger=client.logger)
+        self._lease = lease
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._lease.connecting()
+        return super()._connect(host, hostip, port)
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        asked = time.monotonic()
+        result = super()._invoke(timeout, request, xid)
+        if xid is None and result[0].time_out > 0:
+            self._lease.granted(asked, result[0].time_out / 1000)
+        return result
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        if xid is not None:
+            self._lease.sent(xid, time.monotonic())
+        super()._submit(request, timeout, xid)
+
+    def _read_header(self, timeout: float) -> Any:
+        header = super()._read_header(timeout)
+        self._lease.answered(header[0].xid)
+        return header
+
+
+def make_client(hosts: str, lease: Lease, refused: Callable[[str, float], None]) -> KazooClient:
+    """A client that has not been started.
+
+    Args:
+        hosts: "host:port", several of them with commas between.
+        lease: Is kept up to date.
+        refused: Told, on the connection's thread, that nobody listens at an IP address of them, and since when that was tried.
+
+    Raises:
+        ValueError: That is no address.
+    """
+    if hosts.count(",") < _HANDSHAKES - 1:
+        hosts = ",".join([hosts] * _HANDSHAKES)
+    client = KazooClient(
+        hosts,
+        timeout=lease.timeout,
+        handler=_Handler(refused),
+        connection_retry=KazooRetry(max_tries=-1, delay=0.03, backoff=1.5, max_delay=0.5, max_jitter=0.2),
+        command_retry=KazooRetry(max_tries=1),
+        logger=_kazoo_log,
+    )
+    client._connection = _Connection(client, client._conn_retry.copy(), lease)
+    return client
+
+
+def is_own(address: str) -> bool:
+    """Whether that is an IP address of this machine, and so a connection to it is answered by this machine's own kernel."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EINVAL):
+                log.info("whether %s is an address of this machine cannot be told: %s", address, error)
+            return False
+        return True
+
+
+def why_not(hosts: str) -> str:
+    """Why nothing answers there, for people."""
+    host, _, port = hosts.partition(",")[0].rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=1.0):
+            return "something accepts connections there, but does not answer as ZooKeeper does"
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error)
