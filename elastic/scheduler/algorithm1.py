@@ -105,6 +105,8 @@ class Algorithm1:
         self.slots = [len(n.free) for n in nodes]
         self.most = [params.workers_per_node or cores_of(n.cores) for n in nodes]
         self.groups: dict[tuple[TopologyName, int], list[Group]] = defaultdict(list)
+        self.taken: dict[TopologyName, dict[int, float]] = {k.topology: {} for k in instance.keys}
+        """By topology and node: what its roomiest worker there has, cores, once it may have no other one there. It only shrinks."""
         self.chosen: list[Group | None] = [None] * len(instance.keys)
         self.at = [-1] * len(instance.keys)
         """Each executor's node, if others may follow it there."""
@@ -192,16 +194,25 @@ class Algorithm1:
     def _by_traffic(self, i: int) -> Group | None:
         """On the node that it exchanges most with, or the next."""
         affinity: dict[int, float] = {}
-        at = self.at
+        at, count, load = self.at, self.count, self.load
         for j, tuples in self.p.rate[i].items():
             k = at[j]
             if k >= 0:
                 affinity[k] = affinity.get(k, 0.0) + tuples
-        more, full = self.p.load[i], self.limit + (self.spare > 0)
-        room = [k for k in affinity if self.count[k] < full and self.load[k] + more <= self.cap[k] + EPSILON]
-        home = self._home_node(i)
-        for k in sorted(room, key=lambda k: (-affinity[k], k != home, k)):
-            group = self._fit(i, k)
+        more, full = self.p.load[i] - EPSILON, self.limit + (self.spare > 0)
+        left = self.taken[self.p.keys[i].topology]
+        room = [
+            (-a, k)
+            for k, a in affinity.items()
+            if count[k] < full and load[k] + more <= self.cap[k] and left.get(k, math.inf) >= more
+        ]
+        if (home := self._home_node(i)) in affinity:
+            # Of nodes that add as little, its present one: only then does it stay.
+            room = [(a, -1 if k == home else k) for a, k in room]
+        heapify(room)
+        while room:
+            _, k = heappop(room)
+            group = self._fit(i, home if k < 0 and home is not None else k)
             if group is not None:
                 return group
         return None
@@ -266,7 +277,10 @@ class Algorithm1:
         more = self.p.load[i]
         if self.load[k] + more > self.cap[k] + EPSILON or not (crowd or self._admits(k)):
             return None
-        mine = self.groups.get((self.p.keys[i].topology, k))
+        topology = self.p.keys[i].topology
+        if self.taken[topology].get(k, math.inf) < more - EPSILON:
+            return None
+        mine = self.groups.get((topology, k))
         if not mine:
             return self._new(i, k)
         roomy = [g for g in mine if g.load + more <= self.worker_cap + EPSILON]
@@ -302,6 +316,9 @@ class Algorithm1:
             self.slots[k] -= 1
         group.members.append(i)
         group.load += self.p.load[i]
+        mine = self.groups[group.topology, k]
+        if len(mine) >= self.most[k]:
+            self.taken[group.topology][k] = self.worker_cap - min(g.load for g in mine)
         self.chosen[i] = group
         self.load[k] += self.p.load[i]
         self.count[k] += 1

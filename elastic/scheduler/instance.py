@@ -91,8 +91,10 @@ class Instance:
         self.load = [0.0 if x is None else max(0.0, getattr(x, measure)) for x in loads]
         self.fill = [0.0 if x is None else x.fill for x in loads]
         self.pinned = [k in pinned and h is not None for k, h in zip(self.keys, self.home, strict=True)]
-        self.rate = self._rates(load)
-        self._pairs = [(i, j, t) for i, r in enumerate(self.rate) for j, t in r.items() if i < j]
+        self._pairs = self._exchanged(load)
+        self.rate: list[dict[int, float]] = [{} for _ in self.keys]
+        for i, j, tuples in self._pairs:
+            self.rate[i][j] = self.rate[j][i] = tuples
 
     def _take_movable(self, name: TopologyName, assignment: Assignment) -> None:
         home: dict[ExecutorId, Home | None] = dict.fromkeys(assignment.unassigned)
@@ -118,22 +120,23 @@ class Instance:
             self.nodes[index].count += 1
             self.nodes[index].load += 0.0 if measured is None else max(0.0, getattr(measured, measure))
 
-    def _rates(self, load: LoadView) -> list[dict[int, float]]:
-        # A topology's tasks are numbered through: two numbers name an executor, and are looked up faster than its name.
-        tables: dict[TopologyName, dict[tuple[int, int], int]] = {name: {} for name in self.movable}
+    def _exchanged(self, load: LoadView) -> list[tuple[int, int, float]]:
+        """(i, j, r_ij + r_ji), ascending: so are then the neighbours of each, and sums do not depend on the order of a mapping."""
+        # A topology's tasks are numbered through: the first one names an executor, and is looked up faster than its name.
+        tables: dict[TopologyName, dict[int, tuple[int, int]]] = {name: {} for name in self.movable}
         for number, (name, e) in enumerate(self.keys):
-            tables[name][e.first, e.last] = number
-        nobody: dict[tuple[int, int], int] = {}
-        rate: list[dict[int, float]] = [{} for _ in self.keys]
+            tables[name][e.first] = number, e.last
+        nobody: dict[int, tuple[int, int]] = {}
+        nothing, many = (-1, -1), len(self.keys)
+        sums: dict[int, float] = {}
         for ((name, e), (other, f)), tuples in load.traffic.items():
-            i = tables.get(name, nobody).get((e.first, e.last))
-            j = tables.get(other, nobody).get((f.first, f.last))
-            if i is None or j is None or i == j or tuples <= 0.0:
+            i, last = tables.get(name, nobody).get(e.first, nothing)
+            j, end = tables.get(other, nobody).get(f.first, nothing)
+            if e.last != last or f.last != end or i == j or tuples <= 0.0:
                 continue
-            rate[i][j] = rate[i].get(j, 0.0) + tuples
-            rate[j][i] = rate[j].get(i, 0.0) + tuples
-        # Sums of floats depend on the order, and the order of a mapping is nobody's promise.
-        return [dict(sorted(r.items())) for r in rate]
+            pair = i * many + j if i < j else j * many + i
+            sums[pair] = sums.get(pair, 0.0) + tuples
+        return [(*divmod(pair, many), tuples) for pair, tuples in sorted(sums.items())]
 
     # --- measures
 
