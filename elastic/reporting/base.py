@@ -36,4 +36,4 @@ class Reporter(Protocol):
         """
 
     def close(self) -> None:
-        """Deliver what can be delivered within a second, and end."""
+        """Deliver what can be delivered within a second, and end. A Nimbus that does not lead yet is not waited for."""

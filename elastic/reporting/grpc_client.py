@@ -31,6 +31,7 @@ _LINGER = 0.5
 _DEADLINE = 10.0
 _PAUSES = (0.1, 2.0)
 _TRIES = 3
+_MARGIN = 1.0
 
 
 class GrpcReporter:
@@ -43,19 +44,23 @@ class GrpcReporter:
         coordination: Where the candidates for Nimbus are. The caller closes it, after this.
         node: This node's name.
         outbox: What is kept while it cannot be delivered; made here by default.
+        parting: Seconds that `close` has to deliver what is left.
     """
 
-    def __init__(self, coordination: Coordination, node: str, *, outbox: Outbox | None = None) -> None:
+    def __init__(
+        self, coordination: Coordination, node: str, *, outbox: Outbox | None = None, parting: float = 1.0
+    ) -> None:
         self._coordination = coordination
         self._node = node
         self._outbox = Outbox(node) if outbox is None else outbox  # an empty one is false
         self._session = uuid.uuid4().hex
         self._sequence = 0
         self._changed = threading.Condition()
-        self._leader = ""
-        self._urgent = False
+        self._parting = parting
+        self._leader: str | None = None  # its address; "" while nobody leads; None until the watch says so
         self._due = 0.0
         self._end = 0.0  # by when the sender must have ended, once closing
+        self._call: grpc.Future[pb.ReportResponse] | None = None  # the newest, for whoever closes
         self._link: tuple[str, grpc.Channel] | None = None
         self._sender = threading.Thread(target=self._send_all, name="elastic-reporter", daemon=True)
         self._watch = coordination.watch_children(paths.CANDIDATES, self._candidates)
@@ -108,11 +113,15 @@ class GrpcReporter:
 
     def close(self) -> None:
         """See `Reporter.close`. Safe to call twice."""
-        self._watch.cancel()
         with self._changed:
-            self._end = self._end or time.monotonic() + 1.0
+            self._end = self._end or time.monotonic() + self._parting
             self._changed.notify_all()
-        self._sender.join(2.0)
+        self._sender.join(max(0.0, self._end - time.monotonic()))
+        self._watch.cancel()  # not before: who leads may not have been said yet
+        with self._changed:
+            if self._call is not None:
+                self._call.cancel()  # one that began earlier has a later deadline
+        self._sender.join(_MARGIN)
 
     def _candidates(self, names: tuple[str, ...]) -> None:
         """Called by the watch: the candidate with the lowest number leads."""
@@ -162,18 +171,23 @@ class GrpcReporter:
         tries, pause = 0, _PAUSES[0]
         while True:
             with self._changed:
-                while not self._leader and not self._end:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._leader or self._end)
+                if self._end:
+                    self._changed.wait_for(lambda: self._leader is not None, self._end - time.monotonic())
                 leader, end = self._leader, self._end
-            left = min(_DEADLINE, end - time.monotonic()) if end else _DEADLINE
-            if left <= 0 or not leader:
-                _log.warning(
-                    "%d reports and %d events were not delivered", len(batch.reports), len(batch.events)
-                )
-                return
+                left = min(_DEADLINE, end - time.monotonic()) if end else _DEADLINE
+                if left <= 0 or not leader:
+                    _log.warning(
+                        "%d reports and %d events were not delivered", len(batch.reports), len(batch.events)
+                    )
+                    return
+                stub = ReportingServiceStub(self._connect(leader))
+                self._call = stub.Report.future(request, timeout=left)
             try:
-                ReportingServiceStub(self._connect(leader)).Report(request, timeout=left)
+                self._call.result()
                 return
+            except grpc.FutureCancelledError:  # by `close`: there is no time left
+                continue
             except grpc.RpcError as e:
                 error = from_call(e, doing="report", address=leader)
             if not isinstance(error, Unavailable | DeadlineExceeded | Refused):
@@ -188,6 +202,8 @@ class GrpcReporter:
         """Wait `pause` seconds, less when the leader changes or when this is being closed."""
         with self._changed:
             closing = self._end
+            if closing:
+                pause = min(pause, closing - time.monotonic())
             self._changed.wait_for(lambda: self._leader != leader or self._end != closing, pause)
 
     def _connect(self, address: str) -> grpc.Channel:

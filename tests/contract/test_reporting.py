@@ -3,10 +3,10 @@ can promise: it finds the leader, finds the next one, and gives everything once.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +19,16 @@ from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.errors import EnvironmentProblem, NotFound, Unavailable
 from elastic.model.events import Event
 from elastic.model.load import NodeReport, WorkerReport
+from elastic.nimbus.bundle_store import BundleStore
+from elastic.reporting import grpc_client
 from elastic.reporting.base import Reporter
 from elastic.reporting.codec import EVENT
 from elastic.reporting.grpc_client import GrpcReporter
 from elastic.reporting.memory import MemoryReporter
-from elastic.reporting.outbox import Outbox
+from elastic.reporting.outbox import Batch, Outbox
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from control_fake import WAIT, FakeNimbus, serving, threads
+from control_fake import WAIT, FakeNimbus, lasting, serving
 
 CONTENT = bytes(range(256)) * 10_000  # 2.4 MiB: several pieces
 
@@ -92,7 +94,7 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
     nimbus, zookeeper = FakeNimbus(tmp_path / "nimbus"), MemoryZooKeeper().connect()
     with serving(nimbus) as server, ExitStack() as stack:
         mine = candidate(zookeeper, server.address)
-        reporter = GrpcReporter(zookeeper, "n")
+        reporter = GrpcReporter(zookeeper, "n", parting=WAIT)
         stack.callback(reporter.close)
         yield Side(
             reporter,
@@ -166,7 +168,7 @@ def test_what_is_said_before_anybody_leads_is_kept(zookeeper: MemoryCoordination
         assert received(nimbus, 1, 1) == ([report(1)], [event(1)])
         assert nimbus.ingested[0][0] == "n"
         reporter.close()
-    assert threads("elastic-reporter") == []
+    assert lasting("elastic-reporter") == []
 
 
 def test_it_goes_to_the_next_leader(
@@ -257,20 +259,33 @@ def test_it_never_blocks_and_says_what_it_dropped(zookeeper: MemoryCoordination,
 
 
 def test_what_arrives_damaged_is_not_kept(
-    zookeeper: MemoryCoordination, nimbus: FakeNimbus, tmp_path: Path
+    zookeeper: MemoryCoordination, tmp_path: Path, background: ThreadPoolExecutor
 ) -> None:
-    sha256 = hashlib.sha256(CONTENT).hexdigest()
-    bundle_into(nimbus, CONTENT)
+    asked = threading.Semaphore(0)
+
+    class Asked(BundleStore):
+        def path(self, sha256: str) -> Path:
+            asked.release()
+            return super().path(sha256)
+
+    nimbus = FakeNimbus(tmp_path / "nimbus")
+    nimbus.bundles = Asked(tmp_path / "nimbus" / "bundles")
+    sha256 = bundle_into(nimbus, CONTENT)
     nimbus.bundles.path(sha256).write_bytes(CONTENT[:-1] + b"\0")
     with serving(nimbus) as server:
         candidate(zookeeper, server.address)
         reporter = GrpcReporter(zookeeper, "n")
-        with pytest.raises(Unavailable, match="another hash"):
-            reporter.fetch_bundle(sha256, tmp_path / "b.zip", 0.5)
         (tmp_path / "file").write_text("")
         with pytest.raises(EnvironmentProblem, match="writing"):
             reporter.fetch_bundle(sha256, tmp_path / "file" / "b.zip", WAIT)
+        while asked.acquire(blocking=False):
+            pass
+        fetched = background.submit(reporter.fetch_bundle, sha256, tmp_path / "b.zip", WAIT)
+        assert asked.acquire(timeout=WAIT)
+        assert asked.acquire(timeout=WAIT), "it was asked for once, and so taken"
         reporter.close()
+        with pytest.raises(Unavailable, match="another hash"):
+            fetched.result(WAIT)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "nimbus"]
 
 
@@ -284,4 +299,35 @@ def test_closing_does_not_wait_for_a_nimbus_that_is_not_there(zookeeper: MemoryC
     reporter.close()
     waiting.join(WAIT)
     assert not waiting.is_alive()
-    assert threads("elastic-reporter") == []
+    assert lasting("elastic-reporter") == []
+
+
+def test_who_leads_may_be_heard_while_closing(zookeeper: MemoryCoordination, nimbus: FakeNimbus) -> None:
+    closing = threading.Event()
+
+    class Tells(Outbox):
+        def take(self) -> Batch:
+            closing.set()
+            return super().take()
+
+    zookeeper.watch_children(paths.CANDIDATES, lambda _: closing.wait(WAIT))  # calls come one at a time
+    with serving(nimbus) as server:
+        candidate(zookeeper, server.address)
+        reporter = GrpcReporter(zookeeper, "n", outbox=Tells("n"), parting=WAIT)
+        reporter.report("n", [report(1)], [])
+        reporter.close()
+        assert received(nimbus, 1, 0)[0] == [report(1)]
+
+
+def test_closing_ends_a_call_that_gets_no_answer(
+    zookeeper: MemoryCoordination, nimbus: FakeNimbus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_client, "_DEADLINE", 10 * WAIT)
+    nimbus.block.clear()
+    with serving(nimbus) as server:
+        candidate(zookeeper, server.address)
+        reporter = GrpcReporter(zookeeper, "n", parting=0.1)
+        reporter.report("n", [], [event(1)])
+        assert nimbus.entered.wait(WAIT)
+        reporter.close()
+        assert lasting("elastic-reporter", WAIT / 3) == []  # before the Nimbus gives up by itself

@@ -214,3 +214,11 @@ def serving(nimbus: FakeNimbus, **options: Any) -> Iterator[ControlServer]:
 
 def threads(prefix: str) -> list[str]:
     return sorted(t.name for t in threading.enumerate() if t.name.startswith(prefix))
+
+
+def lasting(prefix: str, timeout: float = WAIT) -> list[str]:
+    """The threads with such names that have not ended in time: what is being closed may still be on its way out."""
+    found = [t for t in threading.enumerate() if t.name.startswith(prefix)]
+    for thread in found:
+        thread.join(timeout)
+    return sorted(t.name for t in found if t.is_alive())

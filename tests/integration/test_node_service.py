@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from control_fake import WAIT, FakeNimbus, serving, spec, threads
+from control_fake import WAIT, FakeNimbus, lasting, serving, spec
 
 from elastic.control.client import Client
 from elastic.control.types import LogLine
@@ -61,7 +61,7 @@ def node(supervisor: FakeSupervisor) -> Iterator[NodeServer]:
     yield server
     server.close()
     server.close()
-    assert threads("node-service") == []
+    assert lasting("node-service") == []
 
 
 gateway = GrpcNodeGateway()
@@ -113,7 +113,7 @@ def test_closing_the_node_ends_what_follows_it(node: NodeServer, supervisor: Fak
     with pytest.raises(Refused, match="going down"):
         next(lines)
     stream.close()
-    assert threads("node-service") == []
+    assert lasting("node-service") == []
 
 
 def test_stacks_of_all_workers_or_one(node: NodeServer, supervisor: FakeSupervisor) -> None:
@@ -175,7 +175,7 @@ def cluster(
         server = stack.enter_context(serving(nimbus, nodes=GrpcNodeGateway()))
         client = stack.enter_context(Client(server.address, timeout=WAIT))
         yield nimbus, client, nodes
-    assert threads("logs-") == []
+    assert lasting("logs-") == []
 
 
 def summary(name: str, address: str) -> NodeSummary:
