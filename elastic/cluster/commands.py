@@ -33,7 +33,13 @@ def nimbus(options: UpOptions, zookeeper: str, address: str) -> list[str]:
             },
         ),
         *(() if network.is_loopback(options.bind) else ("--allow-remote",)),
+        *_own_zookeeper(options),
     ]
+
+
+def _own_zookeeper(options: UpOptions) -> tuple[str, ...]:
+    """That ZooKeeper is the one server that the launcher runs: see `elastic.coordination.zookeeper.connect`."""
+    return () if options.zookeeper else ("--own-zookeeper",)
 
 
 def nimbus_log(options: UpOptions, number: int) -> Path:
@@ -46,7 +52,7 @@ def node(
     """How to start a node."""
     kind = wanted.host or options.host
     local = network.is_loopback(options.bind)
-    flags = () if local else ("--allow-remote",)
+    flags = (*(() if local else ("--allow-remote",)), *_own_zookeeper(options))
     directory = options.directory / "nodes" / name
     run, log = options.directory / "run", str(node_log(options, name))
     if away(options, kind):

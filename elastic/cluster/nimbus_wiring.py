@@ -40,6 +40,7 @@ def open_nimbus(
     directory: Path,
     session_timeout: float,
     connect_timeout: float = 10.0,
+    own_zookeeper: bool = False,
     options: NimbusOptions,
     on_lost: Callable[[], None],
 ) -> OpenNimbus:
@@ -51,6 +52,7 @@ def open_nimbus(
         directory: For its bundles and events; several on one machine share it.
         session_timeout: Seconds.
         connect_timeout: Seconds to wait for the first connection.
+        own_zookeeper: That is the one server that the cluster's launcher runs, and nothing is between.
         options: Of Nimbus.
         on_lost: Called once when the session is lost: the process must end.
 
@@ -62,7 +64,12 @@ def open_nimbus(
         if now is SessionState.LOST:
             on_lost()
 
-    coordination = connect(zookeeper, session_timeout=session_timeout, connect_timeout=connect_timeout)
+    coordination = connect(
+        zookeeper,
+        session_timeout=session_timeout,
+        connect_timeout=connect_timeout,
+        own_server=own_zookeeper,
+    )
     try:
         nodes = GrpcNodeGateway()
         nimbus = Nimbus(

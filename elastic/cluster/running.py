@@ -180,6 +180,7 @@ class Launcher:
                 self._zookeeper,
                 session_timeout=options.session_timeout,
                 connect_timeout=min(10.0, options.patience),
+                own_server=self._server is not None,
             )
             self._claim(coordination)
             self._coordination = coordination  # from here on it is for the end to clear
@@ -273,7 +274,11 @@ class Launcher:
         def connect() -> ZooKeeperCoordination:
             from elastic.coordination.zookeeper import connect
 
-            coordination = connect(self._zookeeper, session_timeout=self.options.session_timeout)
+            coordination = connect(
+                self._zookeeper,
+                session_timeout=self.options.session_timeout,
+                own_server=self._server is not None,
+            )
             self._claim(coordination)
             return coordination
 

@@ -86,7 +86,9 @@ def _run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         store = open_writer(directory / "store", wait=_STORE_WAIT)
         stack.callback(store.close)
-        coordination = connect(options.zookeeper, session_timeout=options.session_timeout)
+        coordination = connect(
+            options.zookeeper, session_timeout=options.session_timeout, own_server=options.own_zookeeper
+        )
         stack.callback(coordination.close)
         reporter = GrpcReporter(coordination, options.node)
         stack.callback(reporter.close)
@@ -98,6 +100,7 @@ def _run(options: argparse.Namespace) -> int:
             log_level=options.log_level,
             cycle=options.worker_cycle,
             session_timeout=options.session_timeout,
+            own_zookeeper=options.own_zookeeper,
             program=(options.worker_program,) if options.worker_program else WORKER_MAIN,
         )
         supervisor = Supervisor(coordination, store, reporter, launcher, node, directory, settings)
@@ -145,6 +148,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--generation", type=int, required=True, help="grows with every start of this node")
     parser.add_argument("--slots", type=_positive, required=True, help="how many workers it may run")
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT/ROOT")
+    parser.add_argument(
+        "--own-zookeeper",
+        action="store_true",
+        help="that is the one server that the cluster's launcher runs, and nothing is between",
+    )
     parser.add_argument(
         "--directory",
         type=Path,

@@ -21,7 +21,7 @@ from elastic.cluster.worker_moves import MarksWriter, ViewReader
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
-from elastic.coordination.base import Coordination, SessionState
+from elastic.coordination.base import GIVE_UP, Coordination, SessionState
 from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, NotShippable, Unavailable
 from elastic.migration.events import MarksRead
 from elastic.migration.view import View
@@ -131,6 +131,11 @@ class WorkerProcess:
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
+            # Whatever the main thread and user code are at: it is over when others may begin.
+            left = (1 - GIVE_UP) * self._coordination.session_timeout
+            last = threading.Timer(left, os._exit, (EXIT_SESSION,))
+            last.daemon = True
+            last.start()
             self._notices.put("lost")
         elif state is SessionState.CONNECTED:
             self._notices.put("allocation")  # what could not be carried out or written down while it was away
@@ -361,7 +366,9 @@ def main(arguments: list[str] | None = None) -> int:
         )  # the supervisor tells its end, so it must be short: the user's frames alone
         return EXIT_BUNDLE
     try:
-        coordination = connect(options.zookeeper, session_timeout=options.session_timeout)
+        coordination = connect(
+            options.zookeeper, session_timeout=options.session_timeout, own_server=options.own_zookeeper
+        )
     except ElasticError as e:
         log.error("%s", e)
         return 1
@@ -408,6 +415,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--incarnation", required=True)
     parser.add_argument("--store", required=True)
     parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--own-zookeeper", action="store_true")
     parser.add_argument("--bundle", required=True)
     parser.add_argument("--report-fd", type=int, required=True)
     parser.add_argument("--run-dir", default="")

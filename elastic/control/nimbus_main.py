@@ -87,6 +87,7 @@ def _run(
             directory=given.directory,
             session_timeout=given.session_timeout,
             connect_timeout=given.connect_timeout,
+            own_zookeeper=given.own_zookeeper,
             options=options,
             on_lost=on_lost,
         )
@@ -147,6 +148,11 @@ def _options(given: list[str]) -> NimbusOptions:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m elastic.control.nimbus_main", description="One Nimbus.")
     parser.add_argument("--zookeeper", required=True, help="host:port[,host:port...][/root]")
+    parser.add_argument(
+        "--own-zookeeper",
+        action="store_true",
+        help="that is the one server that the cluster's launcher runs, and nothing is between",
+    )
     parser.add_argument("--listen", default="127.0.0.1:0", help="host:port; port 0 takes a free one")
     parser.add_argument("--advertise", default="", help="host:port that others reach it by, if another")
     parser.add_argument(

@@ -135,6 +135,7 @@ class ProcessLauncher:
         log_level: Of the workers.
         cycle: T_W of N-Storm 2019 (section IV.B), seconds; 0: workers are told.
         session_timeout: Of the workers' sessions, seconds.
+        own_zookeeper: That ZooKeeper is the one server that the cluster's launcher runs.
         program: What Python runs, before the arguments.
         environment: Set over this process's.
         host: The address on which workers listen, and that they register; "" leaves it to them: loopback.
@@ -149,6 +150,7 @@ class ProcessLauncher:
         log_level: str = "info",
         cycle: float = 0.0,
         session_timeout: float = 0.0,
+        own_zookeeper: bool = False,
         program: Sequence[str] = WORKER_MAIN,
         environment: Mapping[str, str] | None = None,
         host: str = "",
@@ -161,6 +163,7 @@ class ProcessLauncher:
         self._common += ["--log-level", log_level]
         self._common += ["--cycle", f"{cycle:g}"] if cycle else []
         self._common += ["--session-timeout", f"{session_timeout:g}"] if session_timeout else []
+        self._common += ["--own-zookeeper"] if own_zookeeper else []
         self._common += ["--host", host] if host else []
         self._program = tuple(program)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}

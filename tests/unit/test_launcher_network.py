@@ -165,3 +165,12 @@ def test_spark_gets_its_settings_and_a_place_that_down_removes(
     assert vars(host)["_config"] == made.spark_settings
     assert vars(host)["_scratch"] == "/h/c/spark"
     assert vars(host)["_remote"] == (master if master.startswith("sc:") else None)
+
+
+def test_processes_know_whether_zookeeper_is_the_launchers_own() -> None:
+    """With somebody else's a refused connection says nothing: it may be one of an ensemble, or a tunnel."""
+    for given, own in (("", True), ("zk:1/e", False)):
+        made = options(zookeeper=given)
+        node = commands.node(made, "zk:1/e", NodeId("n"), 1, WANTED)
+        assert ("--own-zookeeper" in node.arguments) is own
+        assert ("--own-zookeeper" in commands.nimbus(made, "zk:1/e", "127.0.0.1:1")) is own

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import queue
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
-from elastic.cluster.worker_main import WorkerProcess
+from elastic.cluster.worker_main import EXIT_SESSION, WorkerProcess
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.model import codec
@@ -56,7 +57,7 @@ def life(tmp_path: Path) -> Any:
         report_fd=write,
         cycle=0,
     )
-    made.said = []
+    made.said, made.service = [], service
     made.on_event = made.said.append
     yield made
     coordination.close()
@@ -75,3 +76,13 @@ def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -
     (event,) = life.said
     assert event.kind == "state-lost" and event.details["tasks"] == "2, 3"
     assert event.details["before"] == f"{W}#1"
+
+
+def test_when_the_session_is_lost_the_process_ends_whatever_its_main_thread_is_at(
+    life: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes the notices of this one: it might be within somebody's `prepare`."""
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+    monkeypatch.setattr(os, "_exit", ended.put)
+    life.service.expire(life._coordination)
+    assert ended.get(timeout=30.0) == EXIT_SESSION
