@@ -93,20 +93,29 @@ class Memory:
     """What is remembered of one topology.
 
     Attributes:
+        run: How often it was looked at.
         cooldown: Runs for which it is left alone.
         tracks: By component; "" is the number of workers.
         deferred: Runs in which nothing was done because its load was just changing.
-        said: What was said, by kind and component, and in which run it was so last: it is not said in every run.
+        said: What was said, as "kind component", and in which run it was so last: it is not said in every run.
         purity: CPU share of each component's busy time when it was seen undisturbed.
         before: What is to be compared when it has been measured again.
     """
 
+    run: int = 0
     cooldown: int = 0
     tracks: Mapping[str, Track] = field(default_factory=dict)
     deferred: int = 0
-    said: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    said: Mapping[str, int] = field(default_factory=dict)
     purity: Mapping[ComponentId, float] = field(default_factory=dict)
     before: Before | None = None
 
     def track(self, component: str) -> Track:
         return self.tracks.get(component, Track())
+
+    def later(self, runs: int) -> Memory:
+        """What is left of it after so many runs in which nobody looked. A wish has to be wanted anew."""
+        tracks = {c: replace(t, wish=0, runs=0) for c, t in self.tracks.items()}
+        return replace(
+            self, run=self.run + runs, cooldown=max(0, self.cooldown - runs), tracks=tracks, deferred=0
+        )

@@ -144,7 +144,6 @@ def run(
             params,
             state.topologies.get(s.name, Memory()),
             measured,
-            number,
             now,
         )
         for s in names
@@ -153,7 +152,7 @@ def run(
     for look in looks:
         memory = look.memory
         if decision is None:
-            decision, memory = _decide(look, config, number, now)
+            decision, memory = _decide(look, config, now)
             if decision is not None:
                 last = look.subject.name
         memories[look.subject.name] = memory
@@ -184,12 +183,12 @@ def _look(
     params: Any,
     memory: Memory,
     measured: Measured,
-    number: int,
     now: float,
 ) -> _Look:
     """What the policy wants of a topology, and how often it has wanted it."""
     every = components(view, subject.spec, measured, memory.purity)
-    memory = replace(memory, purity={id: load.purity for id, load in every.items()})
+    number = memory.run + 1
+    memory = replace(memory, run=number, purity={id: load.purity for id, load in every.items()})
     loads = {
         id: load
         for id, load in every.items()
@@ -223,15 +222,16 @@ def _look(
     tracks[_CROWD] = memory.track(_CROWD).forgiven(number, patience).wished(-1 if crowd is not None else 0)
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
     said = {k: n for k, n in memory.said.items() if number - n <= _QUIET}
-    reasons = (*effects, *(r for r in news if (r.kind, r.component) not in said))
-    said.update(((r.kind, r.component), number) for r in news)
+    reasons = (*effects, *(r for r in news if f"{r.kind} {r.component}" not in said))
+    said.update((f"{r.kind} {r.component}", number) for r in news)
     memory = replace(memory, tracks=tracks, said=said)
     return _Look(subject, loads, sizing, memory, reasons, cores, workers, asked, crowd)
 
 
-def _decide(look: _Look, config: ManagerConfig, number: int, now: float) -> tuple[Decision | None, Memory]:
+def _decide(look: _Look, config: ManagerConfig, now: float) -> tuple[Decision | None, Memory]:
     """What of it is done now."""
     subject, memory, patience = look.subject, look.memory, config.patience
+    number = memory.run
     ready = {c: n for c, n in look.sizing.executors.items() if memory.track(c).ready(patience)}
     grows = any(n > subject.executors[c] for c, n in ready.items())
     # A process more is part of a scale-out. A process fewer comes together with the executors that go.
@@ -394,6 +394,10 @@ class ElasticityManager:
             view, subjects, room, self.config, self.policy, self.params, self.state, now
         )
         return outcome
+
+    def recall(self, topologies: Mapping[TopologyName, Memory]) -> None:
+        """Go on with what somebody else remembers of topologies: another policy, or a leader before this one."""
+        self.state = replace(self.state, topologies={**self.state.topologies, **topologies})
 
     def forget(self, topology: TopologyName) -> None:
         """The topology has gone."""

@@ -1,7 +1,8 @@
 """Who resizes and places topologies by load while they run: measurements in, decisions out, carried out as moves.
 
 One thread of a reign. It sleeps for ever while nobody has asked for a policy, a scheduler or automatic nodes; then nothing is measured
-either. What was chosen lies in coordination; what was measured and decided is in memory, and the next leader begins to measure anew.
+either. What was chosen lies in coordination, and so does what was decided, with what policies remember of it: the next leader goes on with
+both. It begins to measure anew.
 """
 
 from __future__ import annotations
@@ -9,99 +10,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Collection, Iterable
 
-from elastic.elasticity import infrastructure
-from elastic.elasticity.base import Reason
-from elastic.elasticity.infrastructure import Infrastructure, Past
-from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
-from elastic.elasticity.monitor import LoadMonitor
-from elastic.errors import ConfigError, Conflict, Refused, Superseded, Unavailable
-from elastic.model.assignment import Assignment
+from elastic.elasticity.guards import Memory
+from elastic.elasticity.infrastructure import Infrastructure
+from elastic.elasticity.monitor import MonitorConfig
+from elastic.errors import ConfigError, Conflict, Superseded, Unavailable
 from elastic.model.events import Event, Severity
-from elastic.model.ids import ComponentId, NodeId, TopologyName
+from elastic.model.ids import TopologyName
 from elastic.model.load import NodeReport, WorkerReport
-from elastic.model.loadview import LoadView
 from elastic.model.records import ElasticitySettings
-from elastic.model.views import MoveView
-from elastic.nimbus import subjects
+from elastic.nimbus import remembering
+from elastic.nimbus.balance_port import Ruler
 from elastic.nimbus.elastic_lines import PolicyLine, policy_of, read_nodes, read_policy
+from elastic.nimbus.extending import Extending
 from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.placing import Rules
-from elastic.scheduler.base import Demand
-from elastic.scheduler.decision import Reason as PlacingReason
-from elastic.scheduler.decision import same_places
-from elastic.scheduler.even import EvenParams
-from elastic.scheduler.registry import Choice, choose, find
+from elastic.nimbus.measuring import Measuring
+from elastic.nimbus.remembering import KEPT, TopologyMemory
+from elastic.nimbus.rescheduling import Rescheduling
+from elastic.nimbus.resizing import Resizing
+from elastic.nimbus.telling import Teller
+from elastic.scheduler.registry import choose
 
 log = logging.getLogger(__name__)
 _TICK = 1.0
-_KEPT = 100
-"""Reasons that are kept for each topology."""
 _JOIN = 10.0
-_QUIET = frozenset({"kept", "nothing-measured"})
-"""What schedulers say when they do nothing: said once while it lasts."""
-
-
-class Ruler(Protocol):
-    """What this needs of the reign."""
-
-    rules: Rules
-
-    def wait_changed(self, seen: int) -> int:
-        """Wait until something in coordination has changed, or the reign is over.
-
-        Args:
-            seen: What the call before has returned; -1 at first.
-        """
-
-    def facts(self) -> Facts: ...
-
-    def settings(self) -> ElasticitySettings:
-        """Who resizes and places, as coordination says."""
-
-    def tell(self, event: Event) -> None: ...
-
-    def adopt(
-        self,
-        name: str,
-        desired: Assignment,
-        why: str,
-        executors: Mapping[ComponentId, int] | None = None,
-        workers: int | None = None,
-    ) -> bool:
-        """See `elastic.nimbus.placement_requests.adopt`."""
-
-    def even(self, demand: Demand, facts: Facts) -> Assignment:
-        """Storm's even placement, made true. Raises Refused."""
-
-    def moves(self, name: TopologyName) -> tuple[MoveView, ...]:
-        """Those of a topology, the newest first."""
-
-    def add_nodes(self, count: int) -> None: ...
-
-    def drain_node(self, node: NodeId) -> None: ...
-
-
-@dataclass
-class _Sizer:
-    """One policy line in use."""
-
-    line: PolicyLine
-    manager: ElasticityManager
-    outcome: Outcome = field(default_factory=Outcome)
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A decision that is being carried out."""
-
-    decision: Decision
-    at: float
-    why: str
 
 
 class Balancer:
@@ -109,22 +42,18 @@ class Balancer:
 
     def __init__(self, ruler: Ruler) -> None:
         self._ruler = ruler
-        self._lock = threading.Lock()  # of what is measured
         self._closed = threading.Event()
         self._active = False
-        self._monitor = LoadMonitor()
-        self._machines: dict[NodeId, str] = {}
-        self._sizers: dict[str, _Sizer] = {}
+        self._measuring = Measuring()
+        self._teller = Teller(ruler)
+        self._resizing = Resizing(ruler, self._teller)
+        self._extending = Extending(ruler, self._teller)
+        self._rescheduling = Rescheduling(ruler, self._teller)
+        self._lines: dict[str, PolicyLine | None] = {}
         self._broken: dict[str, str] = {}
-        self._choice: Choice | None = None
-        self._scheduler = ""
-        self._schedule_at = 0.0
-        self._nodes = ("", Infrastructure())
-        self._past = Past()
-        self._asked: dict[NodeId, float] = {}
-        self._begun: dict[TopologyName, _Begun] = {}
-        self._said: dict[str, tuple[str, ...]] = {}
-        self._told: dict[str, deque[Event]] = {}
+        self._chosen = ElasticitySettings()
+        self._written: set[TopologyName] = set()
+        self._recalled = False
         self._thread = threading.Thread(target=self._run, name="nimbus-balancer", daemon=True)
 
     # --- from any thread
@@ -144,20 +73,12 @@ class Balancer:
 
     def observe(self, reports: Iterable[WorkerReport], nodes: Iterable[NodeReport]) -> None:
         """Take in measurements; costs nothing while nobody asks for them."""
-        if not self._active:
-            return
-        now = time.monotonic()
-        with self._lock:
-            for report in reports:
-                self._monitor.observe(report, now)
-            for measured in nodes:
-                self._monitor.observe_node(measured, now)
-                self._machines[NodeId(measured.node)] = measured.machine
+        if self._active:
+            self._measuring.observe(reports, nodes)
 
     def told(self, topology: str = "") -> tuple[Event, ...]:
         """What was decided about a topology (or about nodes: ""), and why; oldest first."""
-        with self._lock:
-            return tuple(self._told.get(topology, ()))
+        return self._teller.told(topology)
 
     def policy(self, t: TopologyFacts) -> str:
         """The line of the policy that resizes a topology; "": none."""
@@ -182,55 +103,71 @@ class Balancer:
                 log.exception("looking at the load failed")
 
     def _tick(self) -> float:
-        return max(0.05, min([_TICK, *(s.manager.config.period for s in self._sizers.values())]))
+        periods = [line.manager.period for line in self._resizing.lines().values()]
+        return max(0.05, min([_TICK, *periods]))
 
     def look(self, now: float) -> None:
-        """Look at the load once, and do what follows from it."""
+        """Look at the load once, and do what follows from it.
+
+        Args:
+            now: Seconds, by `time.monotonic`.
+        """
         facts, settings = self._ruler.facts(), self._ruler.settings()
         lines = {t.name: line for t in facts.in_order() if t.running and (line := self.policy(t))}
         self._choose(settings, set(lines.values()))
-        self._active = bool(self._sizers or self._choice is not None or self._nodes[1].enabled)
+        in_use = self._resizing.lines()
+        self._active = bool(in_use or self._rescheduling.choice is not None or self._extending.params.enabled)
+        if self._active and not self._recalled:
+            self._recall(facts, now)
+        self._forget(facts)
         if not self._active:
-            self._forget(set(facts.topologies))
             return
-        view = self._view(facts, now)
-        self._results(facts)
-        sized = self._size(facts, view, lines, now)
-        self._extend(facts, view, lines, now)
-        if self._choice is not None and now >= self._schedule_at and not sized:
-            self._schedule(facts, view, settings, now)
+        view = self._measuring.view(facts, now)
+        self._resizing.results(facts)
+        changed = self._resizing.run(
+            facts, view, lines, self._extending.asked, self._rescheduling.choice, now
+        )
+        self._extending.run(facts, view, lines, self._resizing.outcomes(), now)
+        if not changed:
+            self._rescheduling.run(facts, view, settings.period, now)
+        self._write(facts, lines, now)
 
-    def _choose(self, settings: ElasticitySettings, lines: set[str]) -> None:
-        """Use what was set, and keep what is remembered of what has not changed."""
-        wanted = lines | ({settings.policy} if settings.policy else set())
-        for gone in self._sizers.keys() - wanted:
-            del self._sizers[gone]
-        for text in sorted(wanted - self._sizers.keys()):
-            try:
-                line = read_policy(text)
-            except ConfigError as error:
-                self._complain(text, error)
-                continue
-            if line is not None:
-                self._sizers[text] = _Sizer(line, line.make())
-        if settings.scheduler != self._scheduler:
-            self._scheduler, self._choice, self._schedule_at = settings.scheduler, None, 0.0
+    # --- what is chosen
+
+    def _choose(self, settings: ElasticitySettings, texts: Collection[str]) -> None:
+        """Use what was set."""
+        wanted = {*texts, *([settings.policy] if settings.policy else [])}
+        self._lines = {text: self._lines.get(text) or self._read(text) for text in wanted}
+        lines = {text: line for text, line in self._lines.items() if line is not None}
+        self._resizing.use(lines)
+        if settings.scheduler != self._chosen.scheduler:
+            self._rescheduling.use(None)
             if settings.scheduler:
                 try:
-                    self._choice = choose(settings.scheduler)
+                    self._rescheduling.use(choose(settings.scheduler))
                 except ConfigError as error:
                     self._complain(settings.scheduler, error)
-        if settings.nodes != self._nodes[0]:
+        if settings.nodes != self._chosen.nodes:
             try:
-                self._nodes = settings.nodes, read_nodes(settings.nodes)
+                self._extending.params = read_nodes(settings.nodes)
             except ConfigError as error:
-                self._nodes = settings.nodes, Infrastructure()
+                self._extending.params = Infrastructure()
                 self._complain(settings.nodes, error)
-        with self._lock:
-            own = self._sizers.get(settings.policy)
-            sample = min((s.line.sample for s in self._sizers.values()), default=_TICK)
-            values: dict[str, object] = {"period": sample, **(own.line.monitor if own is not None else {})}
-            self._monitor.configure(**values)
+        self._chosen = settings
+        own = lines.get(settings.policy)
+        values: dict[str, object] = {"period": min((x.sample for x in lines.values()), default=_TICK)}
+        # The cluster's line says how all is averaged. Without one, the topology that wants it quickest.
+        quickest = min((x.alpha for x in lines.values() if x.alpha is not None), default=None)
+        alpha = own.alpha if own is not None and own.alpha is not None else quickest
+        values["alpha"] = MonitorConfig().alpha if alpha is None else alpha
+        self._measuring.configure(**values)
+
+    def _read(self, text: str) -> PolicyLine | None:
+        try:
+            return read_policy(text)
+        except ConfigError as error:
+            self._complain(text, error)
+            return None
 
     def _complain(self, text: str, error: ConfigError) -> None:
         """What was set cannot be used here: a package that offers it may be missing since."""
@@ -246,214 +183,57 @@ class Balancer:
                 )
             )
 
-    def _forget(self, topologies: set[TopologyName]) -> None:
-        with self._lock:
-            for name in {TopologyName(n) for n in self._told} - topologies - {TopologyName("")}:
-                del self._told[name]
-            for begun in self._begun.keys() - topologies:
-                del self._begun[begun]
+    # --- what is remembered
 
-    def _view(self, facts: Facts, now: float) -> LoadView:
-        """The load now, without what is not assigned any more."""
-        self._forget(set(facts.topologies))
-        with self._lock:
-            known = self._monitor.topologies()
-            for name in known - facts.assignments.keys():
-                self._monitor.forget(name)
-            for name in known & facts.assignments.keys():
-                self._monitor.retain(name, set(facts.assignments[name].workers))
-            for node in self._machines.keys() - facts.nodes.keys():
-                del self._machines[node]
-                self._monitor.forget_node(node)
-            view = self._monitor.view(now)
-            machines = dict(self._machines)
-        return subjects.shared(replace(view, time=time.time()), machines)
-
-    # --- how many executors
-
-    def _size(self, facts: Facts, view: LoadView, lines: Mapping[TopologyName, str], now: float) -> bool:
-        """Let the policies that are due decide. Returns whether a topology is changed."""
-        changed = False
-        space = infrastructure.room_of(subjects.nodes(facts, view, self._asked))
-        for text, sizer in self._sizers.items():
-            mine = [
-                s
-                for name, line in lines.items()
-                if line == text
-                and (s := subjects.subject_of(facts.topologies[name], facts, self._ruler.rules)) is not None
-            ]
-            if not mine or changed:
-                continue
-            before = sizer.manager.state.run
-            outcome = sizer.manager.run(view, mine, space, now)
-            if sizer.manager.state.run == before:
-                continue
-            sizer.outcome = outcome
-            decision = outcome.decision
-            dry = sizer.manager.config.dry_run
-            self._say(outcome.reasons, dry)
-            if decision is not None and not decision.dry_run:
-                self._resize(decision, view, sizer.manager.config.process_share)
-                changed = True
-        return changed
-
-    def _resize(self, decision: Decision, view: LoadView, process_share: float) -> None:
-        """Place what a policy has decided, and let it be carried out."""
-        facts = self._ruler.facts()
-        t = facts.topologies.get(decision.topology)
-        if t is None or t.base is None:
-            return
-        why = "; ".join(r.message for r in decision.reasons) or "elasticity"
-        demand = Demand(
-            t.spec, decision.workers, decision.executors, t.finished, marked=decision.marked, movable=True
-        )
-        claims, base = facts.claims(), t.base
-        try:
-            desired = claims[t.name]
-            if decision.changes:
-                scheduler = self._choice or _relocating(process_share)
-                placed = scheduler.decide([demand], facts.cluster, expected(view, decision), claims)
-                desired = placed.assignments[t.name]
-                self._explain([r for r in placed.reasons if r.kind not in _QUIET])
-            if same_places(replace(desired, workers=base.workers), base):
-                even = replace(demand, marked=False, rebalance=True, spread=True)
-                desired = self._ruler.even(even, facts)
-            adopted = self._ruler.adopt(t.name, desired, why, decision.executors, decision.workers)
-        except (Refused, Conflict) as error:
-            self._tell(
-                Event(
-                    time.time(),
-                    "resize-refused",
-                    f"topology {t.name} stays as it is: {error.message}",
-                    Severity.WARNING,
-                    topology=t.name,
-                    details={"why": why},
-                )
-            )
-            return
-        if adopted:
-            self._begun[t.name] = _Begun(decision, time.time(), why)
-
-    def _results(self, facts: Facts) -> None:
-        """Say what it took to carry out what was decided."""
-        for name, begun in list(self._begun.items()):
+    def _recall(self, facts: Facts, now: float) -> None:
+        """Go on with what a leader before has written down."""
+        written, nodes = self._ruler.recall()
+        wall = time.time()
+        for name, found in written.items():
+            self._written.add(name)
             t = facts.topologies.get(name)
-            if t is not None and not subjects.settled(t, facts, self._ruler.rules):
+            if t is None or t.state.id != found.id:
                 continue
-            del self._begun[name]
+            self._resizing.memories[name] = remembering.recalled(found, now, wall)
+            if found.begun is not None:
+                self._resizing.begun[name] = found.begun
+            self._teller.recall(name, found.told)
+        self._extending.past = remembering.past_of(nodes, now, wall)
+        self._teller.recall("", nodes.told)
+        self._recalled = True
+
+    def _forget(self, facts: Facts) -> None:
+        """Of topologies that have gone."""
+        self._teller.forget(set(facts.topologies))
+        self._resizing.forget(set(facts.topologies))
+        gone = self._written - facts.topologies.keys()
+        if gone:
+            self._ruler.forget(sorted(gone))
+            self._written -= gone
+
+    def _write(self, facts: Facts, lines: dict[TopologyName, str], now: float) -> None:
+        """Write down what was decided since it was written last: rarely, as a decision always says something."""
+        news = set(self._teller.news)
+        if not news:
+            return
+        wall = time.time()
+        topologies = {}
+        for name in map(TopologyName, news - {""}):
+            t, memory = facts.topologies.get(name), self._resizing.memories.get(name)
+            line = self._lines.get(lines.get(name, ""))
             if t is None:
                 continue
-            moves = [m for m in self._ruler.moves(name) if m.began >= begun.at - 1 and m.why == begun.why]
-            tasks = [task for m in moves for task in m.tasks]
-            seconds = time.time() - begun.at
-            pause = max((task.pause for task in tasks), default=0.0)
-            sizes = ", ".join(f"{c} {a} -> {b}" for c, (a, b) in begun.decision.changes.items())
-            what = sizes or f"{begun.decision.workers} workers"
-            self._tell(
-                Event(
-                    time.time(),
-                    "topology-resized",
-                    f"topology {name}: {what} after {seconds:.1f} s; {len(tasks)} tasks moved, longest pause {1000 * pause:.0f} ms",
-                    topology=name,
-                    details={
-                        "seconds": round(seconds, 3),
-                        "moves": len(moves),
-                        "tasks": len(tasks),
-                        "pause_ms": round(1000 * pause, 1),
-                        "bytes": sum(task.size for task in tasks),
-                        "workers": begun.decision.workers,
-                    },
-                )
+            topologies[name] = TopologyMemory(
+                t.state.id,
+                wall,
+                line.manager.period if line is not None else 0.0,
+                remembering.lasting(memory, now, wall) if memory is not None else Memory(),
+                self._resizing.begun.get(name),
+                self._teller.told(name)[-KEPT:],
             )
-
-    # --- how many nodes
-
-    def _extend(self, facts: Facts, view: LoadView, lines: Mapping[TopologyName, str], now: float) -> None:
-        params = self._nodes[1]
-        for node in facts.wanted:
-            if node not in facts.nodes:
-                self._asked.setdefault(node, now)
-        self._asked = {n: at for n, at in self._asked.items() if n in facts.wanted and n not in facts.nodes}
-        if not params.enabled:
-            return
-        every = [
-            (s, t, t.name in lines)
-            for t in facts.in_order()
-            if t.running and (s := subjects.subject_of(t, facts, self._ruler.rules)) is not None
-        ]
-        outcomes = [s.outcome for s in self._sizers.values() if s.manager.state.run]
-        wants = subjects.wants(every, outcomes, view)
-        there = subjects.nodes(facts, view, self._asked)
-        steps, self._past = infrastructure.decide(there, wants, params, self._past, now)
-        self._say(steps.reasons, steps.dry_run)
-        if steps.dry_run:
-            return
-        if steps.add:
-            self._ruler.add_nodes(steps.add)
-        for node in steps.drain:
-            self._ruler.drain_node(node)
-
-    # --- where
-
-    def _schedule(self, facts: Facts, view: LoadView, settings: ElasticitySettings, now: float) -> None:
-        """Let the scheduler place everything by load, unless something is just changing."""
-        assert self._choice is not None
-        running = [
-            t for t in facts.in_order() if t.running and t.assignment is not None and t.kill_at is None
-        ]
-        if any(not subjects.settled(t, facts, self._ruler.rules) for t in running if not t.finished):
-            return
-        self._schedule_at = now + (settings.period or self._choice.kind.period)
-        claims = facts.claims()
-        decision = self._choice.decide([t.demand() for t in running], facts.cluster, view, claims)
-        changed = [
-            t
-            for t in running
-            if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
-        ]
-        self._explain(decision.reasons)
-        for t in changed:
-            why = next(
-                (r.message for r in reversed(decision.reasons) if r.topology in ("", t.name)), "by load"
-            )
-            try:
-                self._ruler.adopt(t.name, decision.assignments[t.name], f"{self._choice.kind.name}: {why}")
-            except (Refused, Conflict) as error:
-                log.info("%s: not placed anew: %s", t.name, error)
-
-    # --- what is said
-
-    def _say(self, reasons: Sequence[Reason], dry: bool) -> None:
-        for reason in reasons:
-            event = reason.event(time.time())
-            if dry:
-                event = replace(
-                    event, message=f"dry run: {event.message}", details={**event.details, "dry_run": 1}
-                )
-            self._tell(event)
-
-    def _explain(self, reasons: Sequence[PlacingReason]) -> None:
-        """Say why a scheduler did something, and once why it does nothing."""
-        for topology in {r.topology for r in reasons}:
-            mine = [r for r in reasons if r.topology == topology]
-            idle = tuple(r.kind for r in mine if r.kind in _QUIET or r.warning)
-            news = [r for r in mine if r.kind not in _QUIET and not r.warning]
-            if not news and self._said.get(topology) == idle:
-                continue
-            self._said[topology] = idle
-            for r in mine:
-                severity = Severity.WARNING if r.warning else Severity.INFO
-                self._tell(
-                    Event(time.time(), r.kind, r.message, severity, topology=r.topology, details=r.details)
-                )
-
-    def _tell(self, event: Event) -> None:
-        with self._lock:
-            self._told.setdefault(event.topology, deque(maxlen=_KEPT)).append(event)
-        self._ruler.tell(event)
-
-
-def _relocating(process_share: float) -> Choice:
-    """Minimal relocation that gives a worker no more computing than the manager counts on when it says how many there should be."""
-    even = find("roundrobin")
-    return Choice(even, EvenParams(worker_cores=min(1.0, process_share / EvenParams().capacity)))
+        nodes = None
+        if "" in news:
+            nodes = remembering.nodes_memory(self._extending.past, self._teller.told()[-KEPT:], now, wall)
+        self._ruler.remember(topologies, nodes)
+        self._written |= topologies.keys()
+        self._teller.news -= news

@@ -47,6 +47,11 @@ class PolicyLine:
         """Seconds that a sample of the load covers: two of them fit a period."""
         return float(self.monitor.get("period", min(1.0, self.manager.period / 2)))
 
+    @property
+    def alpha(self) -> float | None:
+        """Weight of the past in averages; None: the line does not say."""
+        return float(self.monitor["alpha"]) if "alpha" in self.monitor else None
+
 
 def read_policy(text: str) -> PolicyLine | None:
     """A policy's line; None: there is none.
@@ -88,6 +93,37 @@ def read_policy(text: str) -> PolicyLine | None:
     line = PolicyLine(" ".join([name, *policy]), config, monitor)
     line.make()
     return line
+
+
+def changed_policy(before: str, text: str) -> str:
+    """What a line becomes by a new one, or by parameters alone: `--alpha 0.8 --period 2` changes those, and leaves the others as they are.
+
+    Raises:
+        ConfigError: As `read_policy`; or there is no policy whose parameters could be changed.
+    """
+    words = _words("policy", text)
+    if not words[0].startswith("--"):
+        return spell_policy(text)
+    name, *old = _words("policy", before)
+    if name == OFF:
+        raise ConfigError(
+            f"there is no policy whose {words[0]} could be changed",
+            remedy=f"name one: {', '.join(registry.names())}",
+        )
+    new = _by_name(words)
+    kept = {key: given for key, given in _by_name(old).items() if key not in new}
+    return spell_policy(shlex.join([name, *(w for given in (*kept.values(), *new.values()) for w in given)]))
+
+
+def _by_name(words: list[str]) -> dict[str, list[str]]:
+    """The words of each parameter, by its name; what is no parameter stays where it was, to be complained of."""
+    found: dict[str, list[str]] = {}
+    key = ""
+    for word in words:
+        if word.startswith("--"):
+            key = word.partition("=")[0]
+        found.setdefault(key, []).append(word)
+    return found
 
 
 def spell_policy(text: str) -> str:

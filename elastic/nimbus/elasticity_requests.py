@@ -15,7 +15,7 @@ from elastic.model.parameters import spell
 from elastic.model.records import ElasticitySettings
 from elastic.model.views import ElasticityView, SizedView
 from elastic.nimbus.balancing import Balancer
-from elastic.nimbus.elastic_lines import OFF, read_nodes, spell_policy
+from elastic.nimbus.elastic_lines import OFF, changed_policy, read_nodes
 from elastic.nimbus.followed import read_value
 from elastic.nimbus.reign import Reign
 from elastic.scheduler import registry as schedulers
@@ -51,8 +51,6 @@ def set_elasticity(
 ) -> ElasticityView:
     """See `Nimbus.set_elasticity`."""
     changes: dict[str, str | float] = {}
-    if policy is not None:
-        changes["policy"] = spell_policy(policy)
     if scheduler is not None:
         chosen = "" if scheduler.strip() in ("", OFF) else str(schedulers.choose(scheduler))
         changes |= {"scheduler": chosen, "period": 0.0}
@@ -71,6 +69,8 @@ def set_elasticity(
         if found is None:
             raise Unavailable("coordination has no place for settings of elasticity", remedy="ask again")
         before = read_value(paths.ELASTICITY, found.data, ElasticitySettings) if found.data else None
+        if policy is not None:
+            changes["policy"] = changed_policy(before.policy if before is not None else "", policy)
         settings = replace(before or ElasticitySettings(), **changes)  # type: ignore[arg-type]
         if settings != before:
             reign.commit([Set(paths.ELASTICITY, encode(settings), found.version)])

@@ -17,6 +17,9 @@ from elastic.nimbus import placing
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.placing import Rules
 
+Asked = Mapping[NodeId, float]
+"""When those nodes were asked for that are not there, seconds."""
+
 
 def subject_of(t: TopologyFacts, facts: Facts, rules: Rules) -> Subject | None:
     """A topology that is to be sized; None while it has no assignment."""
@@ -68,12 +71,8 @@ def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
     return replace(view, nodes={n: part(n, load) for n, load in view.nodes.items()})
 
 
-def nodes(facts: Facts, view: LoadView, asked: Mapping[NodeId, float]) -> list[Node]:
-    """The nodes there are and those that are wanted.
-
-    Args:
-        asked: When those were asked for that are not there, seconds.
-    """
+def nodes(facts: Facts, view: LoadView, asked: Asked) -> list[Node]:
+    """The nodes there are and those that are wanted."""
     executors = Counter(node_of(w) for a in facts.claims().values() for _, w in a.executors)
     result = []
     for id in sorted({*facts.nodes, *facts.wanted}):

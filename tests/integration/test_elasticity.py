@@ -192,8 +192,14 @@ def test_a_policy_of_the_cluster_can_be_tried_and_outlives_nimbus(cluster: Clust
     assert shown["topologies"] == [{"name": "tried", "policy": shown["policy"]}]
     assert shown["policy"].startswith("ds2") and "--dry-run" in shown["policy"]
     assert before
+    told = client.describe("tried").decided
+    assert [e for e in told if e.time == would.time and e.message == would.message], (
+        "it goes on with what was decided"
+    )
     assert sized(client.describe("tried")) == 1, "it was only tried"
-    assert cluster("policy", "set", "ds2", *QUICK.split()).code == 0
+    adjusted = cluster("policy", "set", "--dry-run", "no", "--alpha", "0.25")
+    assert adjusted.code == 0 and "ds2" in adjusted.out and "--alpha 0.25" in adjusted.out, adjusted.err
+    assert "--dry-run" not in adjusted.out
     until(client, "tried", lambda e: e.kind == "topology-resized", at)
     assert sized(client.describe("tried")) > 1
     assert cluster("policy", "off").out.startswith("Policy  off")

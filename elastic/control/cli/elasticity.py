@@ -55,16 +55,18 @@ def _plain(view: ElasticityView) -> dict[str, object]:
         ("elastic policy", "which policy resizes which topology"),
         ("elastic policy set thresholds --scale-out 0.8", "all that have no setting `elastic` of their own"),
         ("elastic policy set ds2 --target 0.5 --period 2 --dry-run", "only say what it would do, and why"),
+        ("elastic policy set --alpha 0.8 --period 2", "only these; what else was set stays"),
         ("elastic policy off", "numbers of executors stay as they are"),
     ],
     see=("scheduler", "nodes auto", "describe", "events"),
     context_settings=_LINE,
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[set NAME --PARAMETER VALUE ... | off]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[set [NAME] --PARAMETER VALUE ... | off]")
 def policy(settings: Settings, words: tuple[str, ...]) -> None:
     """Show or change the policy that resizes topologies by load.
 
-    It is used from now on, without stopping anything, and stays when Nimbus ends. docs/elasticity.md lists the policies and their
+    It is used from now on, without stopping anything, and stays when Nimbus ends. Without a NAME only the parameters that are given
+    change. docs/elasticity.md lists the policies and their
     parameters. A topology's setting `elastic` comes before it.
     """
     line = _line(words, "policy")

@@ -6,7 +6,7 @@ import pytest
 
 from elastic.errors import ConfigError
 from elastic.model.ids import TopologyName
-from elastic.nimbus.elastic_lines import policy_of, read_nodes, read_policy, spell_policy
+from elastic.nimbus.elastic_lines import changed_policy, policy_of, read_nodes, read_policy, spell_policy
 
 
 def test_each_parameter_finds_its_owner() -> None:
@@ -53,6 +53,21 @@ def test_a_line_is_written_down_without_defaults_and_reads_the_same() -> None:
     assert spell_policy(text) == text
     again, first = read_policy(text), read_policy("thresholds --cooldown 2 --dry-run --alpha 0.3 --sample 2")
     assert again is not None and first is not None and again.manager == first.manager
+
+
+def test_parameters_alone_change_the_line_that_is_in_use() -> None:
+    before = spell_policy("thresholds --scale-out 0.8 --period 2 --dry-run")
+    assert changed_policy(before, "--alpha 0.8 --period 3") == spell_policy(
+        "thresholds --scale-out 0.8 --period 3 --dry-run --alpha 0.8"
+    )
+    assert changed_policy(before, "--dry-run=no") == spell_policy("thresholds --scale-out 0.8 --period 2")
+    assert changed_policy(before, "ds2") == "ds2" and changed_policy(before, "off") == ""
+    with pytest.raises(ConfigError, match="given twice"):
+        changed_policy(before, "--period 3 --period 4")
+    with pytest.raises(ConfigError, match="--speed"):
+        changed_policy(before, "--speed 3")
+    with pytest.raises(ConfigError, match="no policy whose --alpha"):
+        changed_policy("", "--alpha 0.8")
 
 
 def test_nodes() -> None:

@@ -1,0 +1,58 @@
+"""The load of the cluster as Nimbus measures it, from what workers and nodes report."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from elastic.elasticity.monitor import LoadMonitor
+from elastic.model.ids import NodeId
+from elastic.model.load import NodeReport, WorkerReport
+from elastic.model.loadview import LoadView
+from elastic.nimbus import subjects
+from elastic.nimbus.facts import Facts
+
+
+class Measuring:
+    """A monitor for several threads, and which nodes are on one machine."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._monitor = LoadMonitor()
+        self._machines: dict[NodeId, str] = {}
+
+    def configure(self, **values: object) -> None:
+        """See `LoadMonitor.configure`."""
+        with self._lock:
+            self._monitor.configure(**values)
+
+    def observe(self, reports: Iterable[WorkerReport], nodes: Iterable[NodeReport]) -> None:
+        """Take in measurements."""
+        now = time.monotonic()
+        with self._lock:
+            for report in reports:
+                self._monitor.observe(report, now)
+            for measured in nodes:
+                self._monitor.observe_node(measured, now)
+                self._machines[NodeId(measured.node)] = measured.machine
+
+    def view(self, facts: Facts, now: float) -> LoadView:
+        """The load now, without what is not assigned any more.
+
+        Args:
+            now: Seconds, by `time.monotonic`.
+        """
+        with self._lock:
+            known = self._monitor.topologies()
+            for name in known - facts.assignments.keys():
+                self._monitor.forget(name)
+            for name in known & facts.assignments.keys():
+                self._monitor.retain(name, set(facts.assignments[name].workers))
+            for node in self._machines.keys() - facts.nodes.keys():
+                del self._machines[node]
+                self._monitor.forget_node(node)
+            view = self._monitor.view(now)
+            machines = dict(self._machines)
+        return subjects.shared(replace(view, time=time.time()), machines)

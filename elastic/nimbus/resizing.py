@@ -1,0 +1,189 @@
+"""How many executors and workers topologies have by load: policies decide, and what they decide is carried out as moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from elastic.elasticity import infrastructure
+from elastic.elasticity.guards import Memory
+from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
+from elastic.errors import Conflict, Refused
+from elastic.model.events import Event, Severity
+from elastic.model.ids import TopologyName
+from elastic.model.loadview import LoadView
+from elastic.nimbus import subjects
+from elastic.nimbus.balance_port import Ruler
+from elastic.nimbus.elastic_lines import PolicyLine
+from elastic.nimbus.facts import Facts
+from elastic.nimbus.remembering import Begun
+from elastic.nimbus.subjects import Asked
+from elastic.nimbus.telling import QUIET, Teller
+from elastic.scheduler.base import Demand
+from elastic.scheduler.decision import same_places
+from elastic.scheduler.even import EvenParams
+from elastic.scheduler.registry import Choice, find
+
+
+@dataclass
+class _Sizer:
+    """One policy line in use."""
+
+    line: PolicyLine
+    manager: ElasticityManager
+    outcome: Outcome = field(default_factory=Outcome)
+
+
+class Resizing:
+    """See the module. For one thread."""
+
+    def __init__(self, ruler: Ruler, teller: Teller) -> None:
+        self._ruler, self._teller = ruler, teller
+        self._sizers: dict[str, _Sizer] = {}
+        self.memories: dict[TopologyName, Memory] = {}
+        """What policies remember. It belongs to the topology: another line goes on with it."""
+        self.begun: dict[TopologyName, Begun] = {}
+
+    # --- what is in use
+
+    def use(self, lines: Mapping[str, PolicyLine]) -> None:
+        """Use these lines, by their texts."""
+        for gone in self._sizers.keys() - lines.keys():
+            del self._sizers[gone]
+        for text in sorted(lines.keys() - self._sizers.keys()):
+            self._sizers[text] = _Sizer(lines[text], lines[text].make())
+
+    def lines(self) -> dict[str, PolicyLine]:
+        """Those in use, by their texts."""
+        return {text: s.line for text, s in self._sizers.items()}
+
+    def outcomes(self) -> list[Outcome]:
+        """What the policies have found in their last runs."""
+        return [s.outcome for s in self._sizers.values() if s.manager.state.run]
+
+    def forget(self, topologies: Collection[TopologyName]) -> None:
+        """Remember nothing of topologies other than these."""
+        for name in self.memories.keys() - set(topologies):
+            del self.memories[name]
+
+    # --- deciding
+
+    def run(
+        self,
+        facts: Facts,
+        view: LoadView,
+        lines: Mapping[TopologyName, str],
+        asked: Asked,
+        choice: Choice | None,
+        now: float,
+    ) -> bool:
+        """Let the policies that are due decide. Returns whether a topology is changed.
+
+        Args:
+            lines: The text of the line of each topology that has one.
+            choice: The scheduler in use, if any.
+            now: Seconds, by `time.monotonic`.
+        """
+        changed = False
+        space = infrastructure.room_of(subjects.nodes(facts, view, asked))
+        for text, sizer in self._sizers.items():
+            mine = [
+                s
+                for name, line in lines.items()
+                if line == text
+                and (s := subjects.subject_of(facts.topologies[name], facts, self._ruler.rules)) is not None
+            ]
+            if not mine or changed:
+                continue
+            manager = sizer.manager
+            before = manager.state.run
+            manager.recall({s.name: self.memories[s.name] for s in mine if s.name in self.memories})
+            outcome = manager.run(view, mine, space, now)
+            if manager.state.run == before:
+                continue
+            self.memories.update(manager.state.topologies)
+            sizer.outcome = outcome
+            decision = outcome.decision
+            self._teller.say(outcome.reasons, manager.config.dry_run)
+            if decision is not None and not decision.dry_run:
+                self._resize(decision, view, choice, manager.config.process_share)
+                changed = True
+        return changed
+
+    def _resize(
+        self, decision: Decision, view: LoadView, choice: Choice | None, process_share: float
+    ) -> None:
+        """Place what a policy has decided, and let it be carried out."""
+        facts = self._ruler.facts()
+        t = facts.topologies.get(decision.topology)
+        if t is None or t.base is None:
+            return
+        why = "; ".join(r.message for r in decision.reasons) or "elasticity"
+        demand = Demand(
+            t.spec, decision.workers, decision.executors, t.finished, marked=decision.marked, movable=True
+        )
+        claims, base = facts.claims(), t.base
+        try:
+            desired = claims[t.name]
+            if decision.changes:
+                scheduler = choice or _relocating(process_share)
+                placed = scheduler.decide([demand], facts.cluster, expected(view, decision), claims)
+                desired = placed.assignments[t.name]
+                self._teller.explain([r for r in placed.reasons if r.kind not in QUIET])
+            if same_places(replace(desired, workers=base.workers), base):
+                even = replace(demand, marked=False, rebalance=True, spread=True)
+                desired = self._ruler.even(even, facts)
+            adopted = self._ruler.adopt(t.name, desired, why, decision.executors, decision.workers)
+        except (Refused, Conflict) as error:
+            self._teller.tell(
+                Event(
+                    time.time(),
+                    "resize-refused",
+                    f"topology {t.name} stays as it is: {error.message}",
+                    Severity.WARNING,
+                    topology=t.name,
+                    details={"why": why},
+                )
+            )
+            return
+        if adopted:
+            self.begun[t.name] = Begun(decision.changes, decision.workers, time.time(), why)
+
+    def results(self, facts: Facts) -> None:
+        """Say what it took to carry out what was decided."""
+        for name, begun in list(self.begun.items()):
+            t = facts.topologies.get(name)
+            if t is not None and not subjects.settled(t, facts, self._ruler.rules):
+                continue
+            del self.begun[name]
+            if t is None:
+                continue
+            moves = [m for m in self._ruler.moves(name) if m.began >= begun.at - 1 and m.why == begun.why]
+            tasks = [task for m in moves for task in m.tasks]
+            seconds = time.time() - begun.at
+            pause = max((task.pause for task in tasks), default=0.0)
+            sizes = ", ".join(f"{c} {a} -> {b}" for c, (a, b) in begun.changes.items())
+            what = sizes or f"{begun.workers} workers"
+            self._teller.tell(
+                Event(
+                    time.time(),
+                    "topology-resized",
+                    f"topology {name}: {what} after {seconds:.1f} s; {len(tasks)} tasks moved, longest pause {1000 * pause:.0f} ms",
+                    topology=name,
+                    details={
+                        "seconds": round(seconds, 3),
+                        "moves": len(moves),
+                        "tasks": len(tasks),
+                        "pause_ms": round(1000 * pause, 1),
+                        "bytes": sum(task.size for task in tasks),
+                        "workers": begun.workers,
+                    },
+                )
+            )
+
+
+def _relocating(process_share: float) -> Choice:
+    """Minimal relocation that gives a worker no more computing than the manager counts on when it says how many there should be."""
+    even = find("roundrobin")
+    return Choice(even, EvenParams(worker_cores=min(1.0, process_share / EvenParams().capacity)))

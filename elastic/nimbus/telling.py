@@ -1,0 +1,82 @@
+"""What is said about decisions by load: as events, and kept for whoever asks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from elastic.elasticity.base import Reason
+from elastic.model.events import Event, Severity
+from elastic.nimbus.balance_port import Ruler
+from elastic.scheduler.decision import Reason as PlacingReason
+
+_KEPT = 100
+"""Events that are kept for each topology."""
+QUIET = frozenset({"kept", "nothing-measured"})
+"""What schedulers say when they do nothing: said once while it lasts."""
+
+
+class Teller:
+    """See the module. `told` is for any thread, the rest for one."""
+
+    def __init__(self, ruler: Ruler) -> None:
+        self._ruler = ruler
+        self._lock = threading.Lock()
+        self._said: dict[str, tuple[str, ...]] = {}
+        self._told: dict[str, deque[Event]] = {}
+        self.news: set[str] = set()
+        """Topologies ("": nodes) of which something was said since whoever writes it down has emptied this."""
+
+    def told(self, topology: str = "") -> tuple[Event, ...]:
+        """What was decided about a topology (or about nodes: ""), and why; oldest first."""
+        with self._lock:
+            return tuple(self._told.get(topology, ()))
+
+    def recall(self, topology: str, told: Sequence[Event]) -> None:
+        """What a leader before has said comes first."""
+        with self._lock:
+            since = self._told.get(topology, ())
+            self._told[topology] = deque([*told, *since], maxlen=_KEPT)
+
+    def forget(self, topologies: Collection[str]) -> None:
+        """Keep nothing about topologies other than these."""
+        with self._lock:
+            for name in self._told.keys() - {*topologies, ""}:
+                del self._told[name]
+                self._said.pop(name, None)
+                self.news.discard(name)
+
+    def say(self, reasons: Sequence[Reason], dry: bool) -> None:
+        """Say why a policy does something, or would do it."""
+        for reason in reasons:
+            event = reason.event(time.time())
+            if dry:
+                event = replace(
+                    event, message=f"dry run: {event.message}", details={**event.details, "dry_run": 1}
+                )
+            self.tell(event)
+
+    def explain(self, reasons: Sequence[PlacingReason]) -> None:
+        """Say why a scheduler did something, and once why it does nothing."""
+        for topology in {r.topology for r in reasons}:
+            mine = [r for r in reasons if r.topology == topology]
+            idle = tuple(r.kind for r in mine if r.kind in QUIET or r.warning)
+            news = [r for r in mine if r.kind not in QUIET and not r.warning]
+            if not news and self._said.get(topology) == idle:
+                continue
+            self._said[topology] = idle
+            for r in mine:
+                severity = Severity.WARNING if r.warning else Severity.INFO
+                self.tell(
+                    Event(time.time(), r.kind, r.message, severity, topology=r.topology, details=r.details)
+                )
+
+    def tell(self, event: Event) -> None:
+        """Put an event into the stream, and keep it."""
+        with self._lock:
+            self._told.setdefault(event.topology, deque(maxlen=_KEPT)).append(event)
+            self.news.add(event.topology)
+        self._ruler.tell(event)
