@@ -152,6 +152,8 @@ class Rounds:
         odd = [str(n.id) for n in self._cluster.client.nodes() if n.alive != n.wanted or n.draining]
         if odd:
             return f"nodes {odd} come or go"
+        if unsafe := self.watch.unsafe():
+            return f"Hazelcast members {unsafe} are not safe"
         detail = self._cluster.client.describe(self._name)
         waits = [w for w in detail.waits if all(x not in w for x in _AS_IT_IS)]
         if detail.moves or waits or detail.assignment.unassigned:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic.cluster.grid_members import READY
 from elastic.cluster.worker_moves import ViewReader
 from elastic.coordination import paths
 from elastic.coordination.base import SessionState
@@ -124,6 +126,25 @@ class Watch:
                 found.append(f"the store of {node} does not answer: {e}")
             finally:
                 store.close()
+        return found
+
+    def unsafe(self) -> list[str]:
+        """Hazelcast members that do not say that every entry has its backups; none where there are no members. Raises Unavailable.
+
+        Until they do, the next death may cost what has only one copy.
+        """
+        coordination = self._coordination
+        if coordination is None:
+            return ["no session"]
+        found = []
+        for name in coordination.children(READY) or ():
+            value = coordination.get(f"{READY}/{name}")
+            address = value.data.decode() if value is not None else ""
+            try:
+                with urllib.request.urlopen(f"http://{address}/hazelcast/health/cluster-safe", timeout=5.0):
+                    pass
+            except OSError as e:
+                found.append(f"{address}: {e}")
         return found
 
     def arm(self, trigger: Callable[[Seen], bool]) -> None:

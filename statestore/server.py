@@ -15,7 +15,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from statestore.base import StateStore
@@ -58,10 +58,15 @@ def _run(options: argparse.Namespace) -> int:
     from statestore.near_server import NearServer
     from statestore.service import StoreServer
 
-    asked = threading.Event()
+    asked, replaced = threading.Event(), threading.Event()
+
+    def on_replaced() -> None:
+        replaced.set()
+        asked.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
-    store = _store(options)
+    store = _store(options, on_replaced)
     try:
         server = StoreServer(store, options.listen, allow_remote=options.allow_remote, unix=options.unix)
         near = None
@@ -80,10 +85,10 @@ def _run(options: argparse.Namespace) -> int:
             server.close()
     finally:
         store.close()
-    return 0
+    return EXIT_LOST if replaced.is_set() else 0
 
 
-def _store(options: argparse.Namespace) -> StateStore:
+def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> StateStore:
     if options.backend == "memory":
         from statestore.memory import MemoryStore
 
@@ -105,7 +110,8 @@ def _store(options: argparse.Namespace) -> StateStore:
             limit=options.limit or GRID_LIMIT,
             incarnation=options.incarnation,
             directory=options.directory,
-        )
+        ),
+        on_replaced,
     )
 
 

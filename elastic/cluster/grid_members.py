@@ -36,6 +36,7 @@ class GridMembers:
         self._changed = threading.Condition()
         self._changes = 0
         self._name = ""
+        self._told = ""
         self._closed = False
         self._watches: list[Watch] = []
 
@@ -56,6 +57,7 @@ class GridMembers:
             self._watches = [
                 self._coordination.watch_children(path, lambda _: self._note()) for path in (ENTERED, READY)
             ]
+        self._clear()
         if not self._name:
             made = self._coordination.create_sequential(f"{ENTERED}/", self._node.encode())
             self._name = made.rpartition("/")[2]
@@ -87,16 +89,32 @@ class GridMembers:
         return tuple(found)
 
     def tell_ready(self, address: str) -> None:
-        """The member serves."""
-        self._coordination.create(f"{READY}/{self._name}", address.encode(), ephemeral=True)
+        """The member serves. Said once, however often it is called.
+
+        Raises:
+            Unavailable: Coordination is out of reach: it is to be called again.
+        """
+        if self._told != self._name:
+            path = f"{READY}/{self._name}"
+            if self._coordination.get(path) is None:  # else the answer to an earlier attempt was lost
+                self._coordination.create(path, address.encode(), ephemeral=True)
+            self._told = self._name
 
     def leave(self) -> None:
         """The member is no more."""
-        name, self._name = self._name, ""
-        if name:
-            for path in (READY, ENTERED):
-                with contextlib.suppress(ElasticError):  # it goes with the session
-                    self._coordination.delete(f"{path}/{name}")
+        self._name = self._told = ""
+        with contextlib.suppress(ElasticError):  # before the next turn, or with the session
+            self._clear()
+
+    def _clear(self) -> None:
+        """Take back what was said of this node's members that are no more, also by an earlier process: others would join them, or
+        wait for them."""
+        for name in self._coordination.children(ENTERED) or ():
+            if name != self._name:
+                value = self._coordination.get(f"{ENTERED}/{name}")
+                if value is not None and value.data == self._node.encode():
+                    for path in (READY, ENTERED):
+                        self._coordination.delete(f"{path}/{name}")
 
     def close(self) -> None:
         """Whoever waits stops to. Safe to call twice."""

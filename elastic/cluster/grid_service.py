@@ -82,7 +82,7 @@ class GridService:
 
     def start(self, timeout: float) -> str:
         try:
-            members, local = self._joined(timeout)
+            members, local, anew = self._joined(timeout)
         except ElasticError as error:
             raise Unavailable(error.message, remedy=error.remedy) from error
         arguments = [*self._arguments, "--cluster", self._cluster, "--members", ",".join(members)]
@@ -92,6 +92,13 @@ class GridService:
         except StateStoreError as error:
             if self._store.exit_code != EXIT_LOST:
                 raise
+            if self._member is not None and not anew and self._others():
+                # They may well have it: then it is this member that is not with them any more, and has lost what it had.
+                self._member.kill()
+                self._gone()
+                raise Unavailable(
+                    f"the node's Hazelcast member has lost the others, and joins them anew: {error.message}"
+                ) from error
             # Every member has been started anew: what there was is gone, and was said to be by the stores that looked for it.
             self._known.unlink(missing_ok=True)
             raise Lost(
@@ -131,12 +138,13 @@ class GridService:
             self._member.kill()
             self._gone()
 
-    def _joined(self, timeout: float) -> tuple[tuple[str, ...], str]:
-        """Addresses of members, and of the node's own."""
+    def _joined(self, timeout: float) -> tuple[tuple[str, ...], str, bool]:
+        """Addresses of members, that of the node's own, and whether that one has only just been started."""
         member, members = self._member, self._members
         if member is None or members is None:
-            return self._external, ""
-        if member.process is None or member.process.poll() is not None:
+            return self._external, "", False
+        anew = member.process is None or member.process.poll() is not None
+        if anew:
             self._gone()
             others = members.turn(max(timeout, _TURN))
             with self._lock:
@@ -144,8 +152,15 @@ class GridService:
                     raise Unavailable("the state store is being ended")
                 member.launch(others)
             member.wait_ready(timeout)
-            members.tell_ready(member.address)
-        return (member.address, *members.ready()), member.address
+        members.tell_ready(member.address)
+        return (member.address, *members.ready()), member.address, anew
+
+    def _others(self) -> bool:
+        """Whether members of other nodes serve, or may."""
+        try:
+            return self._members is not None and bool(self._members.ready())
+        except ElasticError:
+            return True
 
     def _gone(self) -> None:
         if self._members is not None:

@@ -22,6 +22,9 @@ EMBEDDED = 1 << 30
 HEAP = 512 << 20
 EXTERNAL = 128 << 20
 """Bytes, when nothing else is said: see `UpOptions.store_memory`."""
+_HEARTBEAT = 15.0
+"""Seconds that Hazelcast members wait for one that says nothing; never less than twice the time of a session. So a node that is cut
+off has ended itself, with its member, before the others go on without it: no two parts of the cluster take writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,13 @@ def _hazelcast(place: Place) -> Service:
     limit = heap * max(1, options.store_nodes) // (4 * (1 + options.store_backups))
     store = StoreService([], log=place.directory / LOG, host=place.host, unix=place.unix, group=name)
     member = HazelcastMember(
-        MemberOptions(name, place.host, backups=options.store_backups, heap=heap),
+        MemberOptions(
+            name,
+            place.host,
+            backups=options.store_backups,
+            heap=heap,
+            heartbeat=max(_HEARTBEAT, 2 * options.session_timeout),
+        ),
         place.directory / "hazelcast",
         java=find_java(),
         spawn=procs.spawn,

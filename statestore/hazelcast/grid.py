@@ -4,7 +4,8 @@ Values are `bytearray`, nothing else: `bytes` would be pickled, and what was pic
 
 A cluster of which all members were started again answers as if it had always been empty. So each partition holds a *canary*, an
 entry with the cluster's incarnation, from the day the first store connected: where a key reads as absent, its partition's canary
-says whether it is absent or lost.
+says whether it is absent or lost. It is the same cluster for as long as one canary is left: what some partitions have lost is no reason
+to take it for a new one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -26,13 +28,16 @@ from statestore.errors import Lost, Unavailable
 HEADS = "statestore.heads"
 PIECES = "statestore.pieces"
 
-_INCARNATION = "\0incarnation"
-_CANARY = "\0canary"
+INCARNATION = "\0incarnation"
+CANARY = "\0canary"
 _FOUNDING = b"founding:"
 _READY = b"ready:"
 _WAIT = 30.0
 """Seconds for one answer; the client itself gives up sooner."""
 
+_SILENT = 10
+"""Seconds without a word from a member until the client gives up its connection. One that has died is noticed by its closed connection; one
+that says nothing is mostly one that has not been given the processor."""
 _BUFFER = 1 << 20
 """Bytes of the sockets' buffers. With the client's own 128,000, pieces wait 40 ms for a delayed ACK."""
 
@@ -69,6 +74,7 @@ class Grid:
         local: `host:port` of the member on whose partitions pieces are to lie; "" for any.
         expected: The incarnation that the cluster must have, when it was seen before; "" when not.
         proposed: The incarnation to give it when it has none and none is expected.
+        on_replaced: Called once when it turns out to be another cluster than it was; on any thread.
 
     Raises:
         Unavailable: No member can be reached.
@@ -76,10 +82,19 @@ class Grid:
     """
 
     def __init__(
-        self, members: Sequence[str], cluster: str, local: str, *, expected: str, proposed: str
+        self,
+        members: Sequence[str],
+        cluster: str,
+        local: str,
+        *,
+        expected: str,
+        proposed: str,
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = f"{cluster} at {','.join(members)}"
         self._local = local
+        self._on_replaced = on_replaced
+        self._replaced = False
         self._lock = threading.Lock()
         self._salts: dict[int, str] = {}
         logging.getLogger("hazelcast").setLevel(logging.WARNING)  # it tells every connection
@@ -92,7 +107,7 @@ class Grid:
                 invocation_retry_pause=0.1,
                 invocation_timeout=10,
                 heartbeat_interval=1,
-                heartbeat_timeout=4,
+                heartbeat_timeout=_SILENT,
                 cluster_connect_timeout=10,
                 connection_timeout=5,
                 shuffle_member_list=False,
@@ -170,15 +185,19 @@ class Grid:
         """Begin to read an entry of the map of heads; see `read` for one that is not there."""
         return self._send(self._heads.get, key)
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, *, anew: bool = False) -> bytes | None:
         """An entry of the map of heads; None when there is really none.
+
+        Args:
+            anew: None also when it may have been lost: for whoever writes, and takes nothing from what was there. Else a key
+                whose partition has lost something could never be written again.
 
         Raises:
             Lost: There may have been one: its partition is not what it was.
         """
         found = self._ask(self._heads.get, key)
         if found is None:
-            self.verify(key)
+            self.verify(key, anew=anew)
             return None
         return bytes(found)
 
@@ -207,25 +226,49 @@ class Grid:
         except Unavailable:
             pass  # it may have happened
         # Also after a plain "no": the client repeats what was not answered, and the first attempt may have done it.
-        return self.read(key) == new
+        found = self._ask(self._heads.get, key)
+        return found is not None and bytes(found) == new
 
-    def verify(self, key: str) -> None:
+    def verify(self, key: str, *, anew: bool = False) -> None:
         """See that the partition of a key has lost nothing.
+
+        Args:
+            anew: It may have lost something, but it must be of the same cluster.
 
         Raises:
             Lost: It has.
         """
         partition = self.partition(key)
-        salt = self.salt(partition)
-        found = self._ask(self._heads.get, Placed(f"{_CANARY}{partition}", salt))
-        if found is None or bytes(found).decode() != self.incarnation:
+        found = self.wait(self._canary(partition))
+        if found is None and anew:
+            self.check_all()
+        elif found is None:
             raise Lost(
-                f"the Hazelcast cluster {self.name} has lost what was in partition {partition}"
-                + (
-                    ", and is another one" if found is not None else ": members died, and too few had backups"
-                ),
-                remedy="What was stored there is gone. Start the cluster and its stores anew, with more backups.",
+                f"the Hazelcast cluster {self.name} has lost what was in partition {partition}: "
+                f"members died, and too few had backups",
+                remedy="What was stored there is gone; what is stored from now on is kept. More backups survive more deaths.",
             )
+        elif bytes(found).decode() != self.incarnation:
+            raise self._other(f"is another one ({bytes(found).decode()})")
+
+    def _canary(self, partition: int) -> Any:
+        """Begin to read the canary of a partition."""
+        return self._send(self._heads.get, Placed(f"{CANARY}{partition}", self.salt(partition)))
+
+    def _canaries(self) -> Counter[str]:
+        """Which incarnations the canaries tell of, and how many of each there are."""
+        count = self._client.partition_service.get_partition_count()
+        answers = [self.wait(f) for f in [self._canary(p) for p in range(count)]]
+        return Counter(bytes(found).decode() for found in answers if found is not None)
+
+    def _other(self, what: str) -> Lost:
+        if not self._replaced:
+            self._replaced = True
+            self._on_replaced()
+        return Lost(
+            f"the Hazelcast cluster {self.name} {what}: it is not {self.incarnation}, which held the states",
+            remedy="All members have been started anew, so what was stored is gone. Start the stores anew as well.",
+        )
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
         """All entries of the map of heads but the store's own."""
@@ -239,12 +282,19 @@ class Grid:
 
     def check_all(self) -> None:
         """See that the cluster is the one that it was. Raises: Lost."""
-        found = self._ask(self._heads.get, _INCARNATION)
-        if found is None or bytes(found) != _READY + self.incarnation.encode():
-            raise Lost(
-                f"the Hazelcast cluster {self.name} has been started anew, and is empty",
-                remedy="What was stored is gone. Start the stores anew as well.",
-            )
+        found = self._ask(self._heads.get, INCARNATION)
+        name = bytes(found).partition(b":")[2].decode() if found is not None else self._restored()
+        if name != self.incarnation:
+            raise self._other(f"is another one ({name})" if name else "is empty")
+
+    def _restored(self) -> str:
+        """The incarnation, by the canaries that are left of it; written down again. "" when there are none."""
+        left = self._canaries()
+        if not left:
+            return ""
+        name, _ = max(left.items(), key=lambda item: (item[1], item[0]))
+        self._ask(self._heads.put_if_absent, INCARNATION, bytearray(_READY + name.encode()))
+        return name
 
     # -- places
 
@@ -292,7 +342,9 @@ class Grid:
         """Find the cluster's incarnation, or found it."""
         deadline = time.monotonic() + _WAIT
         while True:
-            found = self._ask(self._heads.get, _INCARNATION)
+            found = self._ask(self._heads.get, INCARNATION)
+            if found is None and self._restored():
+                continue  # the partition that held it is lost, others are not
             value = bytes(found) if found is not None else None
             name = value.partition(b":")[2].decode() if value is not None else ""
             if expected and name != expected:
@@ -307,12 +359,12 @@ class Grid:
                 return name
             if value is None:
                 first = bytearray(_FOUNDING + proposed.encode())
-                self._ask(self._heads.put_if_absent, _INCARNATION, first)
+                self._ask(self._heads.put_if_absent, INCARNATION, first)
                 continue
             self._found(name)  # whoever began it may have died: doing it twice does no harm
             ready = bytearray(_READY + name.encode())
             old = bytearray(value)
-            self._ask(self._heads.replace_if_same, _INCARNATION, old, ready)
+            self._ask(self._heads.replace_if_same, INCARNATION, old, ready)
             if time.monotonic() > deadline:
                 raise Unavailable(f"the Hazelcast cluster {self.name} does not settle")
 
@@ -321,7 +373,7 @@ class Grid:
         value = bytearray(name.encode())
         futures = []
         for partition in range(count):
-            key = Placed(f"{_CANARY}{partition}", self.salt(partition))
+            key = Placed(f"{CANARY}{partition}", self.salt(partition))
             futures.append(self._send(self._heads.set, key, value))
         for future in futures:
             self.wait(future)

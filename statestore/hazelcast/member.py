@@ -22,6 +22,7 @@ from statestore.lifetime import Spawn
 
 _MAIN = "com.hazelcast.core.server.HazelcastMemberStarter"
 _STARTED = b" is STARTED"
+_SIZE = re.compile(rb"Members \{size:(\d+),")
 _MIGRATED = b"All migration tasks have been completed"
 _PORTS = (20000, 32000)
 """Below the range out of which the system gives ports to clients."""
@@ -44,6 +45,14 @@ hazelcast:
       tcp-ip:
         enabled: true
         member-list: [{members}]
+    # GET /hazelcast/health/cluster-safe: whether every entry has its backups.
+    rest-api:
+      enabled: true
+      endpoint-groups:
+        HEALTH_CHECK:
+          enabled: true
+        CLUSTER_READ:
+          enabled: false
   jet:
     enabled: false
   metrics:
@@ -76,8 +85,21 @@ hazelcast:
     hazelcast.shutdownhook.policy: GRACEFUL
     hazelcast.graceful.shutdown.max.wait: "20"
     hazelcast.heartbeat.interval.seconds: "1"
-    hazelcast.max.no.heartbeat.seconds: "4"
+    hazelcast.max.no.heartbeat.seconds: "{heartbeat}"
+    # A cluster that has split becomes one again in seconds, not after five minutes; the smaller part forgets what it has.
+    hazelcast.merge.first.run.delay.seconds: "5"
+    hazelcast.merge.next.run.delay.seconds: "5"
+    hazelcast.tcp.join.previously.joined.member.address.retention.seconds: "600"
+    hazelcast.health.monitoring.level: "OFF"
     hazelcast.logging.type: jdk
+"""
+
+
+_LOGGING = """\
+handlers=java.util.logging.ConsoleHandler
+.level=INFO
+# A line for each time that a store counts what there is.
+com.hazelcast.client.impl.protocol.task.map.level=WARNING
 """
 
 
@@ -93,6 +115,9 @@ class MemberOptions:
         others: Addresses of members that run already; none for the first one.
         backups: Synchronous backups of pieces, 0 to 6. Heads have one at least.
         heap: Bytes of the Java heap.
+        heartbeat: Seconds without a word after which the others go on without a member. One that has died is noticed at once, by its
+            closed connections; a member that is only slow must not be taken for dead, for then there are two clusters. So it
+            is longer than whatever ends a node that is cut off.
     """
 
     cluster: str = "statestore"
@@ -101,6 +126,7 @@ class MemberOptions:
     others: tuple[str, ...] = ()
     backups: int = 1
     heap: int = 256 << 20
+    heartbeat: float = 15.0
 
     def validate(self) -> None:
         """Raises: Missing."""
@@ -145,8 +171,9 @@ class HazelcastMember:
         self._reader: threading.Thread | None = None
         self._settled = threading.Event()
         self._ready = False
-        self._migrated = threading.Condition()
+        self._changed = threading.Condition()
         self._migrations = 0
+        self._size = 0
 
     @property
     def address(self) -> str:
@@ -176,8 +203,11 @@ class HazelcastMember:
         self._directory.mkdir(parents=True, exist_ok=True)
         config = self._directory / "hazelcast.yaml"
         config.write_text(self._config(self.options.others if others is None else others))
+        logging = self._directory / "logging.properties"
+        logging.write_text(_LOGGING)
         argv: list[str | os.PathLike[str]] = [self._java, *self._flags(jar), *flags]
-        argv += [f"-Dhazelcast.config={config}", "-cp", jar, _MAIN]
+        argv += [f"-Dhazelcast.config={config}", f"-Djava.util.logging.config.file={logging}"]
+        argv += ["-cp", jar, _MAIN]
         try:
             process = self._spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except OSError as error:
@@ -231,8 +261,13 @@ class HazelcastMember:
         Returns:
             Whether it has happened.
         """
-        with self._migrated:
-            return self._migrated.wait_for(lambda: self._migrations > after, timeout)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._migrations > after, timeout)
+
+    def wait_size(self, size: int, timeout: float = 60.0) -> bool:
+        """Wait until the cluster, as this member sees it, has so many members. Returns whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._size == size, timeout)
 
     def stop(self, grace: float = 30.0) -> None:
         """End it in order: what it holds moves to the others first. Safe to call twice."""
@@ -259,10 +294,12 @@ class HazelcastMember:
                 if _STARTED in line and not settled.is_set():
                     self._ready = True
                     settled.set()
-                if _MIGRATED in line:
-                    with self._migrated:
-                        self._migrations += 1
-                        self._migrated.notify_all()
+                size = _SIZE.match(line)
+                if size is not None or _MIGRATED in line:
+                    with self._changed:
+                        self._size = int(size[1]) if size is not None else self._size
+                        self._migrations += size is None
+                        self._changed.notify_all()
         settled.set()
 
     def _config(self, others: Sequence[str]) -> str:
@@ -275,6 +312,7 @@ class HazelcastMember:
             members=members,
             backups=self.options.backups,
             head_backups=max(1, self.options.backups),
+            heartbeat=max(1, round(self.options.heartbeat)),
         )
 
     def _flags(self, jar: Path) -> list[str]:

@@ -115,7 +115,7 @@ class Room:
                 return
 
     def _reservations(self) -> tuple[bytes | None, _Reserved]:
-        raw = self._grid.read(_ENTRY)
+        raw = self._grid.read(_ENTRY, anew=True)
         if raw is None:
             return None, _Reserved("", {})
         found = msgspec.msgpack.decode(raw, type=_Reserved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -137,7 +138,9 @@ class Hazelcast:
         self.members[0].start()
         self.members[1].start([self.members[0].address])
 
-    def open(self, local: int = 0, directory: Path | None = None) -> HazelcastStore:
+    def open(
+        self, local: int = 0, directory: Path | None = None, on_replaced: Callable[[], None] = lambda: None
+    ) -> HazelcastStore:
         """A connection of its own; whoever opens it closes it."""
         return HazelcastStore(
             HazelcastOptions(
@@ -146,7 +149,8 @@ class Hazelcast:
                 local=self.members[local].address,
                 limit=self.limit,
                 directory=directory,
-            )
+            ),
+            on_replaced,
         )
 
     def store(self) -> HazelcastStore:

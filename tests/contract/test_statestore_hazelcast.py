@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from hazelcast.future import ImmediateExceptionFuture
-from statestore_harness import Hazelcast
+from statestore_harness import Hazelcast, hazelcast_java
 from test_statestore import noise, put
 
 from statestore import decisions
@@ -18,7 +20,9 @@ from statestore.base import Head, Piece, Ticket
 from statestore.client import GrpcStore
 from statestore.errors import Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
 from statestore.hazelcast import heads, jar
-from statestore.hazelcast.member import MemberOptions
+from statestore.hazelcast.grid import CANARY, INCARNATION, Placed
+from statestore.hazelcast.member import HazelcastMember, MemberOptions
+from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.store import HazelcastStore
 from statestore.process import StoreProcess
 from statestore.writing import Write, read_bytes
@@ -44,7 +48,7 @@ def test_pieces_lie_on_partitions_of_the_local_member(cluster: Hazelcast) -> Non
     for index in range(2):
         store = cluster.open(index)
         put(store, f"local/{index}", 1, noise(1 << 20))
-        stored = store._read(f"local/{index}")
+        stored = store._entries.read(f"local/{index}")
         assert stored is not None
         salts = {heads.piece_key(stored.place, n).salt for n in range(1, 9)}
         assert store.grid.local_share(salts) == 1.0
@@ -128,7 +132,7 @@ def test_a_commit_that_was_refused_does_not_happen_later(cluster: Hazelcast) -> 
     write = Write(store, "late", 1)
     piece = write.put(b"old")
     write.flush()
-    stale = store._read("late")
+    stale = store._entries.read("late")
     assert stale is not None
     put(other, "late", 2, b"new")
     record = decisions.commit(
@@ -176,7 +180,7 @@ def test_a_member_that_dies_with_one_backup_costs_nothing(cluster: Hazelcast) ->
 def test_a_damaged_piece_is_found(cluster: Hazelcast) -> None:
     store = cluster.open()
     head = put(store, "rot", 1, noise(400_000))
-    stored = store._read("rot")
+    stored = store._entries.read("rot")
     assert stored is not None
     key = heads.piece_key(stored.place, head.pieces[1].number)
     store.grid.wait(store.grid.set_piece(key, noise(head.pieces[1].size, 2)))
@@ -261,6 +265,80 @@ def test_without_backups_what_is_lost_is_said(tmp_path: Path) -> None:
         cluster.open(0, tmp_path / "another").close()
     finally:
         cluster.close()
+
+
+def test_what_one_partition_has_lost_is_said_and_the_rest_goes_on(cluster: Hazelcast, tmp_path: Path) -> None:
+    """Planted: the partitions of some keys have lost everything, that of the cluster's identity and of the reservations among them."""
+    told: list[str] = []
+    store = cluster.open(0, tmp_path, lambda: told.append("replaced"))
+    kept = put(store, "partition/kept", 1, b"kept")
+    grid, number = store.grid, 0
+    while grid.partition(f"partition/{number}") == grid.partition("partition/kept"):
+        number += 1
+    lost = f"partition/{number}"
+    put(store, lost, 1, b"lost")
+    canaries = [Placed(f"{CANARY}{p}", grid.salt(p)) for p in map(grid.partition, (lost, INCARNATION))]
+    try:
+        for key in (lost, INCARNATION, "\0reserved", *canaries):
+            grid.wait(grid._heads.delete(key))
+        with pytest.raises(Lost, match="partition"):
+            store.head(lost)
+        # It is the same cluster still: for this store, and for one that begins.
+        assert [e.key for e in store.list("partition/")] == ["partition/kept"]
+        grid.wait(grid._heads.delete(INCARNATION))
+        again = cluster.open(1, tmp_path)
+        assert again.grid.incarnation == grid.incarnation
+        assert read_bytes(again, kept) == b"kept"
+        # What is gone can be written anew, and deleted.
+        again.reserve(2, {lost: 10})
+        head = put(again, lost, 2, b"new")
+        assert store.head(lost) == head and read_bytes(store, head) == b"new"
+        assert again.delete(lost, 2)
+        again.close()
+        # The planted fault: nothing is left, and nobody looks whether that is so.
+        for key in (INCARNATION, lost):
+            grid.wait(grid._heads.delete(key))
+        grid._canaries = Counter  # type: ignore[assignment]
+        for ask in (lambda: put(store, lost, 3, b"x"), lambda: list(store.list())):
+            with pytest.raises(Lost, match="empty"):
+                ask()
+        assert told == ["replaced"]
+    finally:
+        for key, value in [
+            (INCARNATION, f"ready:{grid.incarnation}"),
+            *((c, grid.incarnation) for c in canaries),
+        ]:
+            grid.wait(grid._heads.set(key, bytearray(value.encode())))
+    assert store.delete("partition/kept", 1)
+    store.close()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_has_split_becomes_one_again(tmp_path: Path) -> None:
+    """A member gets no processor for longer than the others wait for it: each part goes on alone, and then they find each other."""
+    java = hazelcast_java(tmp_path)
+    options = MemberOptions(tmp_path.name, heap=128 << 20, heartbeat=3)
+    members = [HazelcastMember(options, tmp_path / f"member{n}", java=java) for n in range(3)]
+    try:
+        for n, member in enumerate(members):
+            member.start([m.address for m in members[:n]])
+        stores = [
+            HazelcastStore(HazelcastOptions((m.address,), tmp_path.name, local=m.address))
+            for m in members[1:]
+        ]
+        head = put(stores[0], "split", 1, noise(300_000))
+        process = members[0].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        assert all(m.wait_size(2) for m in members[1:])
+        process.send_signal(signal.SIGCONT)
+        assert all(m.wait_size(3) for m in members[1:])
+        for store in stores:
+            assert store.head("split") == head and read_bytes(store, head) == noise(300_000)
+            store.close()
+    finally:
+        for member in members:
+            member.kill()
 
 
 def _orphans(store: HazelcastStore) -> set[str]:

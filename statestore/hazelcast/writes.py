@@ -1,0 +1,119 @@
+"""The writes that go through this process: begun, and neither committed for the last time nor given up."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from statestore import decisions
+from statestore.base import Head, Piece, Ticket
+from statestore.errors import Incomplete
+from statestore.hazelcast import heads
+from statestore.hazelcast.cleaner import Cleaner
+from statestore.hazelcast.entries import Entries
+from statestore.hazelcast.grid import Grid
+from statestore.hazelcast.heads import Stored, piece_key
+from statestore.hazelcast.room import Room
+from statestore.hazelcast.transfer import Session
+
+_SESSIONS = 4096
+
+
+class Writes:
+    """Their sessions.
+
+    Args:
+        grid: The cluster.
+        entries: Of keys.
+        cleaner: Removes pieces of writes that were given up.
+    """
+
+    def __init__(self, grid: Grid, entries: Entries, cleaner: Cleaner) -> None:
+        self._grid, self._entries, self._cleaner = grid, entries, cleaner
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[Ticket, Session] = OrderedDict()
+
+    def known(self, ticket: Ticket) -> Session | None:
+        """The session of a write that this process knows of."""
+        with self._lock:
+            return self._sessions.get(ticket)
+
+    def held(self) -> dict[tuple[str, int], int]:
+        """Bytes put and not committed, by key and epoch."""
+        with self._lock:
+            return {(t.key, t.epoch): s.held for t, s in self._sessions.items()}
+
+    def size(self) -> int:
+        """Bytes put and not committed, of all."""
+        with self._lock:
+            return sum(session.held for session in self._sessions.values())
+
+    def session(self, ticket: Ticket, stored: Stored | None = None) -> Session:
+        """The write of a ticket; found again in the cluster after this process was started anew. Raises: Superseded."""
+        with self._lock:
+            session = self._sessions.get(ticket)
+            if session is not None:
+                self._sessions.move_to_end(ticket)
+                if stored is None or stored.place == session.place:
+                    return session
+        if stored is None:
+            stored = self._entries.read(ticket.key)
+            decisions.owned(stored.record if stored is not None else None, ticket)
+            assert stored is not None
+        session = Session(stored.place)
+        with self._lock:
+            self._sessions[ticket] = session
+            while len(self._sessions) > _SESSIONS:
+                self._sessions.popitem(last=False)
+        return session
+
+    def drop(self, ticket: Ticket, room: Room, keep: Stored | None = None) -> int:
+        """End a write; what it has put is removed.
+
+        Args:
+            room: Where its bytes were taken.
+            keep: An entry whose pieces stay.
+
+        Returns:
+            The bytes that it held.
+        """
+        with self._lock:
+            session = self._sessions.pop(ticket, None)
+        if session is None:
+            return 0
+        with session.lock:
+            held, session.held = session.held, 0
+            keys = {piece_key(session.place, number) for number in session.pieces}
+        kept = self._entries.whole(keep) if keep is not None else None
+        if keep is not None and kept is not None:
+            keys -= heads.keys_of(keep, kept.pieces)
+        self._cleaner.remove(keys)
+        room.settle(ticket.key, ticket.epoch, held, 0)
+        return held
+
+    def places(
+        self, ticket: Ticket, session: Session, pieces: Sequence[Piece], before: Head | None, old: Stored
+    ) -> dict[int, str]:
+        """Where each epoch's pieces of a version lie that is to be committed. Raises: Incomplete."""
+        inherited = set(before.pieces) if before is not None else set()
+        places = {ticket.epoch: session.place}
+        for piece in pieces:
+            mine = piece.epoch == ticket.epoch
+            if piece in inherited:
+                if not mine:
+                    places[piece.epoch] = old.places[piece.epoch]
+                continue
+            there = session.pieces.get(piece.number) if mine else None
+            if there is None and mine:  # put through a process that has died
+                key = piece_key(session.place, piece.number)
+                data = self._grid.wait(self._grid.get_piece(key))
+                if data is not None and len(data) == piece.size and zlib.crc32(data) == piece.crc:
+                    there = session.pieces[piece.number] = piece
+            if there != piece:
+                raise Incomplete(
+                    f"{ticket.key}: piece {piece.number} of epoch {piece.epoch} is not there: "
+                    f"a commit of epoch {ticket.epoch} is refused"
+                )
+        return places
