@@ -8,12 +8,13 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.cluster import cluster
+from benchmarks.cluster import Cluster, cluster
 from benchmarks.words.text import arguments, say
-from benchmarks.words.topologies import build, collected, start
+from benchmarks.words.topologies import build, collected, say_go, wait_ready
 
 TIMEOUT = 240.0
 TARGET = "benchmarks.words.topologies"
+NAME = "words"
 
 
 def in_process(options: dict[str, Any]) -> None:
@@ -23,8 +24,18 @@ def in_process(options: dict[str, Any]) -> None:
     made = build(**options)
     with LocalCluster() as local:
         run = local.submit(made)
-        start(options["directory"], made, lambda: "")
+        wait_ready(options["directory"], made, lambda: "")
+        say_go(options["directory"])
         run.wait(TIMEOUT)
+
+
+def place(there: Cluster) -> None:
+    """As the hand-written loops have it: the source and the splitter in one process, the counter in the other."""
+    placed = {e["component"]: e["worker"] for e in there.ask("describe", NAME)["executor_list"]}
+    near = placed["lines"]
+    (far,) = {*placed.values()} - {near}
+    there.call("move", NAME, "split", "--to", near)
+    there.call("move", NAME, "count", "--to", far)
 
 
 def in_cluster(options: dict[str, Any]) -> None:
@@ -34,7 +45,10 @@ def in_cluster(options: dict[str, Any]) -> None:
         cluster(nodes=options["processes"], slots=1) as there,
         there.began("submit", "--wait", TARGET, json.dumps(options)) as submit,
     ):
-        start(options["directory"], made, lambda: "" if submit.poll() is None else "it ended early")
+        wait_ready(options["directory"], made, lambda: "" if submit.poll() is None else "it ended early")
+        if not options["hashed"]:
+            place(there)
+        say_go(options["directory"])
         submit.wait(TIMEOUT)
 
 

@@ -194,8 +194,8 @@ def topology(args: list[str]) -> Topology:
     return build(**json.loads(args[0]))
 
 
-def start(directory: str, made: Topology, failed: Callable[[], str]) -> None:
-    """Wait until all tasks are ready, and say go.
+def wait_ready(directory: str, made: Topology, failed: Callable[[], str]) -> None:
+    """Wait until all tasks are ready.
 
     Args:
         failed: Says why it will never be so, or "".
@@ -210,7 +210,11 @@ def start(directory: str, made: Topology, failed: Callable[[], str]) -> None:
         if time.monotonic() > give_up:
             raise RuntimeError(f"Only {there} of {wanted} tasks were ready within {PATIENCE:g} s.")
         time.sleep(0.01)
-    (place / "go").touch()
+
+
+def say_go(directory: str) -> None:
+    """Let the spouts begin."""
+    (Path(directory) / "go").touch()
 
 
 def collected(directory: str) -> tuple[dict[str, int], float]:

@@ -22,13 +22,14 @@ class Emits(NamedTuple):
     emit_each: Callable[..., int]
 
 
-def functions(stream: str, names: list[str], body: list[str]) -> str:
+def functions(stream: str, names: list[str], body: list[str], only: str = "") -> str:
     """The code of a stream's `Emits`: the same body in each, with the fields as its variables.
 
     Args:
         stream: The stream's name.
         names: Its fields.
         body: The lines that make a tuple and put it into the buffers of its targets.
+        only: The buffer, if all tuples go into one: a list of values, as `str.split` gives one, goes there as a whole.
     """
     fields = ", ".join(names)
     # One field is taken as it comes, several out of each value.
@@ -50,6 +51,7 @@ def functions(stream: str, names: list[str], body: list[str]) -> str:
             *("    " + line for line in body),
             f"def emit_all(values, stream={stream!r}):",
             f"    if stream != {stream!r}: return _other(values, stream)",
+            *_as_a_whole(names, only),
             f"    for {each} in values:",
             *("        " + line for line in body),
             "def emit_each(_values, _failed=None, _ended=None):",
@@ -69,6 +71,19 @@ def functions(stream: str, names: list[str], body: list[str]) -> str:
             "    return _n",
         ]
     )
+
+
+def _as_a_whole(names: list[str], only: str) -> list[str]:
+    """Half the time of the loop, whose steps are the interpreter's. What is no list may emit something itself while it is read."""
+    if not only:
+        return []
+    made = "map(_T, values)" if len(names) == 1 else "_starmap(_T, values)"
+    return [
+        "    if values.__class__ is list and len(values) <= _limit:",
+        f"        {only}.extend({made})",
+        f"        if len({only}) >= _limit: _full({only})",
+        "        return",
+    ]
 
 
 @functools.lru_cache(256)

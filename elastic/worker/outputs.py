@@ -418,7 +418,13 @@ class Outputs:
     def _make_emit(self, stream: Stream) -> Emits:
         """Generate a stream's functions: the fields are parameters or what the loop assigns, each subscription a few lines of the body."""
         names = [f.name for f in stream.spec.fields]
-        scope: dict[str, Any] = {"_T": stream.kind, "_full": self.full, "_limit": self._limit, "_self": self}
+        scope: dict[str, Any] = {
+            "_T": stream.kind,
+            "_full": self.full,
+            "_limit": self._limit,
+            "_self": self,
+            "_starmap": itertools.starmap,
+        }
         body: list[str] = []
         subscriptions = [
             s for s in self._subscriptions[stream] if s.spec.grouping.kind != GroupingKind.DIRECT
@@ -436,7 +442,8 @@ class Outputs:
             body += self._route(s, n, names, scope, value)
         if not subscriptions:
             body.append("_self.unrouted += 1")
-        code = functions(str(stream.spec.id), names, body)
+        only = "_one0" if len(subscriptions) == 1 and "_one0" in scope else ""
+        code = functions(str(stream.spec.id), names, body, only)
         exec(compiled(code, f"<emit of {self.component.id}.{stream.spec.id}>"), scope)
         one: Callable[..., None] = scope["emit"]
         one.__doc__ = (

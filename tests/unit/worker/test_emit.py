@@ -39,12 +39,20 @@ class ByNumber(CustomGrouping):
 class Two(Spout):
     outputs = Fields(key=str, n=int)
 
-    def __init__(self, many: bool) -> None:
-        self.many = many
+    def __init__(self, how: str) -> None:
+        self.how = how
 
     def next_tuple(self) -> None:
-        if self.many:
+        if self.how == "iterator":
             self.emit_all(iter(ROWS))
+        elif self.how == "lists":
+            self.emit(*ROWS[0])
+            self.emit_all([])
+            self.emit_all(ROWS[1:2])
+            self.emit_all(ROWS[2:450])
+            self.emit_all(ROWS[450:])
+        elif self.how == "a long list":
+            self.emit_all(list(ROWS))
         else:
             for row in ROWS:
                 self.emit(*row)
@@ -71,22 +79,28 @@ GROUPINGS = {
 }
 
 
-def seen(grouping: str, many: bool) -> Counter[tuple[Any, ...]]:
+def seen(grouping: str, how: str, tasks: int = 3) -> list[tuple[Any, ...]]:
     out = collect()
     b = TopologyBuilder("t")
-    b.spout("two", Two(many))
-    GROUPINGS[grouping](b.bolt("seen", Seen(), tasks=3))
+    b.spout("two", Two(how))
+    GROUPINGS[grouping](b.bolt("seen", Seen(), tasks=tasks))
     b.bolt("out", out).all_to_one("seen")
     with LocalCluster() as cluster:
         cluster.submit(b.build()).wait(20)
-        return Counter(out.rows)
+        return list(out.rows)
 
 
+@pytest.mark.parametrize("how", ["iterator", "lists"])
 @pytest.mark.parametrize("grouping", GROUPINGS)
-def test_many_at_once_are_the_same_as_one_by_one(grouping: str) -> None:
-    one, many = seen(grouping, False), seen(grouping, True)
+def test_many_at_once_are_the_same_as_one_by_one(grouping: str, how: str) -> None:
+    one, many = Counter(seen(grouping, "one")), Counter(seen(grouping, how))
     assert one == many
     assert sum(one.values()) == len(ROWS) * (3 if grouping == "all" else 1)
+
+
+@pytest.mark.parametrize("how", ["iterator", "lists", "a long list"])
+def test_with_one_receiver_they_come_in_order(how: str) -> None:
+    assert seen("shuffle", how, tasks=1) == [(0, *row) for row in ROWS]
 
 
 class Words(Bolt):
@@ -111,6 +125,14 @@ class Breaks(Spout):
         self.emit_all(n if n < 5 else 1 // 0 for n in range(10))
 
 
+class TooShort(Spout):
+    outputs = Fields(a=int, b=int)
+
+    def next_tuple(self) -> None:
+        self.exhausted()
+        self.emit_all([(1, 2), (3, 4), (5,), (6, 7)])
+
+
 class ToNowhere(Spout):
     outputs = Fields(n=int)
 
@@ -128,6 +150,17 @@ def test_what_came_before_an_error_is_emitted_and_the_error_is_the_users() -> No
         run = cluster.submit(b.build()).wait(20)
         assert out.rows == [(n,) for n in range(5)]
         assert "ZeroDivisionError" in next(e.message for e in run.events if e.kind == "tuple-failed")
+
+
+def test_what_came_before_a_value_that_does_not_fit_is_emitted() -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("short", TooShort())
+    b.bolt("out", out).shuffle("short")
+    with LocalCluster() as cluster:
+        run = cluster.submit(b.build()).wait(20)
+        assert out.rows == [(1, 2), (3, 4)]
+        assert any(e.kind == "tuple-failed" for e in run.events)
 
 
 def test_a_stream_that_is_not_declared_is_refused() -> None:
