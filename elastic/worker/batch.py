@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elastic.api.fields import Tuple, is_typed, tuple_class
+from elastic.api.fields import Tuple, misfits_of, tuple_class
 from elastic.model.ids import ComponentId, Incarnation, StreamId
 from elastic.model.topology import StreamSpec, TopologySpec
 
@@ -21,18 +21,24 @@ class Stream:
     Attributes:
         index: Its number: the same in all processes, because it follows from the specification.
         kind: The class of its tuples.
-        typed: Whether its rows travel as msgpack (else pickled).
+        misfits: Finds the tuples for whose sake a batch is pickled; None when all are. Others travel as msgpack.
+        decoder: Reads those.
     """
 
-    __slots__ = ("component", "decoder", "index", "kind", "spec", "typed")
+    __slots__ = ("component", "decoder", "index", "kind", "misfits", "spec")
 
     def __init__(self, index: int, component: ComponentId, spec: StreamSpec) -> None:
         self.index = index
         self.component = component
         self.spec = spec
         self.kind: type[Tuple] = tuple_class(component, spec)
-        self.typed = is_typed(spec)
-        self.decoder: Any = msgspec.msgpack.Decoder(list[self.kind]) if self.typed else None  # type: ignore[name-defined]
+        self.misfits = misfits_of(spec)
+        self.decoder: Any = None
+        if self.misfits is not None:
+            try:
+                self.decoder = msgspec.msgpack.Decoder(list[self.kind])  # type: ignore[name-defined]
+            except TypeError:  # alternatives that msgpack cannot tell from one another: str | bytes
+                self.misfits = None
 
 
 class Streams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ExecutionError
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MASK = 0x7FFFFFFF
-_EXACT: dict[str, frozenset[type]] = {
-    "int": frozenset({int, bool, type(None)}),
-    "date": frozenset({datetime.date, type(None)}),
+_TAKEN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bytes": (bytes, bytearray, memoryview),
+    "datetime": (datetime.datetime,),
+    "date": (datetime.date,),
+    "time": (datetime.time,),
 }
 PART_BYTES = 1 << 19
 
@@ -96,19 +100,39 @@ def from_rows(rows: Sequence[Any], stream: StreamSpec) -> Any:
     schema = schema_of(stream)
     columns = [[getattr(r, f.name) for r in rows] for f in stream.fields]
     for f, c in zip(stream.fields, columns, strict=True):
-        # Arrow would cut these silently: 1.5 to 1, a time to its day.
-        only = _EXACT.get(f.type)
-        for kind in set(map(type, c)) - only if only is not None else ():
-            if f.type == "date" or not hasattr(kind, "__index__"):
-                raise ExecutionError(
-                    f"Tuples of stream {stream.id!r} do not fit their declared types: "
-                    f"field {f.name!r} is {f.type}, and holds a {kind.__name__}."
-                )
-    try:
-        arrays = [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)]
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
-        raise ExecutionError(f"Tuples of stream {stream.id!r} do not fit their declared types: {e}") from e
+        unfit = _unfit(f.type, c)
+        if unfit is not None:
+            raise ExecutionError(
+                f"Tuples of stream {stream.id!r} do not fit their declared types: field {f.name!r} is {f.type}, and holds {unfit}."
+            )
+    arrays: list[Any] = []
+    for column, c in zip(schema, columns, strict=True):
+        try:
+            arrays.append(pa.array(c, type=column.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
+            raise ExecutionError(
+                f"Tuples of stream {stream.id!r} do not fit their declared types: field {column.name!r}: {e}"
+            ) from e
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _unfit(kind: str, column: Sequence[Any]) -> str | None:
+    """What in a column Arrow would make another value of without a word: 1.5 to 1, bytes to text, a time to its day."""
+    kind = kind.removesuffix(" | None")
+    if kind.startswith("list["):
+        lists = [v for v in column if v is not None]
+        for found in set(map(type, lists)):
+            if not issubclass(found, list | tuple) and not hasattr(found, "__array__"):
+                return f"a {found.__name__}"
+        return _unfit(kind[5:-1], list(chain.from_iterable(lists)))
+    taken = _TAKEN.get(kind)
+    for found in set(map(type, column)) - {type(None)}:
+        fits = hasattr(found, "__index__") if kind == "int" else taken is None or issubclass(found, taken)
+        if not fits or (kind == "date" and issubclass(found, datetime.datetime)):
+            return f"a {found.__name__}"
+    if kind in ("datetime", "time") and any(v is not None and v.tzinfo is not None for v in column):
+        return f"a {kind} with a time zone, which a column of its kind does not have"
+    return None
 
 
 def to_rows(record: Any, kind: type) -> list[Any]:

@@ -3,8 +3,8 @@
 Frame: `kind` (1 byte), stream number (2), source task (4), count (4), life of the source (8), position of the first tuple (8),
 then the body:
 
-    MSGPACK  rows of a typed stream, an array of arrays
-    PICKLE   rows of an untyped stream, or typed rows whose values do not fit their types: pickled list of value tuples
+    MSGPACK  rows of a stream whose fields are declared as numbers, text and the like: an array of arrays
+    PICKLE   all others, and those with a value that is not exactly of its declared type: pickled list of value tuples
     ARROW    an Arrow IPC stream with one record batch
     MARK     no body: stream is the mark's kind, count its number
     OPENED   no body: the source begins to send; the position is what has left before; count is a move's epoch, or 0
@@ -16,6 +16,7 @@ topology are started together, from one installation.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import struct
 from collections.abc import Callable
@@ -116,7 +117,8 @@ def _frames(item: Batch) -> list[Frame]:
         return [Frame(kind, stream, item.source, item.count, item.count, _rows(kind, item.count), (body,))]
     assert item.rows is not None
     frames: list[Frame] = []
-    _encode_rows(item, item.rows, frames)
+    misfits = item.stream.misfits
+    _encode_rows(item, item.rows, misfits is None or bool(misfits(item.rows)), frames)
     return frames
 
 
@@ -124,22 +126,19 @@ def _rows(kind: int, count: int) -> int:
     return 0 if kind == ARROW else count
 
 
-def _encode_rows(item: Batch, rows: list[Any], frames: list[Frame]) -> None:
-    kind, body = MSGPACK, b""
-    if item.stream.typed:
-        try:
-            body = _encoder.encode(rows)
-        except (TypeError, ValueError, OverflowError):  # UnicodeEncodeError is a ValueError
-            kind = PICKLE
-    else:
-        kind = PICKLE
+def _encode_rows(item: Batch, rows: list[Any], pickled: bool, frames: list[Frame]) -> None:
+    kind, body = PICKLE, b""
+    if not pickled:
+        # An int of more than 64 bits; text with lone surrogates (UnicodeEncodeError).
+        with contextlib.suppress(ValueError, OverflowError):
+            kind, body = MSGPACK, _encoder.encode(rows)
     if kind == PICKLE:
         body = _pickle(item, rows)
     count = len(rows)
     if len(body) > SPLIT and count > 1:
         half = count // 2
-        _encode_rows(item, rows[:half], frames)
-        _encode_rows(item, rows[half:], frames)
+        _encode_rows(item, rows[:half], pickled, frames)
+        _encode_rows(item, rows[half:], pickled, frames)
         return
     frames.append(Frame(kind, item.stream.index, item.source, count, count, count, (body,)))
 
@@ -200,13 +199,8 @@ def rows_of(batch: Batch) -> list[Any]:
     assert batch.raw is not None
     kind, body = batch.raw
     if kind == MSGPACK:
-        try:
-            rows: list[Any] = batch.stream.decoder.decode(body)
-            return rows
-        except msgspec.ValidationError:
-            # The emitter put values of other types than it declared. Within one process nobody would notice; be as lenient here.
-            make = batch.stream.kind
-            return [make(*values) for values in msgspec.msgpack.decode(body)]
+        rows: list[Any] = batch.stream.decoder.decode(body)
+        return rows
     if kind == PICKLE:
         make = batch.stream.kind
         return [make(*values) for values in pickle.loads(body)]
