@@ -52,7 +52,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--host", choices=("process", "spark"), help="what provides nodes (pauses)")
     parser.add_argument("--store", help="the state store: embedded, hazelcast (pauses)")
     parser.add_argument(
-        "--rate", type=float, help="tuples/s instead of half of the sustainable rate (pauses)"
+        "--rate", type=float, help="tuples/s instead of a share of the sustainable rate (pauses, placement)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
     return parser

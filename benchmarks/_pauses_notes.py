@@ -29,6 +29,17 @@ class Seen(NamedTuple):
     latency: float
 
 
+def parts(directory: Path) -> list[tuple[array[int], array[int], array[int]]]:
+    """What each life of each sink has noted: tasks, stamps, and when they came, ascending; the one that began first first."""
+    found = []
+    for path in directory.glob("*.notes"):
+        raw = array("q")
+        raw.frombytes(path.read_bytes())
+        third = len(raw) // 3
+        found.append((raw[:third], raw[third : 2 * third], raw[2 * third :]))
+    return sorted(found, key=lambda part: part[2][0])
+
+
 class Notes:
     """All that came, in the order in which it came."""
 
@@ -45,14 +56,8 @@ class Notes:
     @classmethod
     def read(cls, directory: Path) -> Notes:
         """Those of all the sink's lives."""
-        parts = []
-        for path in directory.glob("*.notes"):
-            raw = array("q")
-            raw.frombytes(path.read_bytes())
-            third = len(raw) // 3
-            parts.append((raw[2 * third], raw[:third], raw[third : 2 * third], raw[2 * third :]))
         all_of = array("q"), array("q"), array("q")
-        for _, *columns in sorted(parts, key=lambda part: part[0]):
+        for columns in parts(directory):
             for whole, column in zip(all_of, columns, strict=True):
                 whole.extend(column)
         return cls(*all_of)

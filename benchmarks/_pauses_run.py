@@ -24,12 +24,19 @@ AFTER = 0.5
 
 
 @contextlib.contextmanager
-def cluster(host: str, store: str, slots: int = 1) -> Iterator[ClusterInfo]:
-    """Two nodes; ended at the end, whatever happens."""
+def cluster(
+    host: str, store: str, slots: int = 1, *, nodes: int = 2, cores: float = 0.0
+) -> Iterator[ClusterInfo]:
+    """Some nodes; ended at the end, whatever happens.
+
+    Args:
+        cores: What a node may use; 0: the machine's, shared by all.
+    """
     with tempfile.TemporaryDirectory(prefix="eb-") as home:
         try:
             yield start_background(
-                UpOptions(home=home, host=host, nodes=2, slots=slots, store=store), lambda _: None
+                UpOptions(home=home, host=host, nodes=nodes, slots=slots, store=store, cores=cores),
+                lambda _: None,
             )
         finally:
             with contextlib.suppress(NotFound):
@@ -110,13 +117,17 @@ class Job:
 
     def end(self) -> Notes:
         """End it; what the sink has noted."""
+        self.stop()
+        self.notes = Notes.read(self.directory)
+        return self.notes
+
+    def stop(self) -> None:
+        """End it, and wait until its workers have."""
         self.client.kill(self.name, wait=30.0)
         with contextlib.suppress(NotFound):
             deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline and self.client.describe(self.name).workers:
                 time.sleep(LOOK)
-        self.notes = Notes.read(self.directory)
-        return self.notes
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from elastic.scheduler.decision import Reason as PlacingReason
 
 _KEPT = 100
 """Events that are kept for each topology."""
-QUIET = frozenset({"kept", "nothing-measured"})
-"""What schedulers say when they do nothing: said once while it lasts."""
+QUIET = frozenset({"kept", "nothing-measured", "case-1", "case-3", "case-4"})
+"""What schedulers say when they do nothing, and beside what they do: alone it is said once while it lasts."""
 
 
 class Teller:
@@ -25,7 +25,7 @@ class Teller:
     def __init__(self, ruler: Ruler) -> None:
         self._ruler = ruler
         self._lock = threading.Lock()
-        self._said: dict[str, tuple[str, ...]] = {}
+        self._said: tuple[tuple[str, str], ...] = ()
         self._told: dict[str, deque[Event]] = {}
         self.news: set[str] = set()
         """Topologies ("": nodes) of which something was said since whoever writes it down has emptied this."""
@@ -46,13 +46,13 @@ class Teller:
         with self._lock:
             for name in self._told.keys() - {*topologies, ""}:
                 del self._told[name]
-                self._said.pop(name, None)
                 self.news.discard(name)
 
     def say(self, reasons: Sequence[Reason], dry: bool) -> None:
-        """Say why a policy does something, or would do it."""
+        """Say why a policy does something, or would do it. The reasons of one decision have one time."""
+        now = time.time()
         for reason in reasons:
-            event = reason.event(time.time())
+            event = reason.event(now)
             if dry:
                 event = replace(
                     event, message=f"dry run: {event.message}", details={**event.details, "dry_run": 1}
@@ -61,18 +61,14 @@ class Teller:
 
     def explain(self, reasons: Sequence[PlacingReason]) -> None:
         """Say why a scheduler did something, and once why it does nothing."""
-        for topology in {r.topology for r in reasons}:
-            mine = [r for r in reasons if r.topology == topology]
-            idle = tuple(r.kind for r in mine if r.kind in QUIET or r.warning)
-            news = [r for r in mine if r.kind not in QUIET and not r.warning]
-            if not news and self._said.get(topology) == idle:
-                continue
-            self._said[topology] = idle
-            for r in mine:
-                severity = Severity.WARNING if r.warning else Severity.INFO
-                self.tell(
-                    Event(time.time(), r.kind, r.message, severity, topology=r.topology, details=r.details)
-                )
+        idle = tuple(sorted((r.topology, r.kind) for r in reasons if r.kind in QUIET or r.warning))
+        news = len(idle) < len(reasons)
+        if not news and self._said == idle:
+            return
+        self._said = () if news else idle
+        for r in reasons:
+            severity = Severity.WARNING if r.warning else Severity.INFO
+            self.tell(Event(time.time(), r.kind, r.message, severity, topology=r.topology, details=r.details))
 
     def tell(self, event: Event) -> None:
         """Put an event into the stream, and keep it."""

@@ -131,6 +131,16 @@ def test_a_scheduler_is_exchanged_and_explains_itself() -> None:
     assert reign.kinds()[before:].count("kept") <= 1, "that nothing is done is said once"
 
 
+def test_otd_that_does_nothing_says_so_once_and_again_after_a_move() -> None:
+    said = Reign()
+    teller = Teller(said)
+    idle = (Reason("case-3", "nothing pays"),)
+    moved = (Reason("case-3", "this pays"), Reason("moved", "it goes", T))
+    for reasons in (moved, idle, idle, idle, moved, idle):
+        teller.explain(reasons)
+    assert said.kinds() == ["case-3", "moved", "case-3", "case-3", "moved", "case-3"]
+
+
 def test_nodes_are_asked_for_and_returned() -> None:
     reign = Reign(policy=LINE, nodes="--maximum 4 --minimum 1 --patience 3 --cooldown-in 3 --cooldown-out 1")
     clock = Clock(reign)
