@@ -117,24 +117,56 @@ def test_the_gate_admits_nothing_older() -> None:
 
 def test_marks_gather_while_a_write_is_under_way() -> None:
     scribe = Scribe(1)
-    assert scribe.add(ac.Mark(1, 1, "asked")) == ()
-    (write,) = scribe.seen(Marked(Marks(ME), 0))
+    scribe.add(ac.Mark(1, 1, "asked"))
+    assert scribe.write() == ()  # nothing is known of what there is
+    scribe.seen(Marked(Marks(ME), 0))
+    (write,) = scribe.write()
     assert write.marks.asked == (1,) and write.version == 0
-    assert scribe.add(ac.Mark(1, 2, "asked")) == () == scribe.add(ac.Mark(1, 3, "saved"))
-    accepted, (write,) = scribe.read(Marked(write.marks, 1))
-    assert [m.task for m in accepted] == [1]
+    scribe.add(ac.Mark(1, 2, "asked"))
+    scribe.add(ac.Mark(1, 3, "saved"))
+    assert scribe.write() == ()
+    assert [m.task for m in scribe.read(Marked(write.marks, 1))] == [1]
+    (write,) = scribe.write()
     assert write.marks.asked == (1, 2) and set(write.marks.saved) == {3} and write.version == 1
 
 
 def test_a_mark_that_nimbus_refused_is_not_written_again() -> None:
     scribe = Scribe(1)
     scribe.seen(Marked(Marks(ME), 0))
+    scribe.add(ac.Mark(1, 4, "prepared", 1))
+    assert scribe.write()
     scribe.add(ac.Mark(1, 1, "saved"))
     scribe.add(ac.Mark(1, 2, "restored", 1))
     scribe.add(ac.Mark(1, 3, "asked"))
-    accepted, (write,) = scribe.read(Marked(Marks(ME).bar(1).revoke(2, 1), 4))
-    assert accepted == [] and not write.marks.saved and not write.marks.restored and write.marks.asked == (3,)
-    assert scribe.read(None) == ([], ()) and scribe.idle
+    assert scribe.read(Marked(Marks(ME, prepared={4: 1}).bar(1).revoke(2, 1), 4)) == [
+        ac.Mark(1, 4, "prepared", 1)
+    ]
+    (write,) = scribe.write()
+    assert not write.marks.saved and not write.marks.restored and write.marks.asked == (3,)
+    assert scribe.read(None) == [] and scribe.idle and not scribe.write()
+
+
+def test_marks_of_events_that_come_together_are_one_write() -> None:
+    done: list[str] = []
+
+    def answers(event: Any) -> tuple[tuple[Any, ...], ...]:
+        scribe.add(ac.Mark(1, event, "asked"))
+        return ()
+
+    scribe = Scribe(1)
+    scribe.seen(Marked(Marks(ME), 0))
+    driver = Driver(
+        answers,
+        {ac.WriteMarks: lambda a: done.append(f"{a.marks.asked}")},
+        failure,
+        lambda: tuple((w,) for w in scribe.write()),
+    )
+    driver.feed(1, more=True)
+    driver.feed(2, more=True)
+    assert done == []
+    driver.settle()
+    driver.settle()
+    assert done == ["(1, 2)"]
 
 
 def test_what_stands_behind_a_failed_action_of_an_answer_does_not_happen() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -125,11 +125,8 @@ class NodeStores:
         except NotFound as error:
             raise Unavailable(f"{key} cannot be stored: {error.message}") from error
         begun: dict[NodeId, Begun] = {}
+        self._reserve(epoch, {key: size}, ways, doing)
         try:
-            ask_all(
-                [(n, lambda w=w: w.start_reserve(epoch, {key: size})) for n, w in ways.items()],  # type: ignore[misc]
-                doing,
-            )
             ask_all(
                 [
                     (n, lambda n=n, w=w: w.start_begin(ticket, partial(begun.__setitem__, n)))  # type: ignore[misc]
@@ -140,11 +137,35 @@ class NodeStores:
         except Superseded:
             raise  # the room may be another's
         except BaseException:
-            for way in ways.values():
-                with contextlib.suppress(StateStoreError):
-                    way.release(epoch, [key])
+            _release(epoch, [key], ways)
             raise
         return StateWrite(ticket, ways, begun, size)
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
+        """Keep room for states that `save_many` is to bring, in the stores of some nodes.
+
+        Args:
+            sizes: Bytes that are expected, by key.
+
+        Raises:
+            statestore.errors.Full: A store has no room for all of them; nothing is reserved anywhere.
+            Unavailable: A store cannot be reached, or a node is gone.
+        """
+        doing = f"keep room for {len(sizes)} states"
+        try:
+            ways = self._ways_to(nodes)
+        except NotFound as error:
+            raise Unavailable(f"{len(sizes)} states cannot be stored: {error.message}") from error
+        self._reserve(epoch, dict(sizes), ways, doing)
+
+    def _reserve(self, epoch: int, sizes: dict[str, int], ways: Mapping[NodeId, Way], doing: str) -> None:
+        try:
+            ask_all([(n, lambda w=w: w.start_reserve(epoch, sizes)) for n, w in ways.items()], doing)  # type: ignore[misc]
+        except Superseded:
+            raise  # the room may be another's
+        except BaseException:
+            _release(epoch, list(sizes), ways)
+            raise
 
     def save_many(self, states: Sequence[State], nodes: Sequence[NodeId]) -> list[ElasticError | Full | None]:
         """Begin, put and commit many small states: several messages of many states in place of three for each.
@@ -340,6 +361,12 @@ class NodeStores:
             way = NearWay(address.unix, self._patience) if near else FarWay(address.tcp, self._patience)
             self._ways[text] = way
         return way
+
+
+def _release(epoch: int, keys: Sequence[str], ways: Mapping[NodeId, Way]) -> None:
+    for way in ways.values():
+        with contextlib.suppress(StateStoreError):
+            way.release(epoch, keys)
 
 
 def _to_the_end(

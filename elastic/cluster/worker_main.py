@@ -45,6 +45,9 @@ EXIT_BUNDLE = 3
 EXIT_SESSION = 4
 EXIT_BROKEN = 5
 
+WINDOW_QUEUES = 4
+"""What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
+receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
 SWITCH = 0.005
 SWITCH_MOVING = 0.0005
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always, and while a move is under way."""
@@ -76,6 +79,7 @@ class WorkerProcess:
         self._store = store
         self._cycle = cycle
         self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._progressed = threading.Event()
         self._version = 0
         self._failed = self._trace = ""
         self._written: Progress | None = None
@@ -106,10 +110,16 @@ class WorkerProcess:
             Severity.ERROR: logging.ERROR,
         }[event.severity]
         trace = event.details.get("traceback")
+        if event.kind == "move-step":
+            level = logging.DEBUG  # seven for each task of a move, which Nimbus puts together
         log.log(level, "%s: %s%s", event.kind, event.message, f"\n{trace}" if trace else "")
 
     def on_progress(self) -> None:
-        self._notices.put("progress")
+        if (
+            not self._progressed.is_set()
+        ):  # one notice covers everything that changes before it is written down
+            self._progressed.set()
+            self._notices.put("progress")
 
     def on_failure(self, reason: str, trace: str) -> None:
         self._failed, self._trace = reason, trace
@@ -172,6 +182,7 @@ class WorkerProcess:
             if notice == "terminate":
                 self._end(setting("stop_grace", self.spec.config))
                 return 0
+            self._progressed.clear()
             try:
                 if notice == "allocation" or (notice == "told" and not self._cycle):
                     self._follow()
@@ -331,9 +342,9 @@ def _spec(coordination: Coordination, topology: TopologyName) -> TopologySpec:
 
 
 def window_rows(spec: TopologySpec) -> int:
-    """Tuples that may be on their way to one task of another worker: as many as may wait in a queue, and some batches at least."""
-    rows: int = max(setting("queue_rows", spec.config), 4 * setting("batch_rows", spec.config))
-    return rows
+    """Tuples that may be on their way to one task of another worker: `WINDOW_QUEUES` times as many as may wait in a queue here."""
+    rows: int = max(setting("queue_rows", spec.config), setting("batch_rows", spec.config))
+    return WINDOW_QUEUES * rows
 
 
 def worker_has_begun(progress: Progress) -> bool:

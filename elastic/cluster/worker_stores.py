@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned, Watch
 from elastic.errors import ElasticError
+from elastic.model import codec
+from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId
-from elastic.worker.saving import StateWrite, StoredState
+from elastic.worker.stores import SmallState, StateWrite, StoredState
 
 if TYPE_CHECKING:
     from elastic.cluster.node_stores import NodeStores
@@ -30,6 +33,9 @@ class WorkerStores:
         self._lock = threading.Lock()
         self._stores: NodeStores | None = None
         self._watches: dict[NodeId, Watch] = {}
+        self._known: dict[
+            NodeId, str
+        ] = {}  # what the watches have said, for as long as nothing else was heard
         self._closed = False
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
@@ -39,6 +45,23 @@ class WorkerStores:
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState:
         """See the port."""
         return self._reached().fetch(key, epoch, nodes)
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
+        """See the port."""
+        self._reached().reserve(epoch, sizes, nodes)
+
+    def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
+        """See the port."""
+        from statestore.base import State, Ticket
+
+        made = [State(Ticket(s.key, s.epoch, s.writer), s.pieces, s.meta) for s in states]
+        return self._reached().save_many(made, nodes)
+
+    def fetch_many(
+        self, wanted: Sequence[tuple[str, int]], nodes: Sequence[NodeId]
+    ) -> Sequence[StoredState | Exception]:
+        """See the port."""
+        return self._reached().fetch_many(wanted, nodes)
 
     def get_ready(self) -> None:
         """See the port."""
@@ -71,9 +94,13 @@ class WorkerStores:
 
     def _address_of(self, node: NodeId) -> str | None:
         with self._lock:
+            known = self._known.get(node)
             watched = node in self._watches or self._closed
+        if known:
+            return known  # not asked for again: it is wanted in the pause of every task
         if not watched:
-            watch = self._coordination.watch_value(paths.node(node), self._changed)
+            heard, said = functools.partial(self._heard, node), functools.partial(self._said, node)
+            watch = self._coordination.watch_value(paths.node(node), said, early=heard)
             with self._lock:
                 self._watches[node] = watch
         from elastic.cluster.node_stores import store_address
@@ -81,8 +108,14 @@ class WorkerStores:
         # A node that is wanted and not there is being started again, with the states that it has: it is not gone.
         return store_address(self._coordination, node)
 
-    def _changed(self, _: Versioned | None) -> None:
+    def _heard(self, node: NodeId) -> None:
         with self._lock:
+            self._known.pop(node, None)
+
+    def _said(self, node: NodeId, value: Versioned | None) -> None:
+        with self._lock:
+            if value is not None:
+                self._known[node] = codec.decode(value.data, NodeInfo).store
             stores = self._stores
         if stores is not None:
             stores.nodes_changed()

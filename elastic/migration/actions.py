@@ -180,12 +180,13 @@ class PrepareTask:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Get the state from the first of these nodes' stores that has it whole."""
+    """Get the state, of so many bytes, from the first of these nodes' stores that has it whole."""
 
     task: int
     epoch: int
     attempt: int
     nodes: tuple[NodeId, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

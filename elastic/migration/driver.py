@@ -28,6 +28,7 @@ class Driver:
         answers: What the roles answer to an event: each answer is a sequence of its own.
         run: What to do for each kind of action.
         on_failed: Told the action that failed and its error; returns the event that follows, if one does.
+        rest: What is left to be done after one event or several.
     """
 
     def __init__(
@@ -35,26 +36,43 @@ class Driver:
         answers: Callable[[Any], tuple[Actions, ...]],
         run: Mapping[type, Run],
         on_failed: Callable[[Any, ElasticError], Any],
+        rest: Callable[[], tuple[Actions, ...]] = lambda: (),
     ) -> None:
         self._answers = answers
+        self._rest = rest
         self._run = run
         self._on_failed = on_failed
         self._waiting: deque[Any] = deque()
         self._running = False
 
-    def feed(self, event: Any) -> None:
+    def feed(self, event: Any, *, more: bool = False) -> None:
         """Have the roles answer to an event, and do what they want.
+
+        Args:
+            more: Other events follow at once, or `settle`: what is done once for all of them is left.
 
         Raises:
             ProtocolViolation: A role's state forbids the event.
         """
         self._waiting.append(event)
+        self._work(more)
+
+    def settle(self) -> None:
+        """After events that were fed with `more`: do what was left."""
+        self._work(False)
+
+    def _work(self, more: bool) -> None:
         if self._running:
             return
         self._running = True
         try:
-            while self._waiting:
-                for answer in self._answers(self._waiting.popleft()):
+            while True:
+                while self._waiting:
+                    for answer in self._answers(self._waiting.popleft()):
+                        self._carry_out(answer)
+                if more or not (rest := self._rest()):
+                    return
+                for answer in rest:
                     self._carry_out(answer)
         finally:
             self._running = False
@@ -129,6 +147,7 @@ def participant_driver(
             ac.WriteMarks: marks.write,
         },
         failed,
+        participant.writes,
     )
 
 

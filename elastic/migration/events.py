@@ -224,12 +224,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class SavedSeen:
-    """The old side has saved to these nodes."""
+    """The old side has saved so many bytes to these nodes."""
 
     task: int
     epoch: int
     attempt: int
     nodes: tuple[NodeId, ...]
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

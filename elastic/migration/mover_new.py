@@ -20,12 +20,13 @@ class MoverNew(Role):
     """See the module."""
 
     table = MOVER_NEW
-    __slots__ = ("_nodes", "attempt", "epoch", "task")
+    __slots__ = ("_nodes", "_size", "attempt", "epoch", "task")
 
     def __init__(self, task: int, epoch: int, attempt: int) -> None:
         super().__init__()
         self.task, self.epoch, self.attempt = task, epoch, attempt
         self._nodes: tuple[NodeId, ...] = ()
+        self._size = 0
 
     def __str__(self) -> str:
         return f"new side of task {self.task}, move {self.epoch}, attempt {self.attempt}"
@@ -53,12 +54,12 @@ class MoverNew(Role):
         return (Mark(self.epoch, self.task, "prepared", self.attempt),)
 
     def _saved(self, event: ev.SavedSeen) -> Actions:
-        self._nodes = event.nodes
+        self._nodes, self._size = event.nodes, event.size
         return self._fetch() if self.state is NewState.READY else ()
 
     def _fetch(self) -> Actions:
         self.state = NewState.FETCHING
-        return (Fetch(self.task, self.epoch, self.attempt, self._nodes),)
+        return (Fetch(self.task, self.epoch, self.attempt, self._nodes, self._size),)
 
     def _fetched(self, event: ev.Fetched) -> Actions:
         if self.state is NewState.FAILED:

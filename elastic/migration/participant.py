@@ -96,16 +96,20 @@ class Participant:
         Raises:
             ProtocolViolation: A role's state forbids it: a fault in elastic.
         """
-        return tuple(action for answer in self.answers(event) for action in answer)
+        return tuple(action for answer in (*self.answers(event), *self.writes()) for action in answer)
 
     def answers(self, event: Any) -> tuple[Actions, ...]:
         """The same, each role's answer by itself: if an action fails, what follows it in that answer does not happen.
 
-        The answers of other roles do: the task that cannot be saved must not cost another one its mark.
+        The answers of other roles do: the task that cannot be saved must not cost another one its mark. Marks are not in it: see `writes`.
         """
         out: Out = []
         self._doors[event.__class__](event, out)
         return tuple(tuple(answer) for answer in out if answer)
+
+    def writes(self) -> tuple[Actions, ...]:
+        """The marks that are to be written now: to be asked for after one event, or after several that came together."""
+        return tuple(write for scribe in self._scribes.values() if (write := scribe.write()))
 
     @property
     def quiet(self) -> bool:
@@ -124,7 +128,7 @@ class Participant:
         before, self.view = self.view.standing, view
         for epoch, scribe in self._scribes.items():
             move = view.move(epoch)
-            out.append(scribe.seen(move.marks.get(self.me) if move is not None else None))
+            scribe.seen(move.marks.get(self.me) if move is not None else None)
         now = view.standing
         for task in sorted(
             self.old.keys()
@@ -138,13 +142,13 @@ class Participant:
             for source in self.wiring.emitters_of(target):
                 self._follow_link(source, target, out)
         self._follow_absent(out)
-        self._close_moves(out)
+        self._close_moves()
         for epoch in [e for e in self._scribes if view.latest >= e and view.move(e) is None]:
             del self._scribes[epoch]
             self._refused = {r for r in self._refused if r[0] != epoch}
             self._closing.discard(epoch)
 
-    def _close_moves(self, out: Out) -> None:
+    def _close_moves(self) -> None:
         """Say of moves that have ended that nothing of them is left here: only then may their records go."""
         busy = {r.epoch for r in self.old.values()} | {r.epoch for r in self.new.values()}
         for move in self.view.moves:
@@ -158,7 +162,7 @@ class Participant:
             ):
                 continue
             self._closing.add(epoch)
-            out.append(self._scribe(epoch).add(ac.Mark(epoch, 0, "closed")))
+            self._scribe(epoch).add(ac.Mark(epoch, 0, "closed"))
 
     def _follow_mover(self, task: int, at: Standing, out: Out) -> None:
         move, old, new = at.move, self.old.get(task), self.new.get(task)
@@ -197,7 +201,8 @@ class Participant:
             self._gate.admits(("new", task), (at.epoch, at.attempt))
             self._run(made, ev.PrepareNew(task, at.epoch, at.attempt), out)
         if at.phase is Phase.SAVED and task in self.new and at.saved is not None:
-            self._run(self.new[task], ev.SavedSeen(task, at.epoch, at.attempt, at.saved.nodes), out)
+            saved = ev.SavedSeen(task, at.epoch, at.attempt, at.saved.nodes, at.saved.size)
+            self._run(self.new[task], saved, out)
 
     def _is_mine(self, new: MoverNew, at: Standing) -> bool:
         move = at.move
@@ -211,7 +216,7 @@ class Participant:
                 if (at.epoch, task) not in self._refused:
                     self._refused.add((at.epoch, task))
                     reason = "it has not been started in the process that it was to leave"
-                    out.append(self._scribe(at.epoch).add(ac.Mark(at.epoch, task, "failed", reason=reason)))
+                    self._scribe(at.epoch).add(ac.Mark(at.epoch, task, "failed", reason=reason))
                 return
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
@@ -302,9 +307,7 @@ class Participant:
         scribe = self._scribes.get(event.epoch)
         if scribe is None:
             return
-        accepted, writes = scribe.read(event.marked)
-        out.append(writes)
-        for mark in accepted:
+        for mark in scribe.read(event.marked):
             old, new = self.old.get(mark.task), self.new.get(mark.task)
             if mark.what == "saved" and old is not None and old.state is OldState.MARKING:
                 self._run(old, ev.SaveAccepted(mark.task, mark.epoch), out)
@@ -334,7 +337,7 @@ class Participant:
         for action in actions:
             match action:
                 case ac.Mark():
-                    out.append(self._scribe(action.epoch).add(action))
+                    self._scribe(action.epoch).add(action)
                 case ac.FenceReached(source, target, epoch):
                     self._on_reached(source, target, epoch, out)
                     out.append(answer := [])

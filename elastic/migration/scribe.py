@@ -1,12 +1,13 @@
 """Writes one worker's marks in one move: grouped, one write at a time, on condition of the version.
 
-While a write is under way, further marks gather for the next one: a thousand tasks that become ready together are a few writes, not a
-thousand. After every write, whatever became of it, what is there is read: what of ours is in it has been accepted; what Nimbus has
-refused is dropped (the record says what follows from that); the rest is written again.
+While a write is under way, or events that came together are worked off, further marks gather for the next one: a thousand tasks that
+become ready together are a few writes, not a thousand. After every write, whatever became of it, what is there is read: what of ours is
+in it has been accepted; what Nimbus has refused is dropped (the record says what follows from that); the rest is written again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from elastic.migration.actions import Mark, WriteMarks
@@ -29,7 +30,7 @@ class Scribe:
         """Whether nothing waits to be written."""
         return not self._pending
 
-    def seen(self, marked: Marked | None) -> tuple[WriteMarks, ...]:
+    def seen(self, marked: Marked | None) -> None:
         """Our marks as a view shows them: where to begin."""
         if (
             marked is not None
@@ -37,54 +38,63 @@ class Scribe:
             and not self._writing
         ):
             self._base = marked
-            return self._write()
-        return ()
 
-    def add(self, mark: Mark) -> tuple[WriteMarks, ...]:
-        """Have a mark written."""
+    def add(self, mark: Mark) -> None:
+        """Have a mark written, with the next `write`."""
         self._pending.append(mark)
-        return self._write()
 
-    def read(self, marked: Marked | None) -> tuple[list[Mark], tuple[WriteMarks, ...]]:
-        """After a write: (the marks that are accepted, what to write next)."""
+    def read(self, marked: Marked | None) -> list[Mark]:
+        """After a write: the marks that are accepted."""
         self._writing = False
         if marked is None:  # the move is over
             self._pending.clear()
             self._base = None
-            return [], ()
+            return []
         self._base = marked
         accepted = [m for m in self._pending if _has(marked.marks, m)]
-        self._pending = [m for m in self._pending if m not in accepted and not _refused(marked.marks, m)]
-        return accepted, self._write()
+        self._pending = [
+            m for m in self._pending if not _has(marked.marks, m) and not _refused(marked.marks, m)
+        ]
+        return accepted
 
-    def _write(self) -> tuple[WriteMarks, ...]:
+    def write(self) -> tuple[WriteMarks, ...]:
+        """What is to be written now, if anything: everything that waits."""
         if self._writing or self._base is None or not self._pending:
             return ()
-        marks = self._base.marks
-        for mark in self._pending:
-            if not _refused(marks, mark):
-                marks = _with(marks, mark)
         self._writing = True
-        return (WriteMarks(self.epoch, marks, self._base.version),)
+        return (WriteMarks(self.epoch, _with(self._base.marks, self._pending), self._base.version),)
 
 
-def _with(marks: Marks, mark: Mark) -> Marks:
-    task = mark.task
-    match mark.what:
-        case "asked":
-            return replace(marks, asked=tuple(sorted({*marks.asked, task})))
-        case "saved":
-            return replace(marks, saved={**marks.saved, task: SavedMark(mark.nodes, mark.size)})
-        case "prepared":
-            return replace(marks, prepared={**marks.prepared, task: mark.attempt})
-        case "restored":
-            return replace(marks, restored={**marks.restored, task: mark.attempt})
-        case "closed":
-            return replace(marks, closed=True)
-        case _:
-            return replace(
-                marks, failed={**marks.failed, task: FailedMark(mark.attempt, mark.reason, mark.gone)}
-            )
+def _with(marks: Marks, added: Iterable[Mark]) -> Marks:
+    """The marks with those added that are not refused."""
+    asked, saved, prepared = set(marks.asked), dict(marks.saved), dict(marks.prepared)
+    restored, failed, closed = dict(marks.restored), dict(marks.failed), marks.closed
+    for mark in added:
+        if _refused(marks, mark):
+            continue
+        task = mark.task
+        match mark.what:
+            case "asked":
+                asked.add(task)
+            case "saved":
+                saved[task] = SavedMark(mark.nodes, mark.size)
+            case "prepared":
+                prepared[task] = mark.attempt
+            case "restored":
+                restored[task] = mark.attempt
+            case "closed":
+                closed = True
+            case _:
+                failed[task] = FailedMark(mark.attempt, mark.reason, mark.gone)
+    return replace(
+        marks,
+        asked=tuple(sorted(asked)),
+        saved=saved,
+        prepared=prepared,
+        restored=restored,
+        failed=failed,
+        closed=closed,
+    )
 
 
 def _has(marks: Marks, mark: Mark) -> bool:

@@ -7,6 +7,7 @@ those who wait for room or for another way.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,15 +51,17 @@ class Destination:
 
     Attributes:
         local: The task, when it runs in this process.
-        sequence: Grows with every signal.
+        sequence: Another one after every signal.
     """
 
-    __slots__ = ("_changed", "local", "sequence", "task")
+    __slots__ = ("_changed", "_numbers", "_waiting", "local", "sequence", "task")
 
     def __init__(self, task: int) -> None:
         self.task = task
         self.local: Task | None = None
         self.sequence = 0
+        self._numbers = itertools.count(1)
+        self._waiting = 0
         self._changed = threading.Condition(threading.Lock())
 
     def hungry(self) -> bool:
@@ -67,12 +70,19 @@ class Destination:
 
     def signal(self) -> None:
         """There may be room, or another way: waiting emitters look again. Called from any thread."""
-        with self._changed:
-            self.sequence += 1
-            self._changed.notify_all()
+        # Mostly nobody waits, and a worker has thousands of these. Each number is given once: the sequence is never again what somebody
+        # has seen before. Whoever waits says so before it looks at the sequence.
+        self.sequence = next(self._numbers)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
 
     def wait(self, sequence: int) -> None:
         """Until a signal after that one, or for a while."""
         with self._changed:
-            if self.sequence == sequence:
-                self._changed.wait(_LONGEST_WAIT)
+            self._waiting += 1
+            try:
+                if self.sequence == sequence:
+                    self._changed.wait(_LONGEST_WAIT)
+            finally:
+                self._waiting -= 1

@@ -40,6 +40,8 @@ log = logging.getLogger("elastic.worker")
 
 _IN = (ev.Opened, ev.Arrived, ev.FenceArrived)
 _NOTHING: AbstractContextManager[object] = nullcontext()
+_TOGETHER = 256
+"""Events after which marks are written although more wait."""
 
 
 class Moves:
@@ -103,6 +105,11 @@ class Moves:
         self._posted.append(event)
         self.work()
 
+    def feed_all(self, events: Iterable[Any]) -> None:
+        """The same for several that come together."""
+        self._posted.extend(events)
+        self.work()
+
     def work(self) -> None:
         """Go on with what was posted; see `feed`. If another thread is at it, it does this too, and nobody waits for it."""
         while self._posted and not self._broken:
@@ -128,12 +135,14 @@ class Moves:
         self._busy = True
         try:
             while self._posted:
-                event = self._posted.popleft()
-                with self._guard(event):
-                    if callable(event):
-                        event()
-                    else:
-                        self._driver.feed(event)
+                for _ in range(min(len(self._posted), _TOGETHER)):
+                    event = self._posted.popleft()
+                    with self._guard(event):
+                        if callable(event):
+                            event()
+                        else:
+                            self._driver.feed(event, more=True)
+                self._driver.settle()
         except Exception as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
             self._broken = True
             log.exception("the worker cannot take part in moves any more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elastic.errors import Unavailable
@@ -12,7 +12,7 @@ from elastic.migration.ports import OwnMarks
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId
 from elastic.model.records import Allocation, WorkerInfo
-from elastic.worker.saving import StateStores, StateWrite, StoredState
+from elastic.worker.stores import SmallState, StateStores, StateWrite, StoredState
 
 _lives = itertools.count(1)
 
@@ -30,6 +30,17 @@ class _NoStores:
         raise Unavailable("this worker has no state stores")
 
     def get_ready(self) -> None: ...
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
+        raise Unavailable("this worker has no state stores")
+
+    def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
+        raise Unavailable("this worker has no state stores")
+
+    def fetch_many(
+        self, wanted: Sequence[tuple[str, int]], nodes: Sequence[NodeId]
+    ) -> Sequence[StoredState | Exception]:
+        raise Unavailable("this worker has no state stores")
 
 
 NO_MARKS = _NoMarks()

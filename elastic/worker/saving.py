@@ -2,17 +2,21 @@
 
 Encoding happens on the task's executor while the task runs (a slice at a time, between tuples), and on a thread of this module once it
 stands still. Everything that waits for a store happens on threads of this module: a few, kept while there are moves.
+
+A large state has a write of its own, which is begun ahead of the pause and copied ahead. Small ones go together: room for many is asked
+for at once, and what stands still at the same time is saved, and fetched, with one message.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
@@ -24,13 +28,22 @@ from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, decode_engine, encode_engine
 from elastic.worker.failures import described
 from elastic.worker.moving import Payload
+from elastic.worker.stores import SmallState, StateStores, StateWrite, StoredState
+from elastic.worker.together import Together
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
     from elastic.worker.worker import Worker
 
 T = TypeVar("T")
+Nodes = tuple[NodeId, ...]
 THREADS = 8
+SMALL = 64 << 10
+"""Bytes of a state up to which it goes together with others: nothing of it is copied ahead."""
+GROWN = 1 << 20
+"""Bytes of a state that was small when its room was asked for, and goes by itself after all."""
+LOT = 128
+"""Small states that are worked off together, at most: the first of them does not wait for too many."""
 SLICE = 0.002
 """Seconds that copying ahead takes from an executor at a time."""
 LARGE = 1 << 20
@@ -39,32 +52,6 @@ KEEP_UP = 0.02
 """Seconds between two looks at what has changed since."""
 LONGEST = 300.0
 """Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
-
-
-class StateWrite(Protocol):
-    """One task's state on its way to some nodes' stores: `elastic.cluster.node_stores.StateWrite`."""
-
-    def put(self, data: bytes) -> int: ...
-    def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int: ...
-    def abort(self) -> None: ...
-
-
-class StoredState(Protocol):
-    """A state as it was committed."""
-
-    @property
-    def meta(self) -> bytes: ...
-    @property
-    def pieces(self) -> Sequence[bytes]: ...
-
-
-class StateStores(Protocol):
-    """The nodes' state stores: `elastic.cluster.node_stores.NodeStores`. `NotFound` from `fetch`: no store has it, for certain."""
-
-    def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState: ...
-    def get_ready(self) -> None:
-        """A task is about to come: what has to be loaded and connected for `fetch` is not left to its pause."""
 
 
 @dataclass
@@ -96,6 +83,11 @@ class Saving:
         self._keeping = self._ready = False
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states")
+        self._asks: Together[Nodes, tuple[_Old, int]] = Together(self._submit, self._ask_many, LOT)
+        self._saves: Together[Nodes, tuple[_Old, ac.Save, EngineState]] = Together(
+            self._submit, self._save_many, LOT
+        )
+        self._fetches: Together[Nodes, ac.Fetch] = Together(self._submit, self._fetch_many, LOT)
 
     def close(self) -> None:
         """End its threads; what is under way ends with an error or comes to nothing."""
@@ -121,36 +113,62 @@ class Saving:
         """See the port."""
         task = self._worker.tasks[action.task]
         old = self._old[action.task] = _Old(task, action.epoch)
-        self._submit(self._ask, old, action)
+        if unmovable := why_unmovable(task):
+            raise ExecutionError(unmovable)
+        if task.spec.stateful:
+            old.copier = Copier(task.component)
+            task.call(functools.partial(self._measure, old, old.copier, action.nodes))
+        else:
+            self._asks.add(action.nodes, (old, _engine_size(task)))
 
-    def _ask(self, old: _Old, action: ac.AskStore) -> None:
+    def _measure(self, old: _Old, copier: Copier, nodes: Nodes) -> None:
+        """On the task's executor, between two tuples of it."""
+        if old.ended:
+            return
         try:
-            task = old.task
-            if unmovable := why_unmovable(task):
-                raise ExecutionError(unmovable)
-            size = 4096 + 256 * task.queued
-            pieces: list[tuple[int, bytes]] = []
-            if task.spec.stateful:
-                old.copier = copier = Copier(task.component)
+            size = _engine_size(old.task) + copier.size()
+            if size <= SMALL:
+                self._asks.add(nodes, (old, size))
+            else:
+                self._submit(self._begin, old, nodes, size)
+        except Exception as e:
+            self._failed(old, e)
 
-                def begin() -> tuple[int, list[tuple[int, bytes]]]:
-                    # In one go: what is small is done with that, and a thousand tasks cost their executor a thousand calls.
-                    return copier.size(), copier.ahead(time.monotonic() + SLICE)
+    def _ask_many(self, nodes: Nodes, lot: list[tuple[_Old, int]]) -> None:
+        sizes: dict[int, dict[str, int]] = {}
+        for old, size in lot:
+            sizes.setdefault(old.epoch, {})[self._key(old.task.id)] = size
+        refused: dict[int, Exception] = {}
+        for epoch, some in sizes.items():
+            try:
+                self._stores.reserve(epoch, some, nodes)
+            except Exception as e:
+                refused[epoch] = e
+        done = []
+        for old, _ in lot:
+            if old.epoch in refused:
+                self._failed(old, refused[old.epoch])
+            elif not old.ended:
+                done.append(ev.StoreAsked(old.task.id, old.epoch))
+        self._worker.moves.feed_all(done)
 
-                estimate, pieces = self._on_task(old, begin)
-                size += estimate
-            key = state_key(self._worker.spec.name, task.id)
-            old.write = self._stores.begin(key, old.epoch, self._worker.incarnation, action.nodes, size)
-            for id, data in pieces:
-                old.numbers[id] = old.write.put(data)
-            if old.copier is not None:
-                self._copy_ahead(old, old.copier, old.write)
+    def _key(self, task: int) -> str:
+        return state_key(self._worker.spec.name, task)
+
+    def _begin(self, old: _Old, nodes: Nodes, size: int) -> None:
+        copier = old.copier
+        assert copier is not None
+        try:
+            old.write = self._stores.begin(
+                self._key(old.task.id), old.epoch, self._worker.incarnation, nodes, size
+            )
+            self._copy_ahead(old, copier, old.write)
         except Exception as e:
             self._failed(old, e)
             return
         if not old.ended:
-            self._worker.moves.feed(ev.StoreAsked(task.id, old.epoch))
-            if old.copier is not None and size >= LARGE:
+            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch))
+            if size >= LARGE:
                 self._keep_up(old)
 
     def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
@@ -205,11 +223,12 @@ class Saving:
         engine = old.task.export()  # now: what comes from here on is not part of it
         with old.lock:
             old.encoding = True
-        self._submit(self._save, old, action, engine)
+        if old.write is None:
+            self._saves.add(action.nodes, (old, action, engine))
+        else:
+            self._submit(self._save, old, action, engine, old.write)
 
-    def _save(self, old: _Old, action: ac.Save, engine: EngineState) -> None:
-        write, task = old.write, old.task
-        assert write is not None
+    def _save(self, old: _Old, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
         try:
             try:
                 old.writing.acquire()  # what was being copied ahead is on its way
@@ -229,8 +248,61 @@ class Saving:
         except Exception as e:
             self._failed(old, e)
             return
-        self._worker.moving.step(task, old.epoch, "saved", bytes=size)
-        self._worker.moves.feed(ev.SaveDone(task.id, old.epoch, action.nodes, size))
+        self._saved(old, size)
+        self._worker.moves.feed(ev.SaveDone(old.task.id, old.epoch, action.nodes, size))
+
+    def _save_many(self, nodes: Nodes, lot: list[tuple[_Old, ac.Save, EngineState]]) -> None:
+        states: list[tuple[_Old, SmallState]] = []
+        for old, action, engine in lot:
+            try:
+                state = self._small(old, action, engine)
+                if state.size > GROWN:
+                    self._submit(self._save_grown, old, nodes, state)
+                elif not old.ended:
+                    states.append((old, state))
+            except Exception as e:
+                self._failed(old, e)
+        if not states:
+            return
+        outcomes: Sequence[Exception | None]
+        try:
+            outcomes = self._stores.save_many([state for _, state in states], nodes)
+        except Exception as e:
+            outcomes = [e] * len(states)
+        done = []
+        for (old, state), wrong in zip(states, outcomes, strict=True):
+            if wrong is not None:
+                self._failed(old, wrong)
+            else:
+                self._saved(old, state.size)
+                done.append(ev.SaveDone(old.task.id, old.epoch, nodes, state.size))
+        self._worker.moves.feed_all(done)
+
+    def _small(self, old: _Old, action: ac.Save, engine: EngineState) -> SmallState:
+        """Everything that is to be saved of a task. From here on nobody reads its state."""
+        try:
+            pieces, meta = [encode_engine(engine, action.links)], b""
+            if old.copier is not None:
+                rest = old.copier.rest()
+                made = dict(rest.pieces)
+                pieces += [made[id] for id in rest.order]
+                meta = rest.meta
+        finally:
+            self._encoded(old)
+        return SmallState(self._key(old.task.id), old.epoch, self._worker.incarnation, tuple(pieces), meta)
+
+    def _save_grown(self, old: _Old, nodes: Nodes, state: SmallState) -> None:
+        try:
+            write = old.write = self._stores.begin(state.key, state.epoch, state.writer, nodes, state.size)
+            size = write.commit([write.put(piece) for piece in state.pieces], state.meta)
+        except Exception as e:
+            self._failed(old, e)
+            return
+        self._saved(old, size)
+        self._worker.moves.feed(ev.SaveDone(old.task.id, old.epoch, nodes, size))
+
+    def _saved(self, old: _Old, size: int) -> None:
+        self._worker.moving.step(old.task, old.epoch, "saved", bytes=size)
 
     def _encoded(self, old: _Old) -> None:
         with old.lock:
@@ -279,29 +351,41 @@ class Saving:
 
     def fetch(self, action: ac.Fetch) -> None:
         """See the port."""
-        self._submit(self._fetch, action)
+        if action.size <= GROWN:
+            self._fetches.add(action.nodes, action)
+        else:
+            self._submit(self._fetch_many, action.nodes, [action])
 
-    def _fetch(self, action: ac.Fetch) -> None:
+    def _fetch_many(self, nodes: Nodes, lot: list[ac.Fetch]) -> None:
+        found: Sequence[StoredState | Exception]
+        try:
+            found = self._stores.fetch_many([(self._key(a.task), a.epoch) for a in lot], nodes)
+        except Exception as e:
+            found = [e] * len(lot)
+        self._worker.moves.feed_all([self._fetched(a, f) for a, f in zip(lot, found, strict=True)])
+
+    def _fetched(self, action: ac.Fetch, found: StoredState | Exception) -> ev.Fetched | ev.NewFailed:
         side = (action.task, action.epoch, action.attempt)
         try:
-            stored = self._stores.fetch(
-                state_key(self._worker.spec.name, action.task), action.epoch, action.nodes
-            )
-            first, *pieces = stored.pieces
+            if isinstance(found, Exception):
+                raise found
+            first, *pieces = found.pieces
             engine, links = decode_engine(first, self._worker.streams)
-        except NotFound as e:
-            self._worker.moves.feed(ev.NewFailed(*side, e.message, True))
         except Exception as e:
             reason = e.message if isinstance(e, ElasticError) else described(e)
-            self._worker.moves.feed(ev.NewFailed(*side, reason))
-        else:
-            self._worker.moves.feed(ev.Fetched(*side, links, Payload(engine, stored.meta, pieces)))
+            return ev.NewFailed(*side, reason, isinstance(e, NotFound))
+        return ev.Fetched(*side, links, Payload(engine, found.meta, pieces))
 
     def _submit(self, what: Callable[..., None], *arguments: Any) -> None:
         try:
             self._pool.submit(what, *arguments)
         except RuntimeError as e:  # the pool is closed
             raise Unavailable("the worker is about to end") from e
+
+
+def _engine_size(task: Task) -> int:
+    """Bytes that the engine's part takes, about."""
+    return 4096 + 256 * task.queued
 
 
 def why_unmovable(task: Task) -> str:

@@ -101,7 +101,7 @@ class Worker:
         self._ended = threading.Condition(self._lock)
         self._ending: set[Executor] = set()
         self._allocation: Allocation | None = None
-        self._closed = False
+        self._closed = self._refreshing = False
         self.moves = Moves(
             incarnation,
             spec,
@@ -303,6 +303,13 @@ class Worker:
             task.executor.drop(task)
 
     def _refresh_outputs(self) -> None:
+        """Once for all tasks that come and go in one step of the moves: with the lock of the moves."""
+        if not self._refreshing:
+            self._refreshing = True
+            self.moves.feed(self._refresh_now)
+
+    def _refresh_now(self) -> None:
+        self._refreshing = False
         for task in list(self.tasks.values()):
             task.outputs.refresh()
 

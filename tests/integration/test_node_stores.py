@@ -138,6 +138,8 @@ def test_without_room_nothing_is_written_anywhere(pair: Pair, task: int) -> None
         with pytest.raises(Full) as refused:
             other.begin(key(task), 5, "w#1", [A, B], 16 * MIB)
         assert refused.value.needed >= 16 * MIB > refused.value.free and refused.value.limit == LIMIT
+        with pytest.raises(Full):
+            other.reserve(5, {key(task): 8 * MIB, f"{key(task)}a": 8 * MIB}, [A, B])
         direct_b.release(99, ["other"])
         assert (direct_a.capacity(), direct_b.capacity()) == before
         assert direct_a.head(key(task)) is None and not list(direct_a.list(key(task)))
@@ -218,6 +220,9 @@ def test_many_small_states_go_together(pair: Pair) -> None:
     tasks = [next(_tasks) for _ in range(300)]
     states = [State(Ticket(key(t), 5, "w#1"), (os.urandom(100), b""), b"m%d" % t) for t in tasks]
     pair.stores.begin(key(tasks[7]), 6, "newer#1", [B], 10)
+    pair.stores.reserve(5, {s.ticket.key: 100 for s in states}, [A, B])
+    with closing(pair.nodes[B].direct()) as direct:
+        assert direct.capacity().reserved >= 300 * 100
     outcomes = pair.stores.save_many(states, [A, B])
     assert isinstance(outcomes.pop(7), Superseded) and set(outcomes) == {None}
     found = pair.stores.fetch_many([(key(t), 5) for t in tasks], [B])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from elastic import Topology
@@ -30,6 +30,7 @@ from elastic.model.split import split_tasks
 from elastic.transport.memory import MemoryNetwork
 from elastic.worker.components import LocalComponents
 from elastic.worker.outside import Outside
+from elastic.worker.stores import SmallState
 from elastic.worker.worker import Worker
 
 LIMIT = 60.0
@@ -41,6 +42,8 @@ class Stores:
     def __init__(self) -> None:
         self.states: dict[tuple[str, int], tuple[bytes, list[bytes]]] = {}
         self.full = False
+        self.lots: list[int] = []  # how many small states came together
+        self.on_reserve: Callable[[], None] = lambda: None
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> _Write:
         if self.full:
@@ -48,6 +51,25 @@ class Stores:
         return _Write(self, (key, epoch))
 
     def get_ready(self) -> None: ...
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
+        self.on_reserve()
+        if self.full:
+            raise ElasticError(f"the stores have no room for {sum(sizes.values())} bytes")
+
+    def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> list[Exception | None]:
+        self.states.update({(s.key, s.epoch): (s.meta, list(s.pieces)) for s in states})
+        self.lots.append(len(states))
+        return [None] * len(states)
+
+    def fetch_many(self, wanted: Sequence[tuple[str, int]], nodes: Sequence[NodeId]) -> list[Any]:
+        found: list[Any] = []
+        for key, epoch in wanted:
+            try:
+                found.append(self.fetch(key, epoch, nodes))
+            except NotFound as e:
+                found.append(e)
+        return found
 
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Any:
         if (key, epoch) not in self.states:

@@ -276,6 +276,34 @@ def test_a_generator_spout_without_state_does_not_move() -> None:
     assert records[name] == [(sum(range(1000)),)]
 
 
+def test_small_states_are_saved_together_and_one_that_grew_by_itself() -> None:
+    class Grows(StatefulBolt):
+        """Small when it is asked, large when it stands still."""
+
+        texts = KeyedState(str)
+
+        def execute(self, tup: Any) -> None:
+            self.texts[tup.number] = "x" * (4 << 10)
+
+        def finish(self) -> None:
+            records.setdefault(name, []).append(len(self.texts))
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("numbers", Steps(600, keys=1), rate=3000)
+    b.bolt("grows", Grows()).shuffle("numbers")
+    topology = b.build()
+    (grows,) = tasks_of(topology, "grows")
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.on_reserve = lambda: cluster.wait(lambda: cluster.task(grows).executed >= 500)
+        (part,) = cluster.move({grows: 1}).tasks
+        assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
+        assert not cluster.stores.lots, "it went by itself"
+        cluster.stores.on_reserve = lambda: None
+        cluster.wait_finished()
+    assert records[name] == [600]
+
+
 def test_full_stores_refuse_before_anything_pauses() -> None:
     topology, name = chain(3000, rate=6000.0)
     with Moving(topology, 2, lambda c, i: 0) as cluster:
@@ -315,7 +343,8 @@ def test_a_large_state_that_changes_while_it_is_copied() -> None:
     (big,) = tasks_of(topology, "big")
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         for n in range(4):
-            assert [t.outcome for t in cluster.move({big: 1 - n % 2}).tasks] == [Outcome.COMMITTED]
+            (part,) = cluster.move({big: 1 - n % 2}).tasks
+            assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
         cluster.wait_finished()
     assert records[name] == [(20_001, sum(range(20_000)) + 6000)]
     assert max(e.details.get("bytes", 0) for e in cluster.events) > 2_000_000

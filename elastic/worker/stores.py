@@ -1,0 +1,67 @@
+"""What a worker needs of the nodes' state stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elastic.model.ids import NodeId
+
+
+class StateWrite(Protocol):
+    """One task's state on its way to some nodes' stores: `elastic.cluster.node_stores.StateWrite`."""
+
+    def put(self, data: bytes) -> int: ...
+    def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int: ...
+    def abort(self) -> None: ...
+
+
+class StoredState(Protocol):
+    """A state as it was committed."""
+
+    @property
+    def meta(self) -> bytes: ...
+    @property
+    def pieces(self) -> Sequence[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SmallState:
+    """A state that is saved together with others.
+
+    Attributes:
+        key: See `state_key`.
+        writer: The old side's incarnation.
+    """
+
+    key: str
+    epoch: int
+    writer: str
+    pieces: tuple[bytes, ...]
+    meta: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.pieces)) + len(self.meta)
+
+
+class StateStores(Protocol):
+    """The nodes' state stores: `elastic.cluster.node_stores.NodeStores`. `NotFound` from `fetch`: no store has it, for certain."""
+
+    def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState: ...
+    def get_ready(self) -> None:
+        """A task is about to come: what has to be loaded and connected for `fetch` is not left to its pause."""
+
+    def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
+        """Keep room for small states (bytes by key) in all of these nodes' stores, or raise."""
+
+    def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
+        """For each state in order: None when every node has confirmed it, else why not."""
+
+    def fetch_many(
+        self, wanted: Sequence[tuple[str, int]], nodes: Sequence[NodeId]
+    ) -> Sequence[StoredState | Exception]:
+        """For each (key, epoch) in order: the state, or what `fetch` would raise."""
