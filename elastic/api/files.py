@@ -103,22 +103,29 @@ class TextSpout(StatefulSpout):
 
 
 def _files(path: Path) -> list[Path]:
-    path = path.expanduser().resolve()
+    path = Path.cwd() / path.expanduser()  # its links are not followed here: the pipe behind one has no name
     if path.is_dir():
         found = sorted(f for f in path.rglob("*") if f.is_file())
         if not found:
             raise ConfigError(f"There are no files in the folder {path}.")
-        return found
-    if not path.exists():
+    elif not path.exists():
         raise ConfigError(
             f"There is no file {path}.", remedy="Give the path of an existing text file or folder."
         )
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as e:
-        raise ConfigError(f"Cannot read {path}: {e.strerror}.") from e
-    return [path]
+    elif not path.is_file():  # to open a pipe could wait for ever
+        raise ConfigError(
+            f"{path} is not a regular file: a pipe or device cannot be divided among tasks, nor read again.",
+            remedy="Save what comes from it as a file.",
+        )
+    else:
+        found = [path]
+    for file in found:
+        try:
+            with file.open("rb"):
+                pass
+        except OSError as e:
+            raise ConfigError(f"Cannot read {file}: {e.strerror}.") from e
+    return [f.resolve() for f in found]
 
 
 class TextSink(StatefulBolt):
@@ -131,6 +138,9 @@ class TextSink(StatefulBolt):
     Args:
         path: The file. Relative to where the topology is built.
         key: With it, only the newest tuple for each value of these fields is kept (positions, from 0).
+
+    Raises:
+        ConfigError: In `prepare`: it has several tasks, or the file cannot be written where the task is to run.
     """
 
     def __init__(self, path: str | Path, *, key: Sequence[int] = ()) -> None:
@@ -150,6 +160,19 @@ class TextSink(StatefulBolt):
             raise ConfigError(
                 f"TextSink {context.component!r} has {context.parallelism} tasks, which would overwrite each other's file.",
                 remedy="Give it one.",
+            )
+        # Said before the work is done, and not when it is to be written.
+        path = Path(self.path)
+        if path.is_dir():
+            raise ConfigError(f"TextSink {context.component!r} cannot write {path}: it is a folder.")
+        if not path.parent.is_dir():
+            raise ConfigError(
+                f"TextSink {context.component!r} cannot write {path}: there is no folder {path.parent}.",
+                remedy="Make it (on every node that may run the task), or give another path.",
+            )
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"TextSink {context.component!r} cannot write {path}: no right to write into {path.parent}."
             )
 
     def execute(self, tup: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -96,3 +98,34 @@ def test_the_sink_keeps_the_newest_of_each_key(tmp_path: Path) -> None:
         tester.execute(*row)
     tester.finish()
     assert out.read_text() == "a\t1\nb\t3\n"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        TextSpout(tmp_path / "pipe")
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+
+    def as_nobody(self: Path, *args: Any) -> Any:
+        if self.name == "b.txt":
+            raise PermissionError(13, "Permission denied")
+        return opened(self, *args)
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", as_nobody)
+    with pytest.raises(ConfigError, match=r"Cannot read .*b\.txt: Permission denied"):
+        TextSpout(tmp_path)
+
+
+def test_a_sink_says_before_it_works_that_it_cannot_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"there is no folder {tmp_path}/no"):
+        BoltTester(TextSink(tmp_path / "no" / "out.tsv"), Fields(word=str))
+    with pytest.raises(ConfigError, match="it is a folder"):
+        BoltTester(TextSink(tmp_path), Fields(word=str))
+    assert not list(tmp_path.iterdir())
