@@ -21,6 +21,8 @@ from elastic.model.records import (
 from elastic.nimbus import balancing, subjects
 from elastic.nimbus.balancing import Balancer
 from elastic.nimbus.plans import Plan
+from elastic.nimbus.telling import Teller
+from elastic.scheduler.decision import Reason
 
 
 def test_nothing_is_measured_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
