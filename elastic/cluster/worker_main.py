@@ -115,9 +115,7 @@ class WorkerProcess:
         log.log(level, "%s: %s%s", event.kind, event.message, f"\n{trace}" if trace else "")
 
     def on_progress(self) -> None:
-        if (
-            not self._progressed.is_set()
-        ):  # one notice covers everything that changes before it is written down
+        if not self._progressed.is_set():  # one notice covers all that changes before it is written down
             self._progressed.set()
             self._notices.put("progress")
 

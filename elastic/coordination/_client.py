@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
+import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +56,31 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             callback.func(*callback.args)
         else:
             super().dispatch_callback(callback)
+
+    def select(
+        self, rlist: Sequence[Any], wlist: Sequence[Any], xlist: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """By `poll`, as `select.select`. kazoo makes a selector and throws it away, four times for each answer that it reads: 45 us each
+        time in place of 3, on the way of every mark of a move."""
+        wanted: dict[int, int] = {}
+        for files, event in ((rlist, select.POLLIN), (wlist, select.POLLOUT)):
+            for file in files:
+                fd = file if isinstance(file, int) else file.fileno()
+                if fd < 0:
+                    raise ValueError(f"not open: {file!r}")
+                wanted[fd] = wanted.get(fd, 0) | event
+        poll = select.poll()
+        for fd, events in wanted.items():
+            poll.register(fd, events)
+        # Whatever is wrong with a file is said by reading from it, or writing to it.
+        found = dict(poll.poll(None if timeout is None else math.ceil(timeout * 1000)))
+        readable = [
+            f for f in rlist if found.get(f if isinstance(f, int) else f.fileno(), 0) & ~select.POLLOUT
+        ]
+        writable = [
+            f for f in wlist if found.get(f if isinstance(f, int) else f.fileno(), 0) & ~select.POLLIN
+        ]
+        return readable, writable, []
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
