@@ -21,11 +21,13 @@ import ctypes
 import functools
 import os
 import queue
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -36,6 +38,7 @@ PARENT_VARIABLE = "ELASTIC_PARENT_PID"
 """Tells a child made by `spawn` whose child it is."""
 
 _PR_SET_PDEATHSIG = 1
+_MOMENT = 0.02
 _SAME_PARENT = '[ "$PPID" = "$0" ] && exec "$@"'
 
 
@@ -137,6 +140,45 @@ def interrupt_once() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)
+
+
+def end_stray(pid: int, word: str, timeout: float) -> bool:
+    """See to the end of a process that somebody else has started, on this machine, and wait for it.
+
+    Args:
+        pid: Its number, which may be another process's by now.
+        word: One of its arguments, which no other process has.
+        timeout: Seconds that it may take.
+
+    Returns:
+        Whether it has surely ended.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        deadline = time.monotonic() + timeout
+        # Empty while it is changing from one program to the next, and when it has ended.
+        while not (command := Path(f"/proc/{pid}/cmdline").read_bytes()):
+            if _ended(handle, _MOMENT) or time.monotonic() >= deadline:
+                return _ended(handle, 0.0)
+        if word.encode() not in command.split(b"\0"):  # the number is somebody else's by now
+            return True
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return _ended(handle, max(0.0, deadline - time.monotonic()))
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    finally:
+        os.close(handle)
+
+
+def _ended(handle: int, timeout: float) -> bool:
+    return bool(select.select([handle], [], [], timeout)[0])
 
 
 def die_with_parent(parent: int | None = None, signal_number: int = signal.SIGKILL) -> None:

@@ -34,8 +34,8 @@ class Watcher(Protocol):
     """Who is told about nodes; on the loop."""
 
     def node_started(self, node: NodeId, generation: int) -> None: ...
-    def node_ended(self, node: NodeId, generation: int, why: str, failures: int) -> None:
-        """It has ended, asked or not; the failures are those in a row."""
+    def node_ended(self, node: NodeId, generation: int, host: str, why: str, failures: int) -> None:
+        """It has ended, asked or not; the failures are those in a row. The host is the kind that was wanted of it."""
 
     def node_failed(self, node: NodeId, error: Exception, failures: int) -> None:
         """It could not be started."""
@@ -170,7 +170,7 @@ class Nodes:
         if entry.since and time.monotonic() - entry.since > _HEALTHY:
             entry.failures = 0
         entry.failures += 1
-        self._watcher.node_ended(node, entry.generation, why, entry.failures)
+        self._watcher.node_ended(node, entry.generation, entry.wanted.host, why, entry.failures)
         self._again(node, entry)
 
     def _again(self, node: NodeId, entry: _Node) -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping
 
+from elastic import machine, procs
 from elastic.coordination import paths
-from elastic.coordination.base import Coordination
+from elastic.coordination.base import Coordination, Create, Delete
 from elastic.errors import Conflict, ElasticError, Refused
 from elastic.hosts.generation import ATTEMPTS
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
-from elastic.model.ids import NodeId
-from elastic.model.records import WantedNode
+from elastic.model.ids import NodeId, TopologyName, node_of
+from elastic.model.records import WantedNode, WorkerInfo
+
+log = logging.getLogger(__name__)
+_END = 2.0
+"""Seconds for a killed process to have ended."""
 
 
 def claim(coordination: Coordination, where: str, what: str) -> None:
@@ -71,6 +77,7 @@ def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dic
                 coordination.delete(f"{path}/{name}", recursive=True)
     for node, wanted in first.items():
         coordination.put(paths.wanted(node), encode(wanted))
+    coordination.set(paths.WANTED, paths.WANTED_SAID)  # from here on, nodes that are not in it end
     found = {
         NodeId(n): _generation(coordination, NodeId(n)) for n in coordination.children(paths.NODES) or ()
     }
@@ -102,6 +109,35 @@ def forget(coordination: Coordination, node: NodeId, generation: int) -> bool:
         with contextlib.suppress(ElasticError):
             coordination.delete(paths.node(node))
     return coordination.get(paths.wanted(node)) is not None
+
+
+def bury(coordination: Coordination, node: NodeId) -> None:
+    """What the workers of a node have left goes now, not with their sessions: until then their tasks stand still.
+
+    Only for a node that was a child of this process: its workers die with it, by the kernel. That has been set in motion when its end is
+    known, but is not over, and nobody else may run their tasks before it is. So each is waited for; one that does not end keeps its entry.
+
+    A later life of the node sees to them itself, before it starts workers; it is registered before, and then nothing is done here.
+    """
+    here = machine.boot()
+    names = [TopologyName(n) for n in coordination.children(paths.TOPOLOGIES) or ()]
+    listed = coordination.look([], [paths.workers(n) for n in names]).children
+    entries = [
+        f"{parent}/{leaf}"
+        for parent, leaves in listed.items()
+        for leaf in leaves or ()
+        if node_of(paths.unleaf(leaf)) == node
+    ]
+    nobody = Create(paths.node(node)), Delete(paths.node(node))
+    for path, found in coordination.look(entries).values.items():
+        info = decode(found.data, WorkerInfo) if found is not None else None
+        if found is None or info is None or not here or info.boot != here:
+            continue
+        if not procs.end_stray(info.pid, info.incarnation, _END):
+            log.warning("%s of node %s, which has ended, does not end", info.incarnation, node)
+            continue
+        with contextlib.suppress(Conflict):  # another life of the node, or it has gone by itself
+            coordination.transaction([nobody[0], Delete(path, found.version), nobody[1]])
 
 
 def _generation(coordination: Coordination, node: NodeId) -> int | None:

@@ -310,7 +310,7 @@ class Launcher:
         if not self._ready and (failures >= _TRIES or isinstance(error, EnvironmentProblem | ConfigError)):
             self._fail(error)
 
-    def node_ended(self, node: NodeId, generation: int, why: str, failures: int) -> None:
+    def node_ended(self, node: NodeId, generation: int, host: str, why: str, failures: int) -> None:
         if why:
             log.warning("node %s, generation %d: %s", node, generation, why)
             if not self._ready and failures >= _TRIES:
@@ -324,6 +324,8 @@ class Launcher:
                 functools.partial(root.forget, coordination, node, generation),
                 lambda wanted: None if wanted else self._nodes.unwanted(node),
             )
+            if (host or self.options.host) == "process":
+                self._coordinator.do(functools.partial(root.bury, coordination, node))
 
     def _host(self, kind: str) -> Host:
         """The host of that kind, made when first asked for. By the threads of `Nodes`."""

@@ -4,6 +4,7 @@
 /launcher                            ephemeral: who keeps the nodes running; data: host and process, for people
 /nodes/<node>                        ephemeral: NodeInfo
 /wanted/<node>                       persistent: WantedNode; the launcher starts what is missing and ends what is gone from here
+/wanted                              data: WANTED_SAID once the launcher has said what is wanted at first: nodes start beside it
 /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
 /members/entered/<n>, /members/ready/<n>  ephemeral: members of the state stores' own Hazelcast cluster (elastic/cluster/grid_members.py)
 /elasticity                          data: ElasticitySettings; empty: nothing has been set
@@ -30,6 +31,7 @@ CANDIDATES = "/nimbus/candidates"
 LAUNCHER = "/launcher"
 NODES = "/nodes"
 WANTED = "/wanted"
+WANTED_SAID = b"said"
 DRAINS = "/drains"
 MEMBERS = "/members"
 ELASTICITY = "/elasticity"

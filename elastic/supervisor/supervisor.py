@@ -35,6 +35,8 @@ SUPERSEDED = 9
 """The exit code of a supervisor whose node runs elsewhere, in a newer generation."""
 
 _CLOSE = 30.0
+_FIRST = 30.0
+"""Seconds that a node waits for its launcher to say which nodes are wanted: they start side by side."""
 
 
 class Supervisor:
@@ -74,6 +76,9 @@ class Supervisor:
         self._ended = threading.Event()
         self._watches: list[Watch] = []
         self._malformed: set[WorkerId] = set()
+        self._was_wanted = False
+        self._patience = threading.Timer(_FIRST, self._never_wanted)
+        self._patience.daemon = True
         options = options or SupervisorOptions()
         self._meter = NodeMeter(
             node.id,
@@ -124,6 +129,7 @@ class Supervisor:
         self._driver.start()
         node = self._info.id
         self._report(self._happenings.node("node-started", f"node {node} has started"))
+        self._patience.start()
         self._watches = [
             self._coordination.watch_session(self._on_session),
             self._coordination.watch_value(paths.node(node), self._on_entry),
@@ -252,8 +258,27 @@ class Supervisor:
             self._driver.call(self._register_again)
 
     def _on_wanted(self, value: Versioned | None) -> None:
-        if value is None:
+        if value is not None:
+            self._was_wanted = True
+            self._patience.cancel()
+        elif self._was_wanted:
             log.info("node %s is not wanted any more: it ends", self._info.id)
+            self._driver.note_end()
+        else:
+            self._driver.call(self._see_wanted)
+
+    def _see_wanted(self) -> None:
+        """On the driver's thread. As long as nobody has said what is wanted, nobody has said that this node is not."""
+        said = self._coordination.get(paths.WANTED)
+        if said is None or said.data != paths.WANTED_SAID:
+            return
+        if self._coordination.get(paths.wanted(self._info.id)) is None:
+            log.info("node %s is not wanted: it ends", self._info.id)
+            self._driver.note_end()
+
+    def _never_wanted(self) -> None:
+        if not self._was_wanted:
+            log.info("nobody has said within %g s that node %s is wanted: it ends", _FIRST, self._info.id)
             self._driver.note_end()
 
     def _on_drain(self, value: Versioned | None) -> None:
@@ -299,6 +324,7 @@ class Supervisor:
         self._ended.set()
 
     def _release(self) -> None:
+        self._patience.cancel()
         self._meter.close()
         for watch in self._watches:
             watch.cancel()

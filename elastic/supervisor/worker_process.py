@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import selectors
 import signal
 import subprocess
@@ -36,7 +35,6 @@ _CHUNK = 1 << 16
 _CHUNKS = 64
 _TRIM_EVERY = 5.0
 _CLOSE = 10.0
-_MOMENT = 0.01
 
 
 class WorkerProcess:
@@ -199,24 +197,7 @@ class ProcessLauncher:
         return worker
 
     def end_stray(self, pid: int, incarnation: Incarnation, timeout: float) -> bool:
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            return True
-        try:
-            deadline = time.monotonic() + timeout
-            # Empty while it is changing from one program to the next, and when it has ended.
-            while not (command := Path(f"/proc/{pid}/cmdline").read_bytes()):
-                if _ended(handle, _MOMENT) or time.monotonic() >= deadline:
-                    return _ended(handle, 0.0)
-            if incarnation.encode() not in command.split(b"\0"):  # the number is somebody else's by now
-                return True
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-            return _ended(handle, max(0.0, deadline - time.monotonic()))
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        finally:
-            os.close(handle)
+        return procs.end_stray(pid, incarnation, timeout)
 
     def close(self) -> None:
         with self._lock:
@@ -305,10 +286,6 @@ class ProcessLauncher:
             log.exception("the end of %s could not be handed on", worker.launch.incarnation)
         with self._lock:
             self._running.discard(worker)
-
-
-def _ended(handle: int, timeout: float) -> bool:
-    return bool(select.select([handle], [], [], timeout)[0])
 
 
 def _python_path(inherited: str) -> str:

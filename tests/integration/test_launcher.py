@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from elastic import machine
 from elastic.cluster.directory import FILE, is_log, stored
 from elastic.cluster.launcher import ClusterInfo, UpOptions, read_cluster, start_background, stop
 from elastic.cluster.node_stores import NodeStores, store_address
@@ -24,8 +25,8 @@ from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.errors import AlreadyExists, ConfigError, EnvironmentProblem, NotFound, Refused, Unavailable
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
-from elastic.model.ids import NodeId, TopologyName
-from elastic.model.records import WantedNode
+from elastic.model.ids import Epoch, Incarnation, NodeId, TopologyName, WorkerId
+from elastic.model.records import WantedNode, WorkerInfo
 
 PATIENCE = 60.0
 pytestmark = pytest.mark.skipif(
@@ -180,10 +181,26 @@ def test_states_outlive_the_processes_of_nodes_and_of_their_stores(eye: Eye) -> 
 def test_a_killed_node_is_forgotten_at_once_and_started_again(eye: Eye) -> None:
     before = eye.node("node-1")
     assert before is not None
-    psutil.Process(before.pid).kill()
-    # Its session would last 20 s: that it is gone is not noticed by a time-out.
-    after = eye.wait_node("node-1", lambda now: now is not None and now.generation > before.generation)
-    assert after is not None and after.generation == before.generation + 1
+    # A worker of it, which the kernel has not come to yet; its session is the test's.
+    topology, worker = TopologyName("left-by-the-test"), WorkerId("left-by-the-test@node-1/0")
+    life = Incarnation(f"{worker}#1")
+    orphan = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", life])
+    info = WorkerInfo(worker, life, "", "", machine.boot(), orphan.pid, Epoch(1))
+    path = paths.worker(topology, worker)
+    gone = threading.Event()
+    try:
+        eye.session.create(path, encode(info), ephemeral=True)
+        eye.session.watch_value(path, lambda value: gone.set() if value is None else None)
+        psutil.Process(before.pid).kill()
+        # Their sessions would last 20 s and more: that they are gone is not noticed by a time-out.
+        after = eye.wait_node("node-1", lambda now: now is not None and now.generation > before.generation)
+        assert after is not None and after.generation == before.generation + 1
+        assert gone.wait(PATIENCE)
+        assert orphan.wait(0) == -signal.SIGKILL, "its tasks are free only when it has ended"
+    finally:
+        orphan.kill()
+        orphan.wait()
+        eye.session.delete(paths.topology(topology), recursive=True)
 
 
 def test_a_killed_nimbus_is_started_again_and_leads(eye: Eye) -> None:

@@ -345,6 +345,34 @@ def test_draining_is_shown_in_the_entry(bench: Bench) -> None:
     assert started.wait(0) is None
 
 
+def test_a_node_that_starts_before_anything_was_said_waits_for_it(bench: Bench) -> None:
+    """A cluster's nodes start beside its launcher, and may be there first."""
+    world = bench.world.coordination
+    world.delete(paths.wanted(NODE))
+    started = bench.start()
+    until(
+        bench.session, paths.node(NODE), lambda v: v is not None
+    )  # told after that it is not in what is wanted
+    bench.world.want_node()
+    world.set(paths.WANTED, paths.WANTED_SAID)
+    bench.run_topology()
+    bench.launcher.wait_for(W)
+    assert started.wait(0) is None
+
+
+def test_a_node_that_was_never_wanted_ends(bench: Bench) -> None:
+    world = bench.world.coordination
+    world.delete(paths.wanted(NODE))
+    world.set(paths.WANTED, paths.WANTED_SAID)
+    assert bench.start().wait(30) == 0
+
+
+def test_nobody_waits_for_ever_to_be_wanted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.supervisor.supervisor._FIRST", 0.1)
+    bench.world.coordination.delete(paths.wanted(NODE))
+    assert bench.start().wait(30) == 0
+
+
 def test_a_node_that_is_not_wanted_any_more_stops_politely(bench: Bench) -> None:
     started = bench.start()
     bench.run_topology()

@@ -71,7 +71,7 @@ class Told:
     def node_started(self, node: NodeId, generation: int) -> None:
         self.calls.append(("started", node, generation))
 
-    def node_ended(self, node: NodeId, generation: int, why: str, failures: int) -> None:
+    def node_ended(self, node: NodeId, generation: int, host: str, why: str, failures: int) -> None:
         self.calls.append(("ended", node, generation, why, failures))
 
     def node_failed(self, node: NodeId, error: Exception, failures: int) -> None:
