@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 
-from elastic import machine, procs
+from elastic import procs
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete
 from elastic.errors import Conflict, ElasticError, Refused
@@ -19,6 +19,7 @@ from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName, node_of
 from elastic.model.records import WantedNode, WorkerInfo
+from elastic.transport.addresses import boot_id
 
 log = logging.getLogger(__name__)
 _END = 2.0
@@ -119,7 +120,7 @@ def bury(coordination: Coordination, node: NodeId) -> None:
 
     A later life of the node sees to them itself, before it starts workers; it is registered before, and then nothing is done here.
     """
-    here = machine.boot()
+    here = boot_id()
     names = [TopologyName(n) for n in coordination.children(paths.TOPOLOGIES) or ()]
     listed = coordination.look([], [paths.workers(n) for n in names]).children
     entries = [
@@ -131,7 +132,7 @@ def bury(coordination: Coordination, node: NodeId) -> None:
     nobody = Create(paths.node(node)), Delete(paths.node(node))
     for path, found in coordination.look(entries).values.items():
         info = decode(found.data, WorkerInfo) if found is not None else None
-        if found is None or info is None or not here or info.boot != here:
+        if found is None or info is None or info.boot != here:
             continue
         if not procs.end_stray(info.pid, info.incarnation, _END):
             log.warning("%s of node %s, which has ended, does not end", info.incarnation, node)

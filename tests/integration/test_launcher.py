@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elastic import machine
 from elastic.cluster.directory import FILE, is_log, stored
 from elastic.cluster.launcher import ClusterInfo, UpOptions, read_cluster, start_background, stop
 from elastic.cluster.node_stores import NodeStores, store_address
@@ -27,6 +26,7 @@ from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import Epoch, Incarnation, NodeId, TopologyName, WorkerId
 from elastic.model.records import WantedNode, WorkerInfo
+from elastic.transport.addresses import boot_id
 
 PATIENCE = 60.0
 pytestmark = pytest.mark.skipif(
@@ -185,7 +185,7 @@ def test_a_killed_node_is_forgotten_at_once_and_started_again(eye: Eye) -> None:
     topology, worker = TopologyName("left-by-the-test"), WorkerId("left-by-the-test@node-1/0")
     life = Incarnation(f"{worker}#1")
     orphan = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", life])
-    info = WorkerInfo(worker, life, "", "", machine.boot(), orphan.pid, Epoch(1))
+    info = WorkerInfo(worker, life, "", "", boot_id(), orphan.pid, Epoch(1))
     path = paths.worker(topology, worker)
     gone = threading.Event()
     try:

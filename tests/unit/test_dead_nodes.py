@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic import machine
 from elastic.cluster import root
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
@@ -17,6 +16,7 @@ from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import Incarnation, NodeId, TopologyName, WorkerId
 from elastic.model.records import WorkerInfo
+from elastic.transport.addresses import boot_id
 
 N, T = NodeId("n"), TopologyName("t")
 W, OTHER = WorkerId("t@n/0"), WorkerId("t@m/0")
@@ -39,7 +39,7 @@ class Scene:
     ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-c", WAITS, LIFE], stdin=subprocess.PIPE)
         self.processes.append(process)
-        info = WorkerInfo(worker, life, "", "", boot or machine.boot(), process.pid, 1)
+        info = WorkerInfo(worker, life, "", "", boot or boot_id(), process.pid, 1)
         self.workers.create(paths.worker(T, worker), encode(info), ephemeral=True)
         return process
 
@@ -107,7 +107,7 @@ def test_a_later_life_of_the_node_is_left_alone(scene: Scene, node_first: bool) 
     """Its workers' entries have the versions of those that were read. What tells is the node's entry: without it, they would go."""
     scene.worker()
     path = paths.worker(T, W)
-    newer = WorkerInfo(W, Incarnation(f"{W}#1007"), "", "", machine.boot(), 1, 1)
+    newer = WorkerInfo(W, Incarnation(f"{W}#1007"), "", "", boot_id(), 1, 1)
     node = encode(NodeInfo(N, "127.0.0.1", 1, 2, "process"))
     acts = [
         lambda: scene.workers.delete(path),
