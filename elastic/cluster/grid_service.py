@@ -81,6 +81,7 @@ class GridService:
         self._closed = False
 
     def start(self, timeout: float) -> str:
+        self._store.end()  # one whose member has ended is of no use
         try:
             members, local, anew = self._joined(timeout)
         except ElasticError as error:
@@ -114,7 +115,6 @@ class GridService:
             return self._store.wait()
         assert member is not None
         self._gone()
-        self._store.end()
         code = member.returncode
         return (
             f"its Hazelcast member was ended by signal {-code}"

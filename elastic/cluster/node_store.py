@@ -157,4 +157,5 @@ class NodeStore:
 
     def _serving(self, address: str) -> None:
         self._supervisor.set_store(address)
-        self._sweeper.serving(address)
+        if address:
+            self._sweeper.serving(address)

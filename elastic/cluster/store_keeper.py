@@ -57,7 +57,7 @@ class StoreKeeper:
     Args:
         service: What to keep running.
         happenings: Makes the node's events.
-        serving: Told of the address whenever the store begins to serve; on the keeper's thread.
+        serving: Told of the address whenever the store begins to serve, and of "" when it has ended; on the keeper's thread.
         report: Told of events.
         pauses: Seconds before each start that follows a failure; the last one repeats.
     """
@@ -104,7 +104,11 @@ class StoreKeeper:
                 else:
                     log.info("the state store serves at %s", address)
                     self._serving(address)
-                why = self._service.wait()
+                try:
+                    why = self._service.wait()
+                finally:
+                    if not self._closing.is_set():
+                        self._serving("")
             except (StateStoreError, ElasticError) as error:
                 why = str(error)
             except Exception as error:

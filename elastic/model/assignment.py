@@ -71,7 +71,9 @@ class NodeInfo:
         kind: What hosts it ("process" or "spark").
         draining: It keeps running until its workers have gone elsewhere, and gets no new ones.
         address: `host:port` of its node service (logs, code checks).
-        store: Where its state store answers, as `statestore.address.StoreAddress` reads it; "" while it has none.
+        store: Where its state store answers, as `statestore.address.StoreAddress` reads it; "" while it has none, as when it is
+            being started again.
+        store_life: How often its state store has begun to serve.
     """
 
     id: NodeId
@@ -83,3 +85,4 @@ class NodeInfo:
     address: str = ""
     pid: int = 0
     store: str = ""
+    store_life: int = 0

@@ -114,7 +114,7 @@ def next_deadline(facts: Facts, limits: Limits) -> float | None:
         elif t.state.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
             times.append(t.state.ended + limits.retention)
         if t.running:
-            times.extend(placing.deadlines(t, limits.moves))
+            times.extend(placing.deadlines(t, facts, limits.moves))
     return min((x for x in times if x > facts.now), default=None)
 
 

@@ -16,7 +16,7 @@ from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
 from elastic.model.events import Event
 from elastic.model.ids import Incarnation, TaskId, TopologyName
-from elastic.nimbus import stories
+from elastic.nimbus import store_waits, stories
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
 from elastic.nimbus.placing import Rules, held
 from elastic.nimbus.plans import Plan, after_outcomes, interim
@@ -45,6 +45,7 @@ class MovePorts:
 
     Attributes:
         known: What was read last.
+        nodes: The nodes when it began, or when this Nimbus took over.
         timers: When each is due, by the monotonic clock.
         conflict: Set when a commit did not go through.
     """
@@ -58,6 +59,7 @@ class MovePorts:
         limits: dict[str, float],
     ) -> None:
         self.known = known
+        self.nodes = known[2].nodes
         self.record = known[1].record
         self.timers: dict[tuple[str, int], float] = {}
         self.living: frozenset[Incarnation] = frozenset()
@@ -120,7 +122,10 @@ class MovePorts:
             new = interim(assignment, desired, places, staying)
             result.append(Set(paths.assignment(self._name), encode(new), version))
         if plan is not None:
-            done = after_outcomes(plan, before, after, self.living, time.time())
+            now = time.time()
+            timeout = self._leader.rules.store_timeout
+            excused = store_waits.excuse(plan, self.nodes, facts.nodes, now, timeout)
+            done = after_outcomes(plan, before, after, self.living, now, excused)
             if done != plan:
                 plans += [plan, done]
                 result.append(Set(paths.plan(self._name), encode(done), plan_version))

@@ -118,7 +118,7 @@ class Moves:
 
     # --- beginning and ending
 
-    def begin(self, t: TopologyFacts, record: MoveRecord) -> None:
+    def begin(self, t: TopologyFacts, record: MoveRecord, facts: Facts) -> None:
         """Write a new move's record and marks.
 
         Raises:
@@ -134,7 +134,7 @@ class Moves:
         )
         id = t.state.id
         self._latest[id] = (record.epoch, 0 if t.latest_version < 0 else t.latest_version + 1)
-        self._job(t, MoveFacts(record, 0), Facts(time.time()))
+        self._job(t, MoveFacts(record, 0), facts)
         self._publish()
         self._leader.tell(stories.began(record))
 

@@ -32,6 +32,7 @@ class NimbusOptions:
         move_tries: How often a task's move may fail before it is given up.
         move_retry: Pause after the first failure; twice as long after the second, and so on.
         move_start: How long a worker that tasks shall go to may take to register.
+        move_store: How long the move of a task waits for state stores that are being started again, altogether.
         move_at_once: Up to so many tasks are moved in one batch.
         move_share: Of a component's tasks that may be paused at once when there are more, above 0 and up to 1.
         move_history: How many ended moves are kept in memory for each topology.
@@ -56,6 +57,7 @@ class NimbusOptions:
     move_tries: int = 3
     move_retry: float = 2.0
     move_start: float = 60.0
+    move_store: float = 120.0
     move_at_once: int = 8
     move_share: float = 0.5
     move_history: int = 50
@@ -80,6 +82,7 @@ class NimbusOptions:
             "move_restore",
             "move_tries",
             "move_start",
+            "move_store",
             "move_share",
         )
         for field in fields(self):

@@ -16,6 +16,7 @@ from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId, node_of
 from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import Plan, interim, same
+from elastic.nimbus.store_waits import awaited, give_up_at, waiting
 
 _SENTENCES = 20
 
@@ -30,6 +31,7 @@ class Rules:
         start_timeout: How long the worker that a task shall go to may take to register.
         at_once: Up to so many tasks are moved in one batch.
         share: Of a component's tasks that may be paused at once when there are more.
+        store_timeout: How long a task waits for state stores that are being started again, altogether.
     """
 
     tries: int = 3
@@ -37,6 +39,7 @@ class Rules:
     start_timeout: float = 60.0
     at_once: int = 8
     share: float = 0.5
+    store_timeout: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
     written = interim(present, desired, places, held(t, facts))
     if same(written, desired):
         return Step(written, None, gone)
-    return Step(written, _overdue(t, facts, _still_failed(plan, places), places, rules), gone)
+    plan = _overdue(t, facts, _still_failed(plan, places), places, rules)
+    nodes = () if plan.halted else waiting(_changes(t, plan, places, rules), facts.nodes)
+    return Step(written, plan if plan.awaited == nodes else replace(plan, awaited=nodes), gone)
 
 
 def asked(t: TopologyFacts, facts: Facts, plan: Plan) -> Step:
@@ -132,15 +137,20 @@ def _changes(t: TopologyFacts, plan: Plan, places: dict[TaskId, WorkerId], rules
 def _overdue(
     t: TopologyFacts, facts: Facts, plan: Plan, places: dict[TaskId, WorkerId], rules: Rules
 ) -> Plan:
-    """With the tasks given up whose new worker has not come in time."""
+    """With the tasks given up whose new worker, or a store that they need, has not come in time."""
     if plan.halted:
         return plan
     for change in _changes(t, plan, places, rules):
+        node = awaited(change, facts.nodes)
         if t.seat(change.target) is None and facts.now >= _start_by(plan, change, rules):
             reason = (
                 f"worker {change.target}, where it was to go, did not start within {rules.start_timeout:g} s"
             )
-            plan = plan.with_failure(change.task, facts.now, reason, rules.tries)
+        elif node is not None and facts.now >= give_up_at(plan, change.task, rules.store_timeout):
+            reason = f"the state store of node {node} has not come back within {rules.store_timeout:g} s"
+        else:
+            continue
+        plan = plan.with_failure(change.task, facts.now, reason, rules.tries)
     return plan
 
 
@@ -161,7 +171,7 @@ def begin(t: TopologyFacts, facts: Facts, rules: Rules) -> MoveRecord | None:
             continue  # Its process has ended, or is about to: it is placed without a move.
         if t.seat(change.target) is None or node_of(change.target) not in facts.nodes:
             return None
-        if facts.now >= _retry_at(plan, change, rules):
+        if facts.now >= _retry_at(plan, change, rules) and awaited(change, facts.nodes) is None:
             now.append(change)
     if not now:
         return None
@@ -181,10 +191,10 @@ def seats(t: TopologyFacts) -> dict[WorkerId, Seat]:
 
 def _retry_at(plan: Plan, change: Change, rules: Rules) -> float:
     failure = plan.failure(change.task)
-    return 0.0 if failure is None else failure.at + rules.retry * failure.times
+    return 0.0 if failure is None else failure.at + rules.retry * max(1, failure.times)
 
 
-def deadlines(t: TopologyFacts, rules: Rules) -> Iterator[float]:
+def deadlines(t: TopologyFacts, facts: Facts, rules: Rules) -> Iterator[float]:
     """When `step` or `begin` may say something else although nothing else has changed: seconds since 1970."""
     if t.plan is None or t.plan.halted or t.assignment is None:
         return
@@ -192,6 +202,8 @@ def deadlines(t: TopologyFacts, rules: Rules) -> Iterator[float]:
         yield _retry_at(t.plan, change, rules)
         if t.seat(change.target) is None:
             yield _start_by(t.plan, change, rules)
+        if awaited(change, facts.nodes) is not None:
+            yield give_up_at(t.plan, change.task, rules.store_timeout)
 
 
 def stuck(t: TopologyFacts, rules: Rules) -> dict[TaskId, str]:
@@ -216,12 +228,16 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
     for change in changes_between(places, t.plan.assignment.place_of()):
         if change.task in t.moving:
             continue
-        failure = t.plan.failure(change.task)
+        failure, node = t.plan.failure(change.task), awaited(change, facts.nodes)
         stays = f"task {change.task} stays in worker {change.source}"
         if t.plan.halted:
             result.append(f"{stays}: {t.plan.halted}; the next request for the topology tries again")
         elif failure is not None and failure.times >= rules.tries:
             result.append(f"{stays}: {failure.reason}; the next request for the topology tries again")
+        elif node is not None:
+            result.append(
+                f"task {change.task} waits for the state store of node {node}, which is being started again"
+            )
         elif failure is not None:
             result.append(f"{stays}, and is tried again: {failure.reason}")
         elif t.seat(change.target) is None:

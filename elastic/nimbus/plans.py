@@ -8,13 +8,13 @@ their planned places by moves alone; executors are grouped as planned as soon as
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic.migration.record import MoveRecord, Outcome
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
-from elastic.model.ids import Epoch, Incarnation, TaskId, TopologyName, WorkerId
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 from elastic.scheduler.round_robin import natural
 
 
@@ -26,12 +26,15 @@ class Failure:
         times: How often in this plan.
         at: The last time, seconds since 1970.
         reason: Why, the last time.
+        since: When it failed first for the sake of a store that was being started again, which does not count for a while; 0.0
+            when it has not.
     """
 
     task: TaskId
     times: int
     at: float
     reason: str
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Plan:
         share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default.
         failures: Of tasks that have not come to their place, ascending.
         halted: Why no further move begins because of it, or "". It is replaced by the next request.
+        awaited: Nodes whose state stores are waited for.
     """
 
     assignment: Assignment
@@ -55,6 +59,7 @@ class Plan:
     share: float = 0.0
     failures: tuple[Failure, ...] = ()
     halted: str = ""
+    awaited: tuple[NodeId, ...] = ()
 
     def failure(self, task: int) -> Failure | None:
         """How the task has failed so far, if it has."""
@@ -75,9 +80,17 @@ class Plan:
         known = self.failure(task)
         if times is None:
             times = 1 + (known.times if known is not None else 0)
-        failures = {f.task: f for f in self.failures} | {
-            TaskId(task): Failure(TaskId(task), times, at, reason)
-        }
+        since = known.since if known is not None else 0.0
+        return self._with(Failure(TaskId(task), times, at, reason, since))
+
+    def with_trouble(self, task: int, at: float, reason: str) -> Plan:
+        """With a failure of a task that does not count: a store that it needs was away."""
+        known = self.failure(task)
+        times, since = (known.times, known.since or at) if known is not None else (0, at)
+        return self._with(Failure(TaskId(task), times, at, reason, since))
+
+    def _with(self, failure: Failure) -> Plan:
+        failures = {f.task: f for f in self.failures} | {failure.task: failure}
         return replace(self, failures=tuple(failures[t] for t in sorted(failures)))
 
 
@@ -188,11 +201,19 @@ def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot:
 
 
 def after_outcomes(
-    plan: Plan, before: MoveRecord, after: MoveRecord, living: Iterable[Incarnation], now: float
+    plan: Plan,
+    before: MoveRecord,
+    after: MoveRecord,
+    living: Iterable[Incarnation],
+    now: float,
+    trouble: Callable[[int, Collection[NodeId]], str] = lambda task, nodes: "",
 ) -> Plan:
     """The plan after a move's record has been written: which tasks have failed once more, and which have come.
 
-    A task whose own worker has died is no failure of the move: it is placed anew without one.
+    A task whose own worker has died is no failure of the move: it is placed anew without one. Nor is it one when a store was away.
+
+    Args:
+        trouble: What became of the stores of these nodes meanwhile, which a task needs; "" when a failure is to count.
     """
     alive = set(living)
     old = {t.task: t for t in before.tasks}
@@ -200,7 +221,10 @@ def after_outcomes(
         if not task.outcome or old[task.task].outcome:
             continue
         if task.outcome is Outcome.ROLLED_BACK and task.source in alive:
-            plan = plan.with_failure(task.task, now, task.reason)
+            if why := trouble(task.task, (task.source_node, task.target_node)):
+                plan = plan.with_trouble(task.task, now, f"{task.reason} ({why})")
+            else:
+                plan = plan.with_failure(task.task, now, task.reason)
         else:
             plan = plan.without([task.task])
     return plan

@@ -42,7 +42,7 @@ from elastic.nimbus.plans import Plan
 from elastic.nimbus.ports import StateCleaning
 from elastic.nimbus.removal import removal
 from elastic.nimbus.reports import ReportStore
-from elastic.nimbus.stories import ended, given_up, move_ended, moved, node_joined, node_lost
+from elastic.nimbus.stories import awaiting, ended, given_up, move_ended, moved, node_joined, node_lost
 from elastic.scheduler.base import Scheduler
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class Reign:
             options.move_start,
             options.move_at_once,
             options.move_share,
+            options.move_store,
         )
         self._limits = decisions.Limits(options.retention, options.keep_ended, self.rules)
         self._over = False
@@ -330,7 +331,7 @@ class Reign:
     def _watch_nodes(self) -> None:
         """Say which nodes have come and gone, and how long those that have gone keep what they have."""
         facts = self.facts()
-        if self._known.keys() != facts.nodes.keys():
+        if {n: i.store for n, i in self._known.items()} != {n: i.store for n, i in facts.nodes.items()}:
             self.stores.nodes_changed()
         for id in sorted({*self._known, *facts.nodes}):
             before, now = self._known.get(id), facts.nodes.get(id)
@@ -353,10 +354,11 @@ class Reign:
                 for event in (
                     *moved(t, action.assignment, facts),
                     *given_up(t, t.plan, action.plan, self.rules, facts.now),
+                    *awaiting(t, action.plan, facts.now),
                 ):
                     self.tell(event)
             case Begin(name, record):
-                self.moves.begin(facts.topologies[name], record)
+                self.moves.begin(facts.topologies[name], record, facts)
             case End(name, status, reason):
                 t = facts.topologies[name]
                 self.end(t, status, reason)

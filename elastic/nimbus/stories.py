@@ -220,5 +220,20 @@ def given_up(
         )
 
 
+def awaiting(t: TopologyFacts, after: Plan | None, now: float) -> Iterator[Event]:
+    """Stores of nodes that moves have begun to wait for."""
+    before = t.plan.awaited if t.plan is not None else ()
+    for node in after.awaited if after is not None else ():
+        if node not in before:
+            yield Event(
+                now,
+                "move-waits",
+                f"topology {t.name}: tasks wait to be moved until the state store of node {node} is back",
+                Severity.WARNING,
+                topology=t.name,
+                node=node,
+            )
+
+
 def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"

@@ -84,7 +84,12 @@ def read(value: Versioned) -> NodeInfo | None:
 
 def same_life(other: NodeInfo | None, mine: NodeInfo) -> bool:
     """Whether an entry was written by this very start of the node."""
-    return other is not None and dataclasses.replace(other, draining=mine.draining, store=mine.store) == mine
+    if other is None:
+        return False
+    return (
+        dataclasses.replace(other, draining=mine.draining, store=mine.store, store_life=mine.store_life)
+        == mine
+    )
 
 
 def superseded(mine: NodeInfo, other: NodeInfo) -> Superseded:

@@ -144,9 +144,11 @@ class Supervisor:
         """Say in the node's entry where its state store answers. From any thread, after `start`; returns at once.
 
         Args:
-            address: As in `NodeInfo.store`.
+            address: As in `NodeInfo.store`: "" when it has ended.
         """
-        self._driver.call(lambda: self._change(store=address))
+        self._driver.call(
+            lambda: self._change(store=address, store_life=self._info.store_life + bool(address))
+        )
 
     def tell(self, event: Event) -> None:
         """Pass an event of this node on to Nimbus."""
@@ -284,7 +286,7 @@ class Supervisor:
     def _on_drain(self, value: Versioned | None) -> None:
         self._driver.call(lambda: self._change(draining=value is not None))
 
-    def _change(self, **changes: str | bool) -> None:
+    def _change(self, **changes: str | bool | int) -> None:
         """On the driver's thread, which runs it again when coordination cannot be reached: so it is remembered only when
         it is written."""
         after = dataclasses.replace(self._info, **changes)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from nimbus_harness import Cluster, spec
 
 from elastic.coordination import paths
 from elastic.migration.record import Phase, stage_of
-from elastic.model.assignment import Assignment
-from elastic.model.ids import TopologyName, WorkerId
+from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.views import MoveView
 from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
@@ -43,6 +43,12 @@ class Moving:
         reign = nimbus._reign
         assert reign is not None
         return reign.facts().topologies[name]
+
+    def node(self, nimbus: Nimbus, name: str) -> NodeInfo:
+        """A node, as Nimbus sees it."""
+        reign = nimbus._reign
+        assert reign is not None
+        return reign.facts().nodes[NodeId(name)]
 
     def until(self, nimbus: Nimbus, condition: Callable[[TopologyFacts], bool]) -> None:
         """Wait until the topology is so."""

@@ -76,7 +76,9 @@ class FakeNode:
         self, session: Coordination, name: str, slots: int, generation: int = 1, address: str = ""
     ) -> None:
         self.session = session
-        self.info = NodeInfo(NodeId(name), "127.0.0.1", slots, generation, "fake", address=address)
+        self.info = NodeInfo(
+            NodeId(name), "127.0.0.1", slots, generation, "fake", address=address, store="h:1"
+        )
         self.obedient = self.drains = True
         self.lingers = False
         self.down: set[WorkerId] = set()
@@ -130,6 +132,12 @@ class FakeNode:
             self.down.discard(worker)
             for name in list(self._topologies):
                 self._act(name)
+
+    def store(self, serves: bool) -> None:
+        """Its state store ends, or begins to serve again; its supervisor says so."""
+        life = self.info.store_life + serves
+        self.info = replace(self.info, store="h:1" if serves else "", store_life=life)
+        self.session.set(paths.node(self.info.id), encode(self.info))
 
     def leave(self) -> None:
         """End in order: what is ephemeral goes at once."""

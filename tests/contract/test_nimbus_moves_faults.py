@@ -291,6 +291,66 @@ def test_times_run_before_the_point_of_no_return(moving_in_memory: Moving) -> No
     assert [m.phase for m in marks] == ["rolled back"]
 
 
+# --- stores that are away
+
+
+@pytest.mark.parametrize("away", ["a", "b"])
+def test_a_move_waits_for_a_store_that_is_being_started_again(
+    moving: Moving, away: str, background: ThreadPoolExecutor
+) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.cluster.nodes[away].store(False)
+    moving.until(nimbus, lambda t: not moving.node(nimbus, away).store)
+    asked = background.submit(nimbus.move, "wc", "count", "b", wait=PATIENCE)
+    moving.cluster.event(nimbus, "move-waits")
+    waits = nimbus.describe("wc").waits
+    assert f"task 6 waits for the state store of node {away}, which is being started again" in waits
+    assert nimbus.moves() == () and not asked.done()
+    moving.cluster.nodes[away].store(True)
+    assert {t for t, w in asked.result(PATIENCE).place_of().items() if w == B} == set(COUNT)  # type: ignore[union-attr]
+    assert len(moving.moves(nimbus)) == 1 and moving.cluster.kinds(nimbus).count("move-waits") == 1
+
+
+def test_what_fails_while_a_store_is_started_again_is_not_given_up(moving: Moving) -> None:
+    """With a single try, so that any failure that counted would be the last."""
+    nimbus = moving.nimbus(move_tries=1)
+    for node in "ab":
+        moving.cluster.node(node, 1)
+    moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
+    moving.cluster.started(nimbus, spec(workers=1))
+    moving.actors.fails["prepared", 7] = "the store does not answer"
+    moving.actors.hold("prepared")
+    nimbus.move("wc", "7", "b", wait=0)
+    moving.phase(nimbus, Phase.PREPARING)
+    moving.cluster.nodes["b"].store(False)
+    moving.until(nimbus, lambda t: not moving.node(nimbus, "b").store)
+    moving.actors.let()
+    (failed,) = moving.moves(nimbus)
+    assert failed.tasks[0].phase == "rolled back"
+    moving.cluster.event(nimbus, "move-waits")
+    moving.actors.fails.clear()
+    moving.cluster.nodes["b"].store(True)
+    moving.quiet(nimbus)
+    assert places(moving)[7] == B
+    assert "move-given-up" not in moving.cluster.kinds(nimbus)
+
+
+def test_a_store_that_does_not_come_back_is_not_waited_for_for_ever(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.nimbus(move_store=0.2)
+    for node in "ab":
+        moving.cluster.node(node, 1)
+    moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
+    moving.cluster.started(nimbus, spec(workers=1))
+    moving.cluster.nodes["b"].store(False)
+    moving.until(nimbus, lambda t: not moving.node(nimbus, "b").store)
+    with pytest.raises(Refused, match=r"the state store of node b has not come back within 0\.2 s"):
+        nimbus.move("wc", "count", "b", wait=PATIENCE)
+    assert nimbus.moves() == () and set(places(moving).values()) == {A}
+    moving.cluster.nodes["b"].store(True)
+    nimbus.move("wc", "count", "b", wait=PATIENCE)
+
+
 # --- abort
 
 

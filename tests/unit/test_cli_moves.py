@@ -166,8 +166,11 @@ def test_moves_lists_them() -> None:
     assert "running" in running and "0 of 2 tasks moved" in running
     assert "2 tasks moved" in ended and "20.0 ms" in ended and "2.0 s" in ended
     assert "task 2 waits for fences" in result.stderr
-    invoke(client, "moves", "word-count", "--limit", "3")
-    assert client.calls == [("moves", "", 20), ("moves", "word-count", 3)]
+    away = "task 5 waits for the state store of node node-2, which is being started again"
+    client.details["word-count"] = detail(waits=("move 4: task 2 waits for fences", away))
+    said = invoke(client, "moves", "word-count", "--limit", "3").stderr
+    assert f"word-count: {away}" in said and said.count("task 2 waits") == 1
+    assert client.calls == [("moves", "", 20), ("moves", "word-count", 3), ("describe", "word-count")]
     data = json.loads(invoke(client, "-o", "json", "moves").stdout)
     assert [m["epoch"] for m in data] == [4, 3] and data[0]["waits"] == ["task 2 waits for fences"]
 

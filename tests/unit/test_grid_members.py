@@ -124,6 +124,9 @@ class Store:
         self.lost = 0
         self.exit_code: int | None = None
 
+    def end(self) -> None:
+        pass
+
     def start(self, timeout: float) -> str:
         if self.lost:
             self.lost -= 1

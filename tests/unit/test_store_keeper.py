@@ -70,6 +70,7 @@ def test_it_is_started_again_at_once_then_with_growing_pauses_and_each_time_it_i
     assert bench.serving.get(timeout=30) == "a:1"
     bench.service.ends.put("it was ended by signal 9")
     event = bench.events.get(timeout=30)
+    assert bench.serving.get(timeout=30) == "", "that it is away is said as well"
     assert (event.kind, event.severity, event.node) == ("store-lost", Severity.WARNING, "n")
     assert "it was ended by signal 9" in event.message and "at once" in event.message
     bench.service.starts.put(Missing("no room", remedy="Make room."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -206,8 +207,12 @@ def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, w
         return
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         found = client.moves(name or "", limit=0 if epoch is not None else limit)
+        waits: tuple[str, ...] = ()
+        if name and epoch is None:
+            with contextlib.suppress(NotFound):  # its record is removed; what is known of its moves is shown
+                waits = client.describe(name).waits
     if epoch is None:
-        output.show(settings, [present.move(m) for m in found], lambda: _list(settings, name, found))
+        output.show(settings, [present.move(m) for m in found], lambda: _list(settings, name, found, waits))
         return
     one = next((m for m in found if m.epoch == epoch), None)
     if one is None:
@@ -236,7 +241,10 @@ def _took(move: Row) -> float:
     return max(0.0, float(move["ended"] or time.time()) - float(move["began"]))
 
 
-def _list(settings: Settings, name: str | None, found: Sequence[MoveView]) -> None:
+def _list(settings: Settings, name: str | None, found: Sequence[MoveView], waits: Sequence[str]) -> None:
+    for sentence in waits:
+        if sentence.startswith("task "):  # it is to move, and no move of it has begun
+            note(f"{name}: {sentence}")
     if not found:
         note(f"No moves{' of ' + name if name else ''} yet. Move tasks: {settings.command('move', '--help')}")
         return

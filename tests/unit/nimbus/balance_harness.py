@@ -94,7 +94,7 @@ class Reign:
     def __init__(self, placed: Assignment = ALONE, line: str = "", **settings: Any) -> None:
         self.rules = Rules()
         self.said = ElasticitySettings(**settings)
-        nodes = {n: NodeInfo(n, "h", 2, 1, "process") for n in (N1, N2)}
+        nodes = {n: NodeInfo(n, "h", 2, 1, "process", store="h:1") for n in (N1, N2)}
         wanted = {n: WantedNode(2) for n in nodes}
         config = {"elastic": line} if line else {}
         self.seen = Facts(0.0, nodes, wanted, topologies={T: topology(placed, **config)})

@@ -35,7 +35,7 @@ W = worker_id(T, N1, 0)
 
 
 def node(id: NodeId, slots: int = 2, **more: Any) -> NodeInfo:
-    return NodeInfo(id, "h", slots, 1, "fake", **more)
+    return NodeInfo(id, "h", slots, 1, "fake", store="h:1", **more)
 
 
 def topology(

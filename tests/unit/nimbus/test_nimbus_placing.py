@@ -25,17 +25,18 @@ from elastic.model.ids import (
 )
 from elastic.model.records import TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.nimbus import placing
+from elastic.nimbus import placing, store_waits
 from elastic.nimbus.decisions import Begin, Limits, Place, decide
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan, after_outcomes, interim
+from elastic.nimbus.store_waits import excuse, trouble
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
 
 T = TopologyName("t")
 NODES = [NodeId(f"n{i}") for i in range(3)]
-RULES = Rules(tries=2, retry=1.0, start_timeout=10.0, at_once=3, share=0.5)
+RULES = Rules(tries=2, retry=1.0, start_timeout=10.0, at_once=3, share=0.5, store_timeout=100.0)
 LIMITS = Limits(60.0, 5, RULES)
 SPEC = TopologySpec(
     T,
@@ -57,11 +58,12 @@ class World:
     drains: dict[NodeId, bool] = field(default_factory=dict)
     lives: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     attempts: dict[tuple[float, int], int] = field(default_factory=dict)
+    began: dict[Epoch, dict[NodeId, NodeInfo]] = field(default_factory=dict)
 
     @classmethod
     def make(cls) -> World:
         state = TopologyState(TopologyStatus.ACTIVE, "t-1", "b", 1.0)
-        nodes = {n: NodeInfo(n, "h", 2, 1, "fake") for n in NODES}
+        nodes = {n: NodeInfo(n, "h", 2, 1, "fake", store="h:1") for n in NODES}
         world = cls(TopologyFacts(SPEC, state, 0), nodes)
         first = RoundRobinScheduler().schedule([world.t.demand()], world.facts().cluster, {})[T]
         world.t = replace(world.t, assignment=first)
@@ -94,6 +96,13 @@ class World:
             for worker in [w for w in self.t.workers if node_of(w) == node]:
                 self.die(worker)
 
+    def store(self, node: NodeId, serves: bool) -> None:
+        """A node's store ends, or begins to serve."""
+        if (info := self.nodes.get(node)) is not None and bool(info.store) != serves:
+            store = "h:1" if serves else ""
+            info = replace(info, store=store, store_life=info.store_life + serves)
+            self.nodes = {**self.nodes, node: info}
+
     def settle(self, pick: int, outcome: Outcome) -> None:
         """An open task of a move gets its outcome; a rollback also when its source has died."""
         open_ = [(e, t) for e, m in self.t.moves.items() for t in m.record.tasks if not t.outcome]
@@ -113,7 +122,15 @@ class World:
             desired = plan.assignment if plan is not None else assignment
             assignment = interim(assignment, desired, places, placing.held(self.t, self.facts()))
         if plan is not None:
-            plan = after_outcomes(plan, before, after, alive, self.now)
+            began = self.began[epoch]
+            plan = after_outcomes(
+                plan,
+                before,
+                after,
+                alive,
+                self.now,
+                excuse(plan, began, self.nodes, self.now, RULES.store_timeout),
+            )
         moves = {**self.t.moves, epoch: MoveFacts(after, 0)}
         self.t = replace(self.t, assignment=assignment, plan=plan, moves=moves)
 
@@ -133,6 +150,9 @@ class World:
             return
         step = placing.asked(self.t, self.facts(), Plan(desired, "asked", self.now, f"r{self.now}"))
         self.apply(Place(T, step.assignment, 0, step.plan, step.gone))
+
+    def waits(self) -> list[str]:
+        return placing.waits(self.t, self.facts(), RULES)
 
     # --- what Nimbus does
 
@@ -175,9 +195,13 @@ class World:
             assert task.task not in self.t.moving and {task.source, task.target} <= alive
             assert worker_of(task.source) == self.t.assignment.place_of()[task.task]  # type: ignore[union-attr]
             assert worker_of(task.target) in self.t.assignment.workers  # type: ignore[union-attr]
+            assert self.nodes[task.source_node].store and self.nodes[task.target_node].store, (
+                "begun without a store"
+            )
             key = (plan.asked, task.task)
             self.attempts[key] = self.attempts.get(key, 0) + 1
         moves = {**self.t.moves, record.epoch: MoveFacts(record, 0)}
+        self.began[record.epoch] = self.nodes
         self.t = replace(self.t, moves=moves, latest=record.epoch)
 
     def run(self) -> None:
@@ -216,6 +240,7 @@ STEP = st.one_of(
     st.tuples(st.just("drain"), st.integers(0, 2), st.booleans()),
     st.tuples(st.just("lose"), st.integers(0, 2)),
     st.tuples(st.just("come"), st.integers(0, 2)),
+    st.tuples(st.just("store"), st.integers(0, 2), st.booleans()),
     st.tuples(st.just("abort")),
 )  # fmt: skip
 
@@ -245,7 +270,9 @@ def happen(world: World, step: tuple) -> None:  # type: ignore[type-arg]
         case ("lose", i):
             world.lose(NODES[i])
         case ("come", i):
-            world.nodes = {**world.nodes, NODES[i]: NodeInfo(NODES[i], "h", 2, 2, "fake")}
+            world.nodes = {**world.nodes, NODES[i]: NodeInfo(NODES[i], "h", 2, 2, "fake", store="h:1")}
+        case ("store", i, serves):
+            world.store(NODES[i], serves)
         case ("abort",):
             if world.t.plan is not None:
                 world.t = replace(world.t, plan=replace(world.t.plan, halted="why"))
@@ -268,7 +295,7 @@ def comes_home(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     """Whatever happened: once nothing fails any more, everything comes to its place."""
     world = story(steps)
     world.drains = {}
-    world.nodes = {n: NodeInfo(n, "h", 2, 3, "fake") for n in NODES}
+    world.nodes = {n: NodeInfo(n, "h", 2, 3, "fake", store="h:1") for n in NODES}
     world.ask(2, 3)  # what has been given up is tried again when somebody asks
     assert not world.heal().unassigned
 
@@ -295,7 +322,106 @@ def test_a_move_that_always_fails_is_tried_so_often_and_not_more() -> None:
         "the next request for the topology tries again" in s
         for s in placing.waits(world.t, world.facts(), RULES)
     )
-    assert list(placing.deadlines(world.t, RULES)) == []
+    assert list(placing.deadlines(world.t, world.facts(), RULES)) == []
+
+
+def awaits_a_store() -> None:
+    """While it is away nothing begins, and that is said; when it is announced, everything goes on."""
+    world = World.make()
+    world.ask(1, 3)
+    (source,) = {node_of(w) for w in world.t.workers} - {node_of(c) for c in world.t.plan.assignment.workers}  # type: ignore[union-attr]
+    world.store(source, False)
+    for _ in range(5):
+        world.run()
+        assert not world.t.moves
+        world.now += 5.0
+    assert world.t.plan is not None and world.t.plan.awaited == (source,)
+    assert any(f"waits for the state store of node {source}" in s for s in world.waits())
+    world.store(source, True)
+    world.run()
+    assert world.t.moves and world.t.plan.awaited == ()
+    world.heal()
+    assert set(world.attempts.values()) == {1}
+
+
+def test_a_store_that_is_away_is_waited_for() -> None:
+    awaits_a_store()
+
+
+def excuses_a_store() -> None:
+    """What fails because a store was started again meanwhile does not count, for as long as stores are waited for."""
+    world = World.make()
+    world.ask(1, 3)
+    target = node_of(next(iter(world.t.plan.assignment.workers)))  # type: ignore[union-attr]
+    began = world.now
+    times = 0
+    while world.now - began <= RULES.store_timeout:
+        world.run()
+        assert world.t.moves, "it was given up"
+        world.store(target, False)
+        world.store(target, True)
+        while world.t.moving:
+            world.settle(0, Outcome.ROLLED_BACK)
+        world.close()
+        world.now += 10.0
+        times += 1
+    assert times > 2 * RULES.tries and not placing.stuck(world.t, RULES)
+    for _ in range(RULES.tries + 1):  # from here on it counts, whatever becomes of the store
+        world.run()
+        world.store(target, False)
+        world.store(target, True)
+        while world.t.moving:
+            world.settle(0, Outcome.ROLLED_BACK)
+        world.close()
+        world.now += 10.0
+    assert placing.stuck(world.t, RULES)
+
+
+def test_a_store_that_is_started_again_is_no_failure_of_what_needs_it() -> None:
+    excuses_a_store()
+
+
+def test_a_store_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
+    world = World.make()
+    world.ask(1, 3)
+    for node in NODES:
+        world.store(node, False)
+    world.run()
+    due = min(placing.deadlines(world.t, world.facts(), RULES))
+    assert due <= world.now + RULES.store_timeout
+    world.now += RULES.store_timeout + 1
+    world.run()
+    assert not world.t.moves
+    stuck = placing.stuck(world.t, RULES)
+    assert stuck and all("has not come back within" in why for why in stuck.values())
+
+
+def test_stores_before_one_cluster_need_each_other() -> None:
+    def node(name: str, store: str, life: int = 1) -> NodeInfo:
+        return NodeInfo(NodeId(name), "h", 2, 1, "fake", store=store, store_life=life)
+
+    before = {NodeId(n): node(n, f"h:1 {group}") for n, group in (("a", "g -"), ("b", "g -"), ("c", "- -"))}
+    a = [NodeId("a")]
+    assert not trouble(before, before, a)
+    assert "node b is gone" in trouble(before, {n: i for n, i in before.items() if n != "b"}, a)
+    assert "node b was started again" in trouble(before, {**before, NodeId("b"): node("b", "h:1 g -", 2)}, a)
+    assert not trouble(before, {n: i for n, i in before.items() if n != "c"}, a)
+    assert not trouble(before, {n: i for n, i in before.items() if n != "b"}, [NodeId("c")])
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "fault", "story"),
+    [
+        ("awaited", placing, lambda change, nodes: None, awaits_a_store),
+        ("trouble", store_waits, lambda before, now, concerned: "", excuses_a_store),
+    ],
+)
+def test_the_stories_of_stores_find_planted_faults(
+    name: str, where: object, fault: object, story: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, fault)
+    with pytest.raises(AssertionError):
+        story()  # type: ignore[operator]
 
 
 def _robs(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> placing.Step:
