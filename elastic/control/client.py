@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elastic.control.asking import Asking
-from elastic.control.codec import ASSIGNMENT, DETAIL, ELASTICITY, MOVE, NODE, SPEC, STATE, SUMMARY
+from elastic.control.codec import (
+    ANSWER,
+    ASSIGNMENT,
+    DETAIL,
+    ELASTICITY,
+    MOVE,
+    NODE,
+    QUESTION,
+    SPEC,
+    STATE,
+    SUMMARY,
+)
 from elastic.control.connection import Link
 from elastic.control.types import ClusterInfo, LogLine, WorkerStacks
 from elastic.control.v1 import control_pb2 as pb
@@ -22,6 +34,7 @@ from elastic.model.topology import TopologySpec
 from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK
+from elastic.scheduler.question import Answer, Question
 
 _SLOW = 1 << 20
 
@@ -269,6 +282,37 @@ class Client(Asking):
             return ELASTICITY.decode(link.stub.SetElasticity(request, timeout=left).elasticity)
 
         return self._ask("set elasticity", ask)
+
+    def generate(self, name: str, decide: Callable[[Question], Answer]) -> Iterator[tuple[Question, Answer]]:
+        """Compute schedules for Nimbus, until the iterator is closed; gives each question with the answer that was sent.
+
+        When the leader changes it goes on with the next one.
+
+        Args:
+            name: Who this is, for people.
+            decide: `elastic.scheduler.question.answer`, or what does as much.
+
+        Raises:
+            Refused: Nimbus does not ask it any more: it did not answer in time, or not as it should.
+        """
+        mine: list[queue.SimpleQueue[pb.GenerateSchedulesRequest | None]] = []
+
+        def ask(link: Link, left: float | None) -> Any:
+            for before in mine:
+                before.put(None)
+            mine[:] = [queue.SimpleQueue()]
+            mine[0].put(pb.GenerateSchedulesRequest(name=name))
+            return link.stub.GenerateSchedules(iter(mine[0].get, None), timeout=left)
+
+        try:
+            for message in self._stream("generate schedules", ask, True):
+                question = QUESTION.decode(message.question)
+                answer = decide(question)
+                mine[0].put(pb.GenerateSchedulesRequest(answer=ANSWER.encode(answer)))
+                yield question, answer
+        finally:
+            for last in mine:
+                last.put(None)  # gRPC reads them on a thread, which ends with that
 
     def nodes(self) -> tuple[NodeSummary, ...]:
         """All nodes, wanted or there."""

@@ -236,6 +236,11 @@ class ControlService(ControlServiceServicer):
             )
             return pb.SetElasticityResponse(elasticity=ELASTICITY.encode(found))
 
+    def GenerateSchedules(
+        self, request_iterator: Iterator[pb.GenerateSchedulesRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateSchedulesResponse]:
+        return self._streams.schedules(request_iterator, context)
+
     def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
         with led_by(self._nimbus, self._server):
             return pb.ListNodesResponse(nodes=map(NODE.encode, self._nimbus.nodes()))

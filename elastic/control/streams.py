@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,18 +10,20 @@ from contextlib import AbstractContextManager
 
 import grpc
 
-from elastic.control.codec import MOVE
+from elastic.control.codec import ANSWER, MOVE, QUESTION
 from elastic.control.log_merge import LogMerge
-from elastic.control.ports import NimbusPort, NodeAccess
+from elastic.control.ports import NimbusPort, NodeAccess, Seat
 from elastic.control.v1 import control_pb2 as pb
-from elastic.errors import NotFound, Refused, Unavailable
+from elastic.errors import ConfigError, ElasticError, NotFound, Refused, Unavailable
 from elastic.reporting.codec import EVENT
 from elastic.rpc.server import Server
 
+_log = logging.getLogger(__name__)
 _LOOK = 1.0
 """Seconds after which a stream with nothing to say looks whether its caller is still there; for logs also whether
 there are nodes that it doesn't read yet. Only while somebody follows."""
 
+_GONE = "its connection has ended"
 _TOGETHER = 0.1
 """Seconds between two messages on moves: a move of many tasks changes with every step of each."""
 
@@ -92,6 +95,34 @@ class Streams:
                     yield pb.StreamMovesResponse(moves=map(MOVE.encode, changed))
             raise self._server.gone()
 
+    def schedules(
+        self, requests: Iterator[pb.GenerateSchedulesRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateSchedulesResponse]:
+        """A generator's seat for as long as it is connected: questions out, answers in."""
+        with self._led(), self._server.stream(context) as ended:
+            first = next(requests, None)
+            if first is None or not first.name:
+                raise ConfigError("a schedule generator says its name first")
+            seat = self._nimbus.attach_generator(first.name)
+            try:
+                if not context.add_callback(lambda: seat.leave(_GONE)):
+                    return
+                reader = threading.Thread(target=_read, args=(requests, seat), daemon=True)
+                reader.start()
+                while not ended.is_set() and not seat.gone:
+                    question = seat.next(_LOOK)
+                    if question is not None:
+                        yield pb.GenerateSchedulesResponse(question=QUESTION.encode(question))
+            finally:
+                why = seat.gone
+                seat.leave(_GONE)
+            if ended.is_set() or not self._nimbus.leading:
+                raise self._server.gone()
+            raise Refused(
+                f"this schedule generator is not asked any more: {why}",
+                remedy="Mend the cause, and start it again.",
+            )
+
     def logs(
         self, request: pb.StreamLogsRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamLogsResponse]:
@@ -162,3 +193,19 @@ class Streams:
         except NotFound as e:
             return e
         return None
+
+
+def _read(requests: Iterator[pb.GenerateSchedulesRequest], seat: Seat) -> None:
+    """Take a generator's answers until its connection ends."""
+    why = _GONE
+    try:
+        for message in requests:
+            seat.answer(ANSWER.decode(message.answer))
+    except grpc.RpcError:
+        pass  # that is how a broken connection ends the requests
+    except ElasticError as error:
+        why = error.message
+    except Exception as error:  # noqa: BLE001  whatever gRPC raises when the call is over
+        _log.debug("a generator's answers ended: %r", error)
+    finally:
+        seat.leave(why)

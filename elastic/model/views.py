@@ -285,6 +285,7 @@ class ElasticityView:
         nodes: When nodes are asked for and returned: parameters that differ from the defaults, "--enabled" at least; "": never.
         topologies: Those that run, by name.
         policies, schedulers: The names that can be chosen.
+        generators: Schedule generators that are connected; the first one decides. None: Nimbus does.
     """
 
     policy: str = ""
@@ -294,3 +295,4 @@ class ElasticityView:
     topologies: tuple[SizedView, ...] = ()
     policies: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = ()
+    generators: tuple[str, ...] = ()

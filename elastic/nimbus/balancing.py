@@ -25,6 +25,7 @@ from elastic.nimbus.balance_port import Ruler
 from elastic.nimbus.elastic_lines import PolicyLine, policy_of, read_nodes, read_policy
 from elastic.nimbus.extending import Extending
 from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.nimbus.generators import Generators
 from elastic.nimbus.measuring import Measuring
 from elastic.nimbus.remembering import KEPT, TopologyMemory
 from elastic.nimbus.rescheduling import Rescheduling
@@ -48,7 +49,8 @@ class Balancer:
         self._teller = Teller(ruler)
         self._resizing = Resizing(ruler, self._teller)
         self._extending = Extending(ruler, self._teller)
-        self._rescheduling = Rescheduling(ruler, self._teller)
+        self.generators = Generators(ruler.tell)
+        self._rescheduling = Rescheduling(ruler, self._teller, self.generators)
         self._lines: dict[str, PolicyLine | None] = {}
         self._broken: dict[str, str] = {}
         self._chosen = ElasticitySettings()
@@ -65,6 +67,7 @@ class Balancer:
     def close(self) -> None:
         """End, after the reign is over. Returns at once; safe to call twice."""
         self._closed.set()
+        self.generators.close()
 
     def join(self) -> None:
         """Wait until it has ended, after `close`."""
@@ -89,10 +92,12 @@ class Balancer:
     def _run(self) -> None:
         seen = -1
         while True:
-            if self._active:
-                self._closed.wait(self._tick())
+            if not self._active:
+                seen = self._ruler.wait_changed(seen, None)
+            elif self._resizing.begun:
+                seen = self._ruler.wait_changed(seen, self._tick())  # to notice when it is carried out
             else:
-                seen = self._ruler.wait_changed(seen)
+                self._closed.wait(self._tick())
             if self._closed.is_set():
                 return
             try:

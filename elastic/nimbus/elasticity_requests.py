@@ -38,6 +38,7 @@ def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
         topologies=tuple(sorted(sized, key=lambda s: s.name)),
         policies=policies.names(),
         schedulers=tuple(sorted(schedulers.kinds())),
+        generators=balancer.generators.names(),
     )
 
 

@@ -38,6 +38,7 @@ from elastic.nimbus.balancing import Balancer
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.elastic_lines import spell_policy
 from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.generators import Seat
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import MemoryStateCleaning, NodeGateway, StateCleaning
 from elastic.nimbus.reign import Reign
@@ -410,6 +411,11 @@ class Nimbus:
         """
         reign = self._lead()
         return elasticity_requests.set_elasticity(reign, self._balance(), policy, scheduler, period, nodes)
+
+    def attach_generator(self, name: str) -> Seat:
+        """A seat for a schedule generator; it lasts as long as this reign. Raises Refused, Unavailable."""
+        self._lead()
+        return self._balance().generators.attach(name)
 
     def _balance(self) -> Balancer:
         if (balancer := self._balancer) is None:

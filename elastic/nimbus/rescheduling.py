@@ -1,16 +1,25 @@
-"""Where executors are by load: the scheduler that is in use places everything anew once a period."""
+"""Where executors are by load: the scheduler that is in use places everything anew once a period.
+
+It is computed here, or by a schedule generator beside Nimbus when one is connected: the same question, the same answer.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 
 from elastic.errors import Conflict, Refused
+from elastic.model.assignment import Assignment
+from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
 from elastic.nimbus import subjects
 from elastic.nimbus.balance_port import Ruler
 from elastic.nimbus.facts import Facts
+from elastic.nimbus.generators import Generators, Seat
 from elastic.nimbus.telling import Teller
-from elastic.scheduler.decision import same_places
+from elastic.scheduler import question
+from elastic.scheduler.base import Demand
+from elastic.scheduler.decision import Decision, same_places
 from elastic.scheduler.registry import Choice
 
 log = logging.getLogger(__name__)
@@ -23,8 +32,9 @@ class Rescheduling:
         choice: The scheduler, or None: what has a place stays there.
     """
 
-    def __init__(self, ruler: Ruler, teller: Teller) -> None:
-        self._ruler, self._teller = ruler, teller
+    def __init__(self, ruler: Ruler, teller: Teller, generators: Generators) -> None:
+        self._ruler, self._teller, self._generators = ruler, teller, generators
+        self._number = 0
         self.choice: Choice | None = None
         self._at = 0.0
 
@@ -48,18 +58,38 @@ class Rescheduling:
             return
         self._at = now + (period or self.choice.kind.period)
         claims = facts.claims()
-        decision = self.choice.decide([t.demand() for t in running], facts.cluster, view, claims)
+        decision, seat = self._decide(self.choice, [t.demand() for t in running], facts, view, claims)
         changed = [
             t
             for t in running
             if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
         ]
         self._teller.explain(decision.reasons)
+        who = self.choice.kind.name + (f" by {seat.name}" if seat is not None else "")
         for t in changed:
             why = next(
                 (r.message for r in reversed(decision.reasons) if r.topology in ("", t.name)), "by load"
             )
             try:
-                self._ruler.adopt(t.name, decision.assignments[t.name], f"{self.choice.kind.name}: {why}")
+                self._ruler.adopt(t.name, decision.assignments[t.name], f"{who}: {why}")
             except (Refused, Conflict) as error:
                 log.info("%s: not placed anew: %s", t.name, error)
+
+    def _decide(
+        self,
+        choice: Choice,
+        demands: Sequence[Demand],
+        facts: Facts,
+        view: LoadView,
+        claims: Mapping[TopologyName, Assignment],
+    ) -> tuple[Decision, Seat | None]:
+        """By the first generator; by this process when there is none, or when it has not answered as it should."""
+        if demands and self._generators.names():
+            self._number += 1
+            asked = question.ask(self._number, choice, demands, facts.cluster, view, claims)
+            if (answered := self._generators.ask(asked)) is not None:
+                found, seat = answered
+                if (decision := question.decision(found, demands, claims)) is not None:
+                    return decision, seat
+                seat.leave("its answer is not about the topologies that it was asked about")
+        return choice.decide(demands, facts.cluster, view, claims), None

@@ -28,6 +28,7 @@ from elastic.model.views import (
 )
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.generators import Generators, Seat
 
 WAIT = 30.0
 
@@ -56,6 +57,7 @@ class FakeNimbus:
         self.worker_views: tuple[WorkerView, ...] = ()
         self.ingested: list[tuple[str, tuple[WorkerReport, ...], tuple[Event, ...]]] = []
         self.measured: list[NodeReport] = []
+        self.generators = Generators(lambda _: None, WAIT)
         self.elastic = ElasticityView("thresholds", topologies=(SizedView(TopologyName("wc"), "thresholds"),))
         self.moved: list[tuple[int, MoveView]] = []
         self.changed = threading.Condition()
@@ -173,6 +175,10 @@ class FakeNimbus:
         self._called("set_elasticity", **changes)
         self.elastic = replace(self.elastic, **{k: v for k, v in changes.items() if v is not None})
         return self.elastic
+
+    def attach_generator(self, name: str) -> Seat:
+        self._called("attach_generator", name=name)
+        return self.generators.attach(name)
 
     def ingest(
         self,

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from control_fake import WAIT, FakeNimbus, serving, spec, threads
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from benchmarks.placements import chain
 from elastic import errors
 from elastic.control.client import Client
 from elastic.control.server import CONTROL, REPORTING, ControlServer
@@ -32,7 +34,10 @@ from elastic.errors import (
 )
 from elastic.model.events import Event, Severity
 from elastic.model.views import MoveView, NodeSummary, TaskMoveView
+from elastic.nimbus.generators import Seat
 from elastic.rpc.errors import from_call
+from elastic.scheduler.question import answer, ask
+from elastic.scheduler.registry import choose
 
 
 @pytest.fixture
@@ -81,6 +86,45 @@ def test_elasticity_is_asked_for_and_set(nimbus: FakeNimbus, client: Client) -> 
         {"policy": "off", "scheduler": None, "period": 2.5, "nodes": None},
         {"policy": None, "scheduler": "", "period": None, "nodes": "--maximum 3"},
     ]
+
+
+def seated(nimbus: FakeNimbus) -> Seat:
+    """The first generator's seat, once it has come."""
+    all_of = nimbus.generators
+    with all_of._changed:
+        assert all_of._changed.wait_for(lambda: all_of._seats, WAIT)
+        return all_of._seats[0]
+
+
+def test_a_generator_is_asked_answers_and_loses_its_seat_with_its_connection(
+    nimbus: FakeNimbus, client: Client
+) -> None:
+    case = chain((1, 2), 2)
+    asked = ask(5, choose("otd"), case.demands, case.cluster, case.load, case.current)
+    deciding = client.generate("host:7", answer)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, deciding)
+        seat = seated(nimbus)
+        assert nimbus.generators.names() == ("host:7",)
+        found = nimbus.generators.ask(asked)
+        assert found is not None and found[0] == answer(asked)
+        question, answered = first.result(WAIT)
+        assert question == asked and answered == found[0]
+    deciding.close()  # type: ignore[attr-defined]
+    with nimbus.generators._changed:
+        assert nimbus.generators._changed.wait_for(lambda: seat.gone, WAIT)
+    assert seat.gone == "its connection has ended"
+
+
+def test_a_generator_that_is_not_asked_any_more_is_told_why(nimbus: FakeNimbus, client: Client) -> None:
+    deciding = client.generate("host:7", answer)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, deciding)
+        seated(nimbus).leave("it was too slow")
+        with pytest.raises(Refused, match="it was too slow"):
+            first.result(WAIT)
+    with pytest.raises(ConfigError, match="says its name first"):
+        next(client.generate("", answer))
 
 
 def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, client: Client) -> None:

@@ -4,6 +4,8 @@ task checks what comes: every number of a key, once, in order.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -222,6 +224,77 @@ def test_the_scheduler_is_changed_while_a_topology_runs(cluster: Cluster, client
     assert len({node_of(w) for _, w in after.assignment.executors}) == 1, "what exchanges tuples is together"
     assert after.errors == ()
     assert cluster("scheduler", "off").out.startswith("Scheduler  off")
+
+
+def test_schedules_are_decided_by_processes_of_their_own_and_by_nimbus_without_them(
+    cluster: Cluster, client: Client
+) -> None:
+    """One generator, two, the first killed, the leader killed, the last one killed: somebody always decides."""
+    load(cluster, 50)
+    at = max(n for n, _ in client.events())
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(running(cluster, "scheduler", "serve")) for _ in range(2))
+        for number in (1, 2):
+            at, came = until(client, "", lambda e: e.kind == "generator-joined", at)
+            assert int(came.details["place"]) == number
+        names = client.elasticity().generators
+        first, second = sorted((first, second), key=lambda p: not names[0].endswith(f":{p.pid}"))
+        submit(cluster, "apart", 2, "off")
+        assert cluster("scheduler", "set", *together(1)).code == 0
+        at, _ = until(client, "", lambda e: e.kind == "rescheduled", at)
+        at, ended = until(client, "apart", lambda e: e.kind == "move-ended", at)
+        assert f"tstorm by {names[0]}: " in str(ended.details["why"])
+        first.kill()
+        at, left = until(client, "", lambda e: e.kind == "generator-left", at)
+        assert left.details["name"] == names[0] and left.details["left"] == 1
+        spread(client, "apart")
+        at, ended = until(
+            client, "apart", lambda e: e.kind == "move-ended" and "tstorm" in str(e.details["why"]), at
+        )
+        assert f"tstorm by {names[1]}: " in str(ended.details["why"])
+        cluster.leading_nimbus().kill()
+        at, came = until(client, "", lambda e: e.kind == "generator-joined", at)
+        assert came.details["name"] == names[1], "it has found the new leader"
+        spread(client, "apart")
+        at, ended = until(
+            client, "apart", lambda e: e.kind == "move-ended" and "tstorm" in str(e.details["why"]), at
+        )
+        assert f"tstorm by {names[1]}: " in str(ended.details["why"])
+        second.kill()
+        at, left = until(client, "", lambda e: e.kind == "generator-left", at)
+        assert left.details["left"] == 0 and client.elasticity().generators == ()
+        spread(client, "apart")
+        at, ended = until(
+            client, "apart", lambda e: e.kind == "move-ended" and "tstorm" in str(e.details["why"]), at
+        )
+        assert str(ended.details["why"]).startswith("tstorm: "), "Nimbus decides itself"
+    assert client.describe("apart").errors == ()
+
+
+def together(every: int) -> list[str]:
+    """A scheduler that puts what exchanges tuples on one node."""
+    return f"tstorm --gamma 6 --worker-cores 0 --every {every}s".split()
+
+
+def spread(client: Client, name: str) -> None:
+    """Put the tasks on two nodes again."""
+    other = next(
+        n.id
+        for n in client.nodes()
+        if n.id not in {node_of(w) for _, w in client.describe(name).assignment.executors}
+    )
+    client.move(name, "numbers", str(other), wait=60.0)
+
+
+@contextlib.contextmanager
+def running(cluster: Cluster, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs until this ends."""
+    process = cluster.start(*words)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_nodes_come_and_go(cluster: Cluster, client: Client) -> None:

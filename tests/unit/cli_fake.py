@@ -33,6 +33,7 @@ from elastic.model.views import (
     TopologySummary,
     WorkerView,
 )
+from elastic.scheduler.question import Answer, Question
 
 WC = TopologyName("word-count")
 W0 = WorkerId("word-count@node-1/0")
@@ -196,6 +197,7 @@ class FakeClient:
     coming: list[MoveView] = field(default_factory=list)
     """Moves as they change once something that moves tasks is asked for; each is then known."""
     asked: threading.Event = field(default_factory=threading.Event)
+    questions: list[Question] = field(default_factory=list)
     elastic: ElasticityView = field(
         default_factory=lambda: ElasticityView(
             "thresholds --scale-out 0.8",
@@ -256,6 +258,11 @@ class FakeClient:
         self._asked("set_elasticity", {k: v for k, v in changes.items() if v is not None})
         self.elastic = replace(self.elastic, **{k: v for k, v in changes.items() if v is not None})
         return self.elastic
+
+    def generate(self, name: str, decide: Callable[[Question], Answer]) -> Iterator[tuple[Question, Answer]]:
+        self._asked("generate", name)
+        for question in self.questions:
+            yield question, decide(question)
 
     def info(self) -> Info:
         self._asked("info")

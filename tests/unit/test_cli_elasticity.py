@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 from cli_fake import WC, FakeClient, invoke
 
+from benchmarks.placements import chain
 from elastic.model.events import Event
+from elastic.scheduler.question import ask
+from elastic.scheduler.registry import choose
 
 
 def asked(client: FakeClient) -> list[object]:
@@ -35,6 +38,20 @@ def test_what_is_set(words: tuple[str, ...], changes: dict[str, object]) -> None
     result = invoke(client, *words)
     assert result.exit_code == 0, result.output
     assert asked(client) == [changes]
+
+
+def test_serve_decides_and_says_what() -> None:
+    case = chain((1, 2), 2)
+    line = choose("tstorm --gamma 6 --worker-cores 0")
+    asked = ask(3, line, case.demands, case.cluster, case.load, case.current)
+    client = FakeClient(questions=[asked, replace(asked, scheduler="tsturm")])
+    result = invoke(client, "scheduler", "serve")
+    assert result.exit_code == 0, result.output
+    decided, failed = result.stdout.splitlines()
+    assert "tstorm --gamma 6.0" in decided and "T-Storm's schedule, because" in decided
+    assert "there is no scheduler 'tsturm'" in failed
+    assert [c[0] for c in client.calls] == ["generate"]
+    assert invoke(client, "scheduler", "serve", "--every", "5s").exit_code == 2
 
 
 @pytest.mark.parametrize("words", [("policy",), ("scheduler",), ("nodes", "auto")])

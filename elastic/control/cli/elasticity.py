@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+
 import click
 
 from elastic.control.cli import output
@@ -27,7 +31,8 @@ def _line(words: tuple[str, ...], what: str) -> str | None:
         return " ".join(rest)
     if first == "off" and not rest:
         return "off"
-    raise click.UsageError(f"write `elastic {what}`, `elastic {what} set ...` or `elastic {what} off`.")
+    more = ", `elastic scheduler serve`" if what == "scheduler" else ""
+    raise click.UsageError(f"write `elastic {what}`, `elastic {what} set ...`{more} or `elastic {what} off`.")
 
 
 _EXAMPLES = {
@@ -46,6 +51,7 @@ def _plain(view: ElasticityView) -> dict[str, object]:
         "topologies": [{"name": str(t.name), "policy": t.policy} for t in view.topologies],
         "policies": list(view.policies),
         "schedulers": list(view.schedulers),
+        "generators": list(view.generators),
     }
 
 
@@ -96,18 +102,25 @@ def policy(settings: Settings, words: tuple[str, ...]) -> None:
         ("elastic scheduler set tstorm --gamma 1.7", "another one, while everything runs"),
         ("elastic scheduler set otd --every 10s", "one move every ten seconds at most"),
         ("elastic scheduler off", "what has a place stays there"),
+        ("elastic scheduler serve", "decide in this process, instead of Nimbus, until it ends"),
     ],
     see=("policy", "moves", "events"),
     context_settings=_LINE,
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[set NAME --PARAMETER VALUE ... | off]")
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="[set NAME --PARAMETER VALUE ... | off | serve]"
+)
 @click.option("--every", type=SECONDS, help="Time between two of its decisions [as suits it].")
 def scheduler(settings: Settings, words: tuple[str, ...], every: float | None) -> None:
     """Show or change the scheduler that places executors by load.
 
     It decides anew once a period, and what it decides is made true by moves. docs/schedulers.md lists the schedulers and their
-    parameters.
+    parameters. With `serve` this process computes what Nimbus would: it is asked for as long as it runs, and Nimbus decides itself again
+    when it ends. More than one can run; the others stand by.
     """
+    if words == ("serve",) and every is None:
+        serve(settings)
+        return
     line = _line(words, "scheduler")
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         asks = line is None and every is None
@@ -117,12 +130,30 @@ def scheduler(settings: Settings, words: tuple[str, ...], every: float | None) -
         values: list[tuple[str, object]] = [("Scheduler", view.scheduler or "off")]
         if view.scheduler:
             values.append(("Every", output.duration(view.period)))
+        if view.generators:
+            values.append(("Decided by", ", then ".join(view.generators)))
         output.pairs(settings, values)
 
     output.show(settings, _plain(view), show)
     if line is None and not view.scheduler:
         known = ", ".join(view.schedulers)
         note(f"There are {known}. Choose one: {settings.command('scheduler', 'set', 'tstorm')}")
+
+
+def serve(settings: Settings) -> None:
+    """Be a schedule generator until interrupted."""
+    from elastic.scheduler.question import answer
+
+    with settings.connect() as client, contextlib.closing(client.generate(me(), answer)) as answered:  # type: ignore[type-var]
+        note(f"Deciding for {settings.target} as {me()}, until interrupted.")
+        for question, found in answered:
+            said = found.failure or " ".join(r.message for r in found.reasons)
+            click.echo(f"{output.clock(question.time)}  {question.scheduler}: {said}")
+
+
+def me() -> str:
+    """This process, for people."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @command(

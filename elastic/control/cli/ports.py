@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
 from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
+
+if TYPE_CHECKING:
+    from elastic.scheduler.question import Answer, Question
 
 
 class ClusterInfo(Protocol):
@@ -101,6 +104,9 @@ class Client(Protocol):
         period: float | None = None,
         nodes: str | None = None,
     ) -> ElasticityView: ...
+    def generate(
+        self, name: str, decide: Callable[[Question], Answer]
+    ) -> Iterator[tuple[Question, Answer]]: ...
     def nodes(self) -> tuple[NodeSummary, ...]: ...
     def add_nodes(self, count: int, *, slots: int | None, host: str, wait: float) -> tuple[str, ...]: ...
     def drain_node(self, node: str, *, wait: float, force: bool = False) -> None: ...

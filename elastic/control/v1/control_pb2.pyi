@@ -11,6 +11,7 @@ it in google.rpc.Help. Every call must have a deadline; one without is given 30 
 """
 
 from collections import abc as _abc
+from elastic.control.v1 import schedule_pb2 as _schedule_pb2
 from elastic.control.v1 import topology_pb2 as _topology_pb2
 from elastic.control.v1 import views_pb2 as _views_pb2
 from elastic.reporting.v1 import measurements_pb2 as _measurements_pb2
@@ -679,6 +680,52 @@ class SetElasticityResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetElasticityResponse: _TypeAlias = SetElasticityResponse  # noqa: Y015
+
+@_typing.final
+class GenerateSchedulesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Who it is, for people; comes first."""
+    @_builtins.property
+    def answer(self) -> _schedule_pb2.ScheduleAnswer: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        answer: _schedule_pb2.ScheduleAnswer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "message", b"message", "name", b"name"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "message", b"message", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["name", "answer"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___GenerateSchedulesRequest: _TypeAlias = GenerateSchedulesRequest  # noqa: Y015
+
+@_typing.final
+class GenerateSchedulesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUESTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def question(self) -> _schedule_pb2.ScheduleQuestion: ...
+    def __init__(
+        self,
+        *,
+        question: _schedule_pb2.ScheduleQuestion | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerateSchedulesResponse: _TypeAlias = GenerateSchedulesResponse  # noqa: Y015
 
 @_typing.final
 class ListNodesRequest(_message.Message):

@@ -99,6 +99,11 @@ class ControlServiceStub(object):
                 request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityRequest.SerializeToString,
                 response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityResponse.FromString,
                 _registered_method=True)
+        self.GenerateSchedules = channel.stream_stream(
+                '/elastic.control.v1.ControlService/GenerateSchedules',
+                request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.GenerateSchedulesRequest.SerializeToString,
+                response_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.GenerateSchedulesResponse.FromString,
+                _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/elastic.control.v1.ControlService/ListNodes',
                 request_serializer=elastic_dot_control_dot_v1_dot_control__pb2.ListNodesRequest.SerializeToString,
@@ -231,6 +236,14 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GenerateSchedules(self, request_iterator, context):
+        """A schedule generator: first it says who it is, then it answers each question. While it is connected, and the first of those that
+        are, Nimbus asks it instead of deciding itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNodes(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -350,6 +363,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.SetElasticity,
                     request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityRequest.FromString,
                     response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityResponse.SerializeToString,
+            ),
+            'GenerateSchedules': grpc.stream_stream_rpc_method_handler(
+                    servicer.GenerateSchedules,
+                    request_deserializer=elastic_dot_control_dot_v1_dot_control__pb2.GenerateSchedulesRequest.FromString,
+                    response_serializer=elastic_dot_control_dot_v1_dot_control__pb2.GenerateSchedulesResponse.SerializeToString,
             ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
@@ -743,6 +761,33 @@ class ControlService(object):
             '/elastic.control.v1.ControlService/SetElasticity',
             elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityRequest.SerializeToString,
             elastic_dot_control_dot_v1_dot_control__pb2.SetElasticityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GenerateSchedules(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/elastic.control.v1.ControlService/GenerateSchedules',
+            elastic_dot_control_dot_v1_dot_control__pb2.GenerateSchedulesRequest.SerializeToString,
+            elastic_dot_control_dot_v1_dot_control__pb2.GenerateSchedulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

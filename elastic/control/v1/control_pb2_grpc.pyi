@@ -60,6 +60,10 @@ class ControlServiceStub:
     """Who resizes and places topologies by load."""
     SetElasticity: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetElasticityRequest, _control_pb2.SetElasticityResponse]
     """The same, changed."""
+    GenerateSchedules: _grpc.StreamStreamMultiCallable[_control_pb2.GenerateSchedulesRequest, _control_pb2.GenerateSchedulesResponse]
+    """A schedule generator: first it says who it is, then it answers each question. While it is connected, and the first of those that
+    are, Nimbus asks it instead of deciding itself.
+    """
     ListNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]
     AddNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddNodesRequest, _control_pb2.AddNodesResponse]
     """Answers when the nodes have joined."""
@@ -98,6 +102,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Who resizes and places topologies by load."""
     SetElasticity: _aio.UnaryUnaryMultiCallable[_control_pb2.SetElasticityRequest, _control_pb2.SetElasticityResponse]  # type: ignore[assignment]
     """The same, changed."""
+    GenerateSchedules: _aio.StreamStreamMultiCallable[_control_pb2.GenerateSchedulesRequest, _control_pb2.GenerateSchedulesResponse]  # type: ignore[assignment]
+    """A schedule generator: first it says who it is, then it answers each question. While it is connected, and the first of those that
+    are, Nimbus asks it instead of deciding itself.
+    """
     ListNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]  # type: ignore[assignment]
     AddNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.AddNodesRequest, _control_pb2.AddNodesResponse]  # type: ignore[assignment]
     """Answers when the nodes have joined."""
@@ -211,6 +219,16 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.SetElasticityResponse, _abc.Awaitable[_control_pb2.SetElasticityResponse]]:
         """The same, changed."""
+
+    @_abc_1.abstractmethod
+    def GenerateSchedules(
+        self,
+        request_iterator: _MaybeAsyncIterator[_control_pb2.GenerateSchedulesRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.GenerateSchedulesResponse], _abc.AsyncIterator[_control_pb2.GenerateSchedulesResponse]]:
+        """A schedule generator: first it says who it is, then it answers each question. While it is connected, and the first of those that
+        are, Nimbus asks it instead of deciding itself.
+        """
 
     @_abc_1.abstractmethod
     def ListNodes(

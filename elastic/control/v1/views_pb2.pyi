@@ -172,6 +172,7 @@ class ElasticityView(_message.Message):
     TOPOLOGIES_FIELD_NUMBER: _builtins.int
     POLICIES_FIELD_NUMBER: _builtins.int
     SCHEDULERS_FIELD_NUMBER: _builtins.int
+    GENERATORS_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """The cluster's policy, with its parameters."""
     scheduler: _builtins.str
@@ -190,6 +191,10 @@ class ElasticityView(_message.Message):
 
     @_builtins.property
     def schedulers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def generators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Schedule generators that are connected; the first one decides."""
+
     def __init__(
         self,
         *,
@@ -200,10 +205,11 @@ class ElasticityView(_message.Message):
         topologies: _abc.Iterable[Global___SizedView] | None = ...,
         policies: _abc.Iterable[_builtins.str] | None = ...,
         schedulers: _abc.Iterable[_builtins.str] | None = ...,
+        generators: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "period", b"period", "policies", b"policies", "policy", b"policy", "scheduler", b"scheduler", "schedulers", b"schedulers", "topologies", b"topologies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generators", b"generators", "nodes", b"nodes", "period", b"period", "policies", b"policies", "policy", b"policy", "scheduler", b"scheduler", "schedulers", b"schedulers", "topologies", b"topologies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
