@@ -11,7 +11,8 @@ from elastic.errors import ElasticError
 from elastic.model.events import Severity
 
 if TYPE_CHECKING:
-    from elastic.worker.task import Task, TaskListener
+    from elastic.worker.task import Task
+    from elastic.worker.wiring import TaskListener
 
 _SHOWN = 500
 _SAID = 2000

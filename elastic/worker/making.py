@@ -11,9 +11,11 @@ from elastic.model.ids import ComponentId, WorkerId
 from elastic.model.topology import TopologySpec
 from elastic.worker.batch import Streams
 from elastic.worker.components import ComponentSource
-from elastic.worker.outputs import Crossing, Outputs, Subscription
-from elastic.worker.task import Task, TaskListener
+from elastic.worker.crossing import Crossing, Subscription
+from elastic.worker.outputs import Outputs
+from elastic.worker.task import Task
 from elastic.worker.ways import Ways
+from elastic.worker.wiring import TaskListener
 
 
 def config_of(spec: TopologySpec, component: ComponentId) -> dict[str, Any]:

@@ -10,87 +10,22 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
-from elastic.api.components import CustomGrouping
 from elastic.errors import ExecutionError, NotFound
 from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.table import EmitterState
 from elastic.model.grouping import GroupingKind
-from elastic.model.ids import Incarnation
-from elastic.model.topology import ComponentSpec, InputSpec
-from elastic.transport.base import Link
+from elastic.model.topology import ComponentSpec
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, Stream, Streams
+from elastic.worker.crossing import ASK, FULL, TAKEN, Crossing, Out, Subscription
 from elastic.worker.destination import Destination, Emitter, ExecutorStopped
-from elastic.worker.emits import Emits, compiled, functions
-from elastic.worker.hashing import hash_values, task_index
+from elastic.worker.routes import LocalFirst, Routes
 
 FLOWING = EmitterState.FLOWING
-MEMO_KEYS = 1 << 17
-"""A key memo with more entries than this begins anew."""
-
-
-FULL, TAKEN, ASK = 0, 1, 2
-"""What a task in this process says to an item: no room; it has it; it is not the next one of its link as far as it knows."""
-
-
-class Crossing(Protocol):
-    """What lies between the tasks of this process and those of others: `elastic.worker.moves.Moves`."""
-
-    @property
-    def me(self) -> Incarnation: ...
-
-    def link(self, where: Incarnation) -> Link | None:
-        """The way to another worker process."""
-
-    def hold(self, source: int, target: int, item: Item) -> bool:
-        """Keep an item until its target is somewhere; False: look again, it has changed or there is no room."""
-
-    def arrived(self, target: int, life: int, first: int, item: Item) -> None:
-        """An item for a task of this process has come that is not simply the next one. It is looked at in `work`."""
-
-    def work(self) -> None:
-        """Look at what was left to be looked at. Never with a gate or a task's lock."""
-
-
-class Out:
-    """What this task has for one target task.
-
-    Attributes:
-        link: How far the link has come, and where it leads; None until the task is where it is to run.
-        tuples, bytes: What it has got from this task; bytes only of what left the process.
-    """
-
-    __slots__ = ("bytes", "destination", "link", "mixed", "rows", "tuples")
-
-    def __init__(self, destination: Destination) -> None:
-        self.destination = destination
-        self.rows: list[Any] = []
-        self.link: LinkEnd | None = None
-        self.mixed = False
-        self.tuples = 0
-        self.bytes = 0
-
-
-class Subscription:
-    """One consumer of one of the task's streams."""
-
-    def __init__(
-        self,
-        consumer: ComponentSpec,
-        number: int,
-        spec: InputSpec,
-        targets: Sequence[int],
-        custom: CustomGrouping | None,
-    ) -> None:
-        self.consumer = consumer
-        self.number = number
-        self.spec = spec
-        self.targets = tuple(targets)
-        self.custom = custom
 
 
 class Outputs:
@@ -106,6 +41,7 @@ class Outputs:
         on_unsendable: Told of a tuple that cannot be sent to another process; it is left out. Without it, the error is raised.
 
     Attributes:
+        local_first: Who chooses by which targets are in this worker.
         gate: Held while something is put on a link: what a move asks of the link comes before it or after it.
     """
 
@@ -146,8 +82,9 @@ class Outputs:
                 for t in here[0].targets:
                     self.outs[t].mixed = True
         self._choosers: dict[int, Callable[[], list[Any]]] = {}
-        self._local_first: list[_LocalFirst] = []
-        made = {str(s.spec.id): self._make_emit(s) for s in subscriptions}
+        self.local_first: list[LocalFirst] = []
+        routes = Routes(self, self._limit)
+        made = {str(s.spec.id): routes.make(s, consumers) for s, consumers in subscriptions.items()}
         self.emits = {name: one.emit for name, one in made.items()}
         self.emits_all = {name: one.emit_all for name, one in made.items()}
         self.emits_each = {name: one.emit_each for name, one in made.items()}
@@ -410,155 +347,9 @@ class Outputs:
 
     def refresh(self) -> None:
         """Which targets are in this worker has changed."""
-        for chooser in self._local_first:
+        for chooser in self.local_first:
             chooser.refresh()
-
-    # ------------------------------------------------------------------ making `emit`
-
-    def _make_emit(self, stream: Stream) -> Emits:
-        """Generate a stream's functions: the fields are parameters or what the loop assigns, each subscription a few lines of the body."""
-        names = [f.name for f in stream.spec.fields]
-        scope: dict[str, Any] = {
-            "_T": stream.kind,
-            "_full": self.full,
-            "_limit": self._limit,
-            "_self": self,
-            "_starmap": itertools.starmap,
-        }
-        body: list[str] = []
-        subscriptions = [
-            s for s in self._subscriptions[stream] if s.spec.grouping.kind != GroupingKind.DIRECT
-        ]
-        make = f"_T({', '.join(names)})"
-        if len(subscriptions) == 1 and subscriptions[0].spec.grouping.kind not in (
-            GroupingKind.ALL,
-            GroupingKind.CUSTOM,
-        ):
-            value = make
-        else:
-            body.append(f"_t = {make}")
-            value = "_t"
-        for n, s in enumerate(subscriptions):
-            body += self._route(s, n, names, scope, value)
-        if not subscriptions:
-            body.append("_self.unrouted += 1")
-        only = "_one0" if len(subscriptions) == 1 and "_one0" in scope else ""
-        code = functions(str(stream.spec.id), names, body, only)
-        exec(compiled(code, f"<emit of {self.component.id}.{stream.spec.id}>"), scope)
-        one: Callable[..., None] = scope["emit"]
-        one.__doc__ = (
-            f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self.component.id!r}."
-        )
-        scope["_emit"], scope["_other"] = one, self.emit_all
-        return Emits(one, scope["emit_all"], scope["emit_each"])
-
-    def _route(
-        self, s: Subscription, n: int, names: list[str], scope: dict[str, Any], value: str
-    ) -> list[str]:
-        kind, fields = s.spec.grouping.kind, s.spec.grouping.fields
-        lists = [self.outs[t].rows for t in s.targets]
-        append = [f"_r.append({value})", "if len(_r) >= _limit: _full(_r)"]
-        if kind == GroupingKind.ALL or kind == GroupingKind.CUSTOM:
-            if kind == GroupingKind.ALL:
-                scope[f"_all{n}"] = lists
-                source = f"_all{n}"
-            else:
-                scope[f"_choose{n}"] = self._custom(s)
-                source = f"_choose{n}(({', '.join(names)},))"
-            return [f"for _r in {source}:", *("    " + line for line in append)]
-        if kind == GroupingKind.GLOBAL or len(lists) == 1:
-            scope[f"_one{n}"] = lists[0]
-            return [f"_r = _one{n}", *append]
-        if kind == GroupingKind.FIELDS:
-            memo, miss = _memo(lists, len(fields))
-            scope[f"_memo{n}"], scope[f"_miss{n}"] = memo, miss
-            key = fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
-            # A key that cannot be hashed by Python is routed without the memo; one that has no stable hash raises from there.
-            return [
-                f"try: _r = _memo{n}[{key}]",
-                f"except (KeyError, TypeError): _r = _miss{n}({key})",
-                *append,
-            ]
-        if kind == GroupingKind.PARTIAL_KEY:
-            scope[f"_choose{n}"] = _partial(lists, len(fields))
-            return [f"_r = _choose{n}({', '.join(fields)})", *append]
-        if kind == GroupingKind.LOCAL_OR_SHUFFLE:
-            chooser = _LocalFirst([self.outs[t] for t in s.targets], self.task)
-            self._local_first.append(chooser)
-            scope[f"_next{n}"] = chooser
-            return [f"_r = next(_next{n}.turn)", *append]
-        # Different tasks begin at different targets, so that the first tuples of all don't go to the same one.
-        start = self.task % len(lists)
-        scope[f"_next{n}"] = itertools.cycle(lists[start:] + lists[:start]).__next__
-        return [f"_r = _next{n}()", *append]
-
-    def _custom(self, s: Subscription) -> Callable[[tuple[Any, ...]], list[list[Any]]]:
-        grouping = s.custom
-        if grouping is None:
-            raise ExecutionError(
-                f"The custom grouping {s.spec.grouping.name!r} of {str(s.consumer.id)!r} did not come with the code."
-            )
-        grouping.prepare(s.targets)
-        rows = {t: self.outs[t].rows for t in s.targets}
-
-        def choose(values: tuple[Any, ...]) -> list[list[Any]]:
-            try:
-                return [rows[t] for t in grouping.choose(values)]
-            except KeyError as e:
-                raise ExecutionError(
-                    f"The custom grouping {type(grouping).__name__} chose task {e.args[0]!r}, which is not one of {str(s.consumer.id)!r}."
-                ) from e
-
-        return choose
-
-
-def _memo(lists: list[list[Any]], fields: int) -> tuple[dict[Any, list[Any]], Callable[[Any], list[Any]]]:
-    memo: dict[Any, list[Any]] = {}
-
-    def miss(key: Any) -> list[Any]:
-        rows = lists[task_index(hash_values((key,) if fields == 1 else key), len(lists))]
-        try:
-            if len(memo) >= MEMO_KEYS:
-                memo.clear()
-            memo[key] = rows
-        except TypeError:
-            pass
-        return rows
-
-    return memo, miss
-
-
-def _partial(lists: list[list[Any]], fields: int) -> Callable[..., list[Any]]:
-    """The power of two choices: of the two tasks that a key hashes to, the one that this emitter has given less."""
-    sent = [0] * len(lists)
-
-    def choose(*key: Any) -> list[Any]:
-        hashed = hash_values(key)
-        a = task_index(hashed, len(lists))
-        b = task_index(hash_values((hashed, 0x5BD1E995)), len(lists))
-        if a == b:
-            b = (a + 1) % len(lists)
-        chosen = a if sent[a] <= sent[b] else b
-        sent[chosen] += 1
-        return lists[chosen]
-
-    return choose
 
 
 def _raise(error: ExecutionError, row: Any) -> None:
     raise error
-
-
-class _LocalFirst:
-    """Turns among the targets in this worker, or among all when there is none."""
-
-    def __init__(self, outs: list[Out], start: int) -> None:
-        self._outs = outs
-        self._start = start
-        self.turn = itertools.cycle([o.rows for o in outs])
-        self.refresh()
-
-    def refresh(self) -> None:
-        here = [o.rows for o in self._outs if o.destination.local is not None] or [o.rows for o in self._outs]
-        start = self._start % len(here)
-        self.turn = itertools.cycle(here[start:] + here[:start])

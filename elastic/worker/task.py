@@ -15,23 +15,25 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from elastic.api.components import Bolt, Component, Spout, TaskHook, overrides
 from elastic.api.context import Source, TopologyContext
 from elastic.api.settings import setting
-from elastic.errors import ElasticError, ExecutionError
+from elastic.errors import ExecutionError
 from elastic.migration.receiver import Receiver
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, MarkKind
 from elastic.worker.content.engine import EngineState, SpoutState, metrics_of, put_metrics
+from elastic.worker.crossing import ASK, FULL, TAKEN
 from elastic.worker.destination import ExecutorStopped
 from elastic.worker.failures import Failures, described, user_traceback
 from elastic.worker.marks import Marks
-from elastic.worker.outputs import ASK, FULL, TAKEN, Outputs
+from elastic.worker.outputs import Outputs
 from elastic.worker.spouts import SpoutDriver
+from elastic.worker.wiring import TaskListener, observed, wire_up
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
@@ -42,27 +44,6 @@ SLICE = 0.002
 
 VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
-
-
-class TaskListener(Protocol):
-    """What a task tells its worker. Called on executor threads."""
-
-    def on_finished(self, task: Task) -> None: ...
-
-    def on_drained(self, task: Task, number: int) -> None: ...
-
-    def on_consumed(self, batch: Item, task: Task) -> None: ...
-
-    def on_task_event(
-        self,
-        task: Task,
-        kind: str,
-        message: str,
-        severity: Severity,
-        details: Mapping[str, str | int | float],
-    ) -> None: ...
-
-    def on_failure(self, task: Task, reason: str, trace: str) -> None: ...
 
 
 class Task:
@@ -135,21 +116,9 @@ class Task:
         on_error = [h for h in self._hooks if overrides(h, "on_error", TaskHook)]
         self.failures = Failures(self, on_error, setting("max_errors", config), listener)
         if self._on_execute and self._execute is not None:
-            self._execute = self._hooked(self._execute)
+            self._execute = observed(self._execute, self._on_execute, context, self.failures)
         context.on_warning = self._warn
-        # A dictionary of its own: what reads the attributes of an object whose dictionary still shares its keys with others of
-        # the class is not specialised by the interpreter, and takes several times as long (`self.counts` in each execute).
-        component.__dict__ = {
-            **component.__dict__,
-            "emit": outputs.emits.get("default", _no_default(spec)),
-            "emit_all": outputs.emits_all.get("default", outputs.emit_all),
-            "emit_to": outputs.emit_to,
-            "emit_direct": outputs.emit_direct,
-            "emit_batch": outputs.emit_batch,
-            "context": context,
-        }
-        if "default" in outputs.emits_each:
-            component.__dict__["_emit_each"] = outputs.emits_each["default"]
+        wire_up(component, context, outputs, spec)
 
     # ------------------------------------------------------------------ from any thread
 
@@ -561,28 +530,3 @@ class Task:
 
     def _warn(self, kind: str, message: str, details: Mapping[str, str | int | float]) -> None:
         self._listener.on_task_event(self, kind, message, Severity.WARNING, details)
-
-    def _hooked(self, execute: Callable[[Any], None]) -> Callable[[Any], None]:
-        hooks, context, clock = self._on_execute, self.context, time.perf_counter
-
-        def timed(tup: Any) -> None:
-            began = clock()
-            execute(tup)
-            took = clock() - began
-            for hook in hooks:
-                try:
-                    hook.on_execute(context, tup, took)
-                except Exception as e:
-                    self.failures.hook_failed("on_execute", e)
-
-        return timed
-
-
-def _no_default(spec: ComponentSpec) -> Callable[..., None]:
-    def emit(*values: Any) -> None:
-        raise ElasticError(
-            f"Component {str(spec.id)!r} emits, but declares no default stream.",
-            remedy="Declare it on the class, for instance outputs = Fields(word=str), or use emit_to.",
-        )
-
-    return emit

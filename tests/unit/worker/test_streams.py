@@ -26,7 +26,7 @@ from elastic import (
 from elastic.local import LocalCluster, run
 from elastic.testing import collect
 from elastic.worker import executor as executor_module
-from elastic.worker.outputs import Outputs
+from elastic.worker.routes import Routes
 from tests.unit.worker.harness import InProcess
 
 LIMIT = 30.0
@@ -106,19 +106,17 @@ def test_fields_keep_keys_together_and_in_order() -> None:
 
 def test_a_fields_grouping_that_forgets_its_key_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    real = Outputs._route
+    real = Routes._route
 
-    def route(
-        self: Outputs, s: Any, n: int, names: list[str], scope: dict[str, Any], value: str
-    ) -> list[str]:
+    def route(self: Routes, s: Any, n: int, names: list[str], scope: dict[str, Any], value: str) -> list[str]:
         lines = real(self, s, n, names, scope, value)
         if f"_memo{n}" in scope:
             turn = iter(range(10**9))
-            rows = [self.outs[t].rows for t in s.targets]
+            rows = [self._outputs.outs[t].rows for t in s.targets]
             scope[f"_memo{n}"], scope[f"_miss{n}"] = {}, lambda key: rows[next(turn) % len(rows)]
         return lines
 
-    monkeypatch.setattr(Outputs, "_route", route)
+    monkeypatch.setattr(Routes, "_route", route)
     assert any(len(t) > 1 for t in together(tagged(lambda h: h.fields("s", "key"))).values())
 
 

@@ -1,0 +1,173 @@
+"""Where the tuples of a stream go: for each grouping, a few lines of the generated `emit` and what they choose by."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elastic.errors import ExecutionError
+from elastic.model.grouping import GroupingKind
+from elastic.worker.batch import Stream
+from elastic.worker.crossing import Out, Subscription
+from elastic.worker.emits import Emits, compiled, functions
+from elastic.worker.hashing import hash_values, task_index
+
+if TYPE_CHECKING:
+    from elastic.worker.outputs import Outputs
+
+MEMO_KEYS = 1 << 17
+"""A key memo with more entries than this begins anew."""
+
+
+class Routes:
+    """Makes the functions of a task's streams.
+
+    Args:
+        outputs: Has the buffers; full ones are handed to it.
+        limit: Tuples that a buffer takes.
+    """
+
+    def __init__(self, outputs: Outputs, limit: int) -> None:
+        self._outputs = outputs
+        self._limit = limit
+
+    def make(self, stream: Stream, consumers: Sequence[Subscription]) -> Emits:
+        """Generate a stream's functions: the fields are parameters or what the loop assigns, each subscription a few lines of the body."""
+        names = [f.name for f in stream.spec.fields]
+        scope: dict[str, Any] = {
+            "_T": stream.kind,
+            "_full": self._outputs.full,
+            "_limit": self._limit,
+            "_self": self._outputs,
+            "_starmap": itertools.starmap,
+        }
+        body: list[str] = []
+        subscriptions = [s for s in consumers if s.spec.grouping.kind != GroupingKind.DIRECT]
+        make = f"_T({', '.join(names)})"
+        if len(subscriptions) == 1 and subscriptions[0].spec.grouping.kind not in (
+            GroupingKind.ALL,
+            GroupingKind.CUSTOM,
+        ):
+            value = make
+        else:
+            body.append(f"_t = {make}")
+            value = "_t"
+        for n, s in enumerate(subscriptions):
+            body += self._route(s, n, names, scope, value)
+        if not subscriptions:
+            body.append("_self.unrouted += 1")
+        only = "_one0" if len(subscriptions) == 1 and "_one0" in scope else ""
+        code = functions(str(stream.spec.id), names, body, only)
+        exec(compiled(code, f"<emit of {self._outputs.component.id}.{stream.spec.id}>"), scope)
+        one: Callable[..., None] = scope["emit"]
+        one.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self._outputs.component.id!r}."
+        scope["_emit"], scope["_other"] = one, self._outputs.emit_all
+        return Emits(one, scope["emit_all"], scope["emit_each"])
+
+    def _route(
+        self, s: Subscription, n: int, names: list[str], scope: dict[str, Any], value: str
+    ) -> list[str]:
+        kind, fields = s.spec.grouping.kind, s.spec.grouping.fields
+        lists = [self._outputs.outs[t].rows for t in s.targets]
+        append = [f"_r.append({value})", "if len(_r) >= _limit: _full(_r)"]
+        if kind == GroupingKind.ALL or kind == GroupingKind.CUSTOM:
+            if kind == GroupingKind.ALL:
+                scope[f"_all{n}"] = lists
+                source = f"_all{n}"
+            else:
+                scope[f"_choose{n}"] = self._custom(s)
+                source = f"_choose{n}(({', '.join(names)},))"
+            return [f"for _r in {source}:", *("    " + line for line in append)]
+        if kind == GroupingKind.GLOBAL or len(lists) == 1:
+            scope[f"_one{n}"] = lists[0]
+            return [f"_r = _one{n}", *append]
+        if kind == GroupingKind.FIELDS:
+            memo, miss = _memo(lists, len(fields))
+            scope[f"_memo{n}"], scope[f"_miss{n}"] = memo, miss
+            key = fields[0] if len(fields) == 1 else f"({', '.join(fields)})"
+            # A key that cannot be hashed by Python is routed without the memo; one that has no stable hash raises from there.
+            return [
+                f"try: _r = _memo{n}[{key}]",
+                f"except (KeyError, TypeError): _r = _miss{n}({key})",
+                *append,
+            ]
+        if kind == GroupingKind.PARTIAL_KEY:
+            scope[f"_choose{n}"] = _partial(lists, len(fields))
+            return [f"_r = _choose{n}({', '.join(fields)})", *append]
+        if kind == GroupingKind.LOCAL_OR_SHUFFLE:
+            chooser = LocalFirst([self._outputs.outs[t] for t in s.targets], self._outputs.task)
+            self._outputs.local_first.append(chooser)
+            scope[f"_next{n}"] = chooser
+            return [f"_r = next(_next{n}.turn)", *append]
+        # Different tasks begin at different targets, so that the first tuples of all don't go to the same one.
+        start = self._outputs.task % len(lists)
+        scope[f"_next{n}"] = itertools.cycle(lists[start:] + lists[:start]).__next__
+        return [f"_r = _next{n}()", *append]
+
+    def _custom(self, s: Subscription) -> Callable[[tuple[Any, ...]], list[list[Any]]]:
+        grouping = s.custom
+        if grouping is None:
+            raise ExecutionError(
+                f"The custom grouping {s.spec.grouping.name!r} of {str(s.consumer.id)!r} did not come with the code."
+            )
+        grouping.prepare(s.targets)
+        rows = {t: self._outputs.outs[t].rows for t in s.targets}
+
+        def choose(values: tuple[Any, ...]) -> list[list[Any]]:
+            try:
+                return [rows[t] for t in grouping.choose(values)]
+            except KeyError as e:
+                raise ExecutionError(
+                    f"The custom grouping {type(grouping).__name__} chose task {e.args[0]!r}, which is not one of {str(s.consumer.id)!r}."
+                ) from e
+
+        return choose
+
+
+def _memo(lists: list[list[Any]], fields: int) -> tuple[dict[Any, list[Any]], Callable[[Any], list[Any]]]:
+    memo: dict[Any, list[Any]] = {}
+
+    def miss(key: Any) -> list[Any]:
+        rows = lists[task_index(hash_values((key,) if fields == 1 else key), len(lists))]
+        try:
+            if len(memo) >= MEMO_KEYS:
+                memo.clear()
+            memo[key] = rows
+        except TypeError:
+            pass
+        return rows
+
+    return memo, miss
+
+
+def _partial(lists: list[list[Any]], fields: int) -> Callable[..., list[Any]]:
+    """The power of two choices: of the two tasks that a key hashes to, the one that this emitter has given less."""
+    sent = [0] * len(lists)
+
+    def choose(*key: Any) -> list[Any]:
+        hashed = hash_values(key)
+        a = task_index(hashed, len(lists))
+        b = task_index(hash_values((hashed, 0x5BD1E995)), len(lists))
+        if a == b:
+            b = (a + 1) % len(lists)
+        chosen = a if sent[a] <= sent[b] else b
+        sent[chosen] += 1
+        return lists[chosen]
+
+    return choose
+
+
+class LocalFirst:
+    """Turns among the targets in this worker, or among all when there is none."""
+
+    def __init__(self, outs: list[Out], start: int) -> None:
+        self._outs = outs
+        self._start = start
+        self.turn = itertools.cycle([o.rows for o in outs])
+        self.refresh()
+
+    def refresh(self) -> None:
+        here = [o.rows for o in self._outs if o.destination.local is not None] or [o.rows for o in self._outs]
+        start = self._start % len(here)
+        self.turn = itertools.cycle(here[start:] + here[:start])
