@@ -125,6 +125,7 @@ class MovingTasks:
                 return
             if task.spec.stateful:
                 install(task.component, payload.meta, payload.pieces)
+                worker.sizes.note(task, sum(map(len, payload.pieces)))
             task.restore(payload.engine)
             with worker.moves.exclusive():
                 worker.moves.feed(ev.Installed(*side))

@@ -53,6 +53,7 @@ class Measurer:
                 )
             )
         tasks, pairs = [], []
+        sizes = worker.sizes.of([task for _, task in sorted(worker.tasks.copy().items())])
         for number, task in sorted(worker.tasks.copy().items()):
             owner = task.executor
             tasks.append(
@@ -66,6 +67,7 @@ class Measurer:
                     task.queued,
                     task.finished,
                     _custom(task.context.metric_values),
+                    sizes.get(number, 0),
                 )
             )
             pairs += [

@@ -126,7 +126,9 @@ class Saving:
         if old.ended:
             return
         try:
-            size = _engine_size(old.task) + copier.size()
+            content = copier.size()
+            self._worker.sizes.note(old.task, content)
+            size = _engine_size(old.task) + content
             if size <= SMALL:
                 self._asks.add(nodes, (old, size))
             else:

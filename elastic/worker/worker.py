@@ -34,6 +34,7 @@ from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.outside import NO_MARKS, Outside, view_of
 from elastic.worker.saving import Saving
+from elastic.worker.state_sizes import StateSizes
 from elastic.worker.task import Task
 from elastic.worker.ways import Ways
 
@@ -113,6 +114,7 @@ class Worker:
             on_resumed=self._on_resumed,
             buffer_rows=setting("queue_rows", spec.config),
         )
+        self.sizes = StateSizes()
         self.saving = Saving(self, self._outside.stores)
         self.moving = MovingTasks(self, self.saving)
         self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self)

@@ -56,7 +56,7 @@ class Copier:
         numbers = itertools.count()
         self._number = numbers.__next__
         self._keyed = [
-            KeyedCopier(name, state, self._owner, self._number, piece) for name, state in _states(component)
+            KeyedCopier(name, state, self._owner, self._number, piece) for name, state in states_of(component)
         ]
 
     def size(self) -> int:
@@ -193,7 +193,7 @@ def install(component: Component, meta: bytes, pieces: Sequence[bytes]) -> None:
     """
     owner = owner_of(component)
     note = read_meta(meta)
-    states = dict(_states(component))
+    states = dict(states_of(component))
     give_way = _GivingWay()
     for saved in note.states:
         state = states.pop(saved.name, None)
@@ -246,7 +246,7 @@ def fill(component: Component, until: float) -> bool:
     Returns:
         Whether something is left.
     """
-    for _, state in _states(component):
+    for _, state in states_of(component):
         while True:
             unread = tracking.unread(state)
             if not isinstance(unread, UnreadBins):
@@ -259,7 +259,7 @@ def fill(component: Component, until: float) -> bool:
 
 def pending(component: Component) -> bool:
     """Whether something is bytes still."""
-    return any(tracking.is_lazy(state) for _, state in _states(component))
+    return any(tracking.is_lazy(state) for _, state in states_of(component))
 
 
 def owner_of(component: Component) -> str:
@@ -270,6 +270,6 @@ def owner_of(component: Component) -> str:
     return f"{context.component!r} (task {context.task})"
 
 
-def _states(component: Component) -> list[tuple[str, StateMap[Any, Any]]]:
+def states_of(component: Component) -> list[tuple[str, StateMap[Any, Any]]]:
     found = ((name, component.__dict__.get(name)) for name in declared_states(type(component)))
     return [(name, state) for name, state in found if isinstance(state, StateMap)]
