@@ -39,6 +39,7 @@ class LocalRun:
         self.events: list[Event] = []
         self._on_event = on_event
         self._changed = threading.Condition()
+        self._stopped = False
         self._failure: tuple[str, str] | None = None
         self._status = TopologyStatus.ACTIVE
         self._drain = 0
@@ -186,6 +187,9 @@ class LocalRun:
         Raises:
             ExecutionError: A call into user code did not return within `stop_grace` seconds; its stack is in the message.
         """
+        if self._stopped:
+            return
+        self._stopped = True
         self._watchdog.close()
         if not self.worker.close(setting("stop_grace", self.spec.config)):
             raise ExecutionError(
@@ -297,7 +301,12 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except ElasticError as e:
+            if error is None:
+                raise
+            error.add_note(str(e))  # what was under way already says why this ends
 
 
 def run(

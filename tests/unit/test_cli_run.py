@@ -136,6 +136,67 @@ def test_ctrl_c_stops_a_run_in_order(job: Path) -> None:
     assert "everything emitted was worked off" in narration and "Traceback" not in narration
 
 
+STUCK = """
+import threading
+from elastic import Bolt, Fields, Spout, TopologyBuilder
+
+class Numbers(Spout):
+    outputs = Fields(n=int)
+    def tuples(self):
+        yield 1
+
+inside = threading.Event()
+
+class Stuck(Bolt):
+    def execute(self, tup):
+        inside.set()
+        threading.Event().wait()
+
+def topology():
+    b = TopologyBuilder("stuck", stop_grace=0.1)
+    b.spout("numbers", Numbers())
+    b.bolt("stuck", Stuck()).shuffle("numbers")
+    return b
+"""
+
+
+def test_a_time_that_is_over_is_8_also_when_user_code_does_not_return(job: Path) -> None:
+    job.write_text(STUCK)
+    result = invoke(None, "run", "--timeout", "200ms", str(job))
+    assert result.exit_code == 8, result.stderr
+    assert "had not finished" in result.stderr and "in execute" in result.stderr
+
+
+def test_ctrl_c_is_130_also_when_user_code_does_not_return(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        assert sys.modules["cli_numbers_job"].inside.wait(30)
+        raise KeyboardInterrupt
+
+    job.write_text(STUCK)
+    monkeypatch.setattr(run_module, "_watch", interrupted)
+    monkeypatch.setattr(run_module, "STOP_SECONDS", 0.1)
+    result = invoke(None, "run", str(job))
+    assert result.exit_code == 130
+    assert "some of what was emitted was not worked off" in result.stderr and "in execute" in result.stderr
+
+
+def test_ctrl_c_while_a_command_is_loaded_says_nothing(tmp_path: Path) -> None:
+    """The library that every command loads first is one that Ctrl-C meets in the middle."""
+    (tmp_path / "click.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('deaf')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "elastic.control.cli", "list"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_rates_between_two_measurements() -> None:
     before = {"a": {"executed": 0.0, "emitted": 100.0, "queued": 0.0}}
     now = {

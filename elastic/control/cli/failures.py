@@ -79,6 +79,8 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
         say(click.style("error: ", fg="red", bold=True) + error.message)
         if error.remedy:
             say("  " + error.remedy.replace("\n", "\n  "))
+        for note in getattr(error, "__notes__", ()):
+            say(note)
         return error.exit_code
     say("".join(traceback.format_exception(error)).rstrip())
     say(click.style("error: ", fg="red", bold=True) + f"unexpected: {type(error).__name__}: {error}")

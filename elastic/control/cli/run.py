@@ -15,7 +15,7 @@ from elastic.control.cli.arguments import SECONDS, TOPOLOGY_CONTEXT
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import INTERRUPTED, Interrupted, Outcome
 from elastic.control.cli.loading import load
-from elastic.control.cli.narration import PATIENCE, StatusLine, note
+from elastic.control.cli.narration import PATIENCE, StatusLine, Waiting, note
 from elastic.control.cli.output import duration, number
 from elastic.control.cli.settings import Settings
 from elastic.control.cli.troubles import Troubles
@@ -121,16 +121,27 @@ def rates(before: Metrics, now: Metrics, seconds: float) -> str:
 def _stop(running: LocalRun, began: float) -> None:
     """After the first Ctrl-C: stop the spouts, work off what is under way, end with 130."""
     note(f"\nStopping {running.name}: working off what is under way. Ctrl-C again ends it at once.")
+    left = ""
     try:
-        drained = running.deactivate(STOP_SECONDS)
-        running.stop()
+        with Waiting(f"working off what is under way in {running.name}"):
+            drained = running.deactivate(STOP_SECONDS)
+        with Waiting(f"ending {running.name}"):
+            left = _ended(running)
     except KeyboardInterrupt:
         note("Ended at once.")
         sys.stdout.flush()
         # User code may hold threads that never return: nobody waits for them any more.
         os._exit(INTERRUPTED)
     how = "everything emitted was worked off" if drained else "some of what was emitted was not worked off"
-    raise Interrupted(f"{running.name} was stopped after {duration(time.monotonic() - began)}; {how}.")
+    raise Interrupted(f"{running.name} was stopped after {duration(time.monotonic() - began)}; {how}.{left}")
+
+
+def _ended(running: LocalRun) -> str:
+    try:
+        running.stop()
+    except ExecutionError as error:  # says where user code is
+        return f"\n{error}"
+    return ""
 
 
 def _sum_up(settings: Settings, name: str, seconds: float, metrics: Metrics) -> None:
