@@ -12,12 +12,14 @@ import queue
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
@@ -86,13 +88,13 @@ class WorkerProcess:
         self._transport = transport
         self._life = 0
         self._starting: set[int] = set()  # about to be started, and written down already
-        self._before: dict[int, str] = {}  # what earlier lives of this worker had started, and which
+        self._states = States(incarnation)
         self._finished: frozenset[int] = frozenset()  # what they had finished
         self._writing = threading.Lock()
         self._allocation: Allocation | None = None
         self.spec = spec
         self._stores = WorkerStores(coordination, node_of(id))
-        self._marks = MarksWriter(coordination, topology, incarnation, self._write_progress, self._feed)
+        self._marks = MarksWriter(coordination, topology, incarnation, self._write_first, self._feed)
         outside = Outside(self._marks, self._stores, lambda: self._life)
         self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)
         self._views = ViewReader(coordination, topology, self._on_view)
@@ -208,7 +210,7 @@ class WorkerProcess:
         stored = self._coordination.get(paths.worker_progress(self._topology, self.id))
         if stored is not None:
             earlier = codec.decode(stored.data, Progress)
-            self._before = dict.fromkeys(earlier.started, str(earlier.incarnation))
+            self._states.inherit(earlier.held)
             self._finished = frozenset(earlier.finished)
 
     def _register(self) -> None:
@@ -267,34 +269,31 @@ class WorkerProcess:
 
     def _say_lost(self, starting: set[int]) -> None:
         """Tasks that an earlier process had started, with state that ended with it."""
-        before = dict(self._before)
         root = paths.progress(self._topology)
-        for name in self._coordination.children(root) or ():
-            stored = self._coordination.get(f"{root}/{name}")
-            if stored is None:
-                continue
-            progress = codec.decode(stored.data, Progress)
-            if progress.incarnation != self.incarnation:
-                before.update(dict.fromkeys(progress.started, str(progress.incarnation)))
-        for component in self.spec.components:
-            lost = sorted(starting & before.keys() & set(self.spec.tasks_of(component.id)))
-            if lost:
-                numbers = ", ".join(map(str, lost))
-                self.worker.lost_state(lost)
-                self.worker.event(
-                    "state-lost",
-                    f"The state of {len(lost)} tasks of {str(component.id)!r} ({numbers}) ended with {before[lost[0]]}; they start empty.",
-                    Severity.ERROR,
-                    component=str(component.id),
-                    details={"tasks": numbers, "count": len(lost), "before": before[lost[0]]},
-                )
+        found = [self._coordination.get(f"{root}/{name}") for name in self._coordination.children(root) or ()]
+        records = [codec.decode(stored.data, Progress) for stored in found if stored is not None]
+        holders = last_holders(records, but=self.incarnation)
+        lost = {(self.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
+        for component, before in sorted(lost):
+            tasks = sorted(
+                t for t in starting & set(self.spec.tasks_of(component)) if holders.get(t) == before
+            )
+            numbers = ", ".join(map(str, tasks))
+            self.worker.lost_state(tasks)
+            self.worker.event(
+                "state-lost",
+                f"The state of {len(tasks)} tasks of {str(component)!r} ({numbers}) ended with {before}; they start empty.",
+                Severity.ERROR,
+                component=str(component),
+                details={"tasks": numbers, "count": len(tasks), "before": str(before)},
+            )
 
     def _progress(self) -> Progress:
         worker = self.worker
         return Progress(
             self.incarnation,
             worker.epoch,
-            tuple(sorted({*worker.started(), *self._starting, *self._before})),
+            self._states.held({*worker.started(), *self._starting}, frozenset(worker.tasks)),
             tuple(sorted({*worker.finished(), *self._finished})),
             worker.drained(),
             self._failed,
@@ -307,9 +306,21 @@ class WorkerProcess:
             if progress != self._written and worker_has_begun(progress):
                 self._write(progress)
 
+    def _write_first(self) -> None:
+        """What has to be written before marks are. Since when tasks are here does not: that would be one more write within a pause."""
+        with self._writing:
+            progress, before = self._progress(), self._written
+            if (
+                before is None
+                or replace(progress, held=()) != replace(before, held=())
+                or listed(progress) != listed(before)
+            ) and worker_has_begun(progress):
+                self._write(progress)
+
     def _write(self, progress: Progress) -> int:
         stamp = self._coordination.put(paths.worker_progress(self._topology, self.id), codec.encode(progress))
         self._written = progress
+        self._states.written(stamp)
         return stamp
 
     def _end(self, grace: float) -> None:
@@ -347,7 +358,7 @@ def window_rows(spec: TopologySpec) -> int:
 
 def worker_has_begun(progress: Progress) -> bool:
     """Whether there is anything to write down yet."""
-    return bool(progress.epoch or progress.failed or progress.started)
+    return bool(progress.epoch or progress.failed or progress.held)
 
 
 def main(arguments: list[str] | None = None) -> int:

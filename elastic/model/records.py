@@ -96,13 +96,26 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Stateful tasks that one life of a worker has started, or has been about to.
+
+    Attributes:
+        since: The place among all writes of the one that said so first; 0 as long as they have not begun.
+    """
+
+    incarnation: Incarnation
+    since: int
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """What a worker has done that must outlive its process.
 
     Attributes:
         incarnation: Which life of the worker says so.
         epoch: The newest assignment that it has carried out.
-        started: Stateful tasks that this life has started, or an earlier life of this worker. Whoever starts one of them in another
+        held: Stateful tasks that this life has started, or an earlier life of this worker. Whoever starts one of them in another
             life has lost its state, unless it was handed over, and says so.
         finished: Tasks that have worked off all they will ever get: they are not started again.
         drained: The newest drain generation that has passed all of its tasks.
@@ -112,7 +125,7 @@ class Progress:
 
     incarnation: Incarnation
     epoch: Epoch
-    started: tuple[int, ...] = ()
+    held: tuple[Held, ...] = ()
     finished: tuple[int, ...] = ()
     drained: int = 0
     failed: str = ""

@@ -17,7 +17,7 @@ from elastic.errors import NotFound, Refused, Superseded
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import WorkerId
-from elastic.model.records import Allocation, Progress, TopologyStatus
+from elastic.model.records import Allocation, Held, Progress, TopologyStatus
 from elastic.nodestore import keys
 from elastic.nodestore import memory as memory_store
 from elastic.reporting.memory import MemoryReporter
@@ -245,14 +245,14 @@ def test_a_worker_that_never_registers_is_started_again(bench: Bench) -> None:
 def test_an_unloadable_bundle_fails_the_topology(bench: Bench) -> None:
     bench.start()
     bench.run_topology()
-    done = Progress(f"{W}#1", 1, started=(1,), finished=(2,), drained=3)  # type: ignore[arg-type]
+    done = Progress(f"{W}#1", 1, held=(Held(f"{W}#1", 7, (1,)),), finished=(2,), drained=3)  # type: ignore[arg-type]
     bench.world.coordination.put(paths.worker_progress(T, W), codec.encode(done))
     bench.launcher.wait_for(W).end(3, "Traceback\n  ...\nModuleNotFoundError: No module named 'x'\n")
     path = paths.worker_progress(T, W)
     until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
     told = codec.decode(bench.world.coordination.get(path).data, Progress)  # type: ignore[union-attr]
     assert told.failed == f"{W}: ModuleNotFoundError: No module named 'x'"
-    assert (told.started, told.finished, told.drained) == ((1,), (2,), 3)
+    assert (told.held, told.finished, told.drained) == (done.held, (2,), 3)
     failed = bench.reporter.wait_for("bundle-failed")
     assert "Traceback" in str(failed.details["traceback"])
     assert len(bench.launcher.started) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.model import codec
 from elastic.model.ids import Incarnation, WorkerId
-from elastic.model.records import Progress
+from elastic.model.records import Held, Progress
 
 
 class Numbers(Spout):
@@ -33,6 +34,9 @@ class Count(StatefulBolt):
 
 
 W = WorkerId("t@n/0")
+FIRST, SECOND = Incarnation(f"{W}#1"), Incarnation(f"{W}#2")
+OTHER = WorkerId("t@m/0")
+THERE = Incarnation(f"{OTHER}#9")
 PATH = paths.worker_progress("t", W)  # type: ignore[arg-type]
 
 
@@ -43,13 +47,14 @@ def life(tmp_path: Path) -> Any:
     b.bolt("count", Count(), tasks=4).fields("numbers", "n")
     service = MemoryZooKeeper()
     coordination = service.connect()
-    earlier = Progress(Incarnation(f"{W}#1"), 3, started=(2, 3), finished=(1,))  # type: ignore[arg-type]
+    held = Held(FIRST, 5, (2, 3))
+    earlier = Progress(FIRST, 3, held=(held,), finished=(1,))  # type: ignore[arg-type]
     coordination.put(PATH, codec.encode(earlier))
     read, write = os.pipe()
     made: Any = WorkerProcess(
         spec=b.build().spec,
         id=W,
-        incarnation=Incarnation(f"{W}#2"),
+        incarnation=SECOND,
         coordination=coordination,
         store=None,  # type: ignore[arg-type]
         transport=None,  # type: ignore[arg-type]
@@ -70,12 +75,50 @@ def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -
     life.worker.will_start(4)  # a move brings it
     life._write_progress()
     stored = codec.decode(life._coordination.get(PATH).data, Progress)
-    assert stored.incarnation == f"{W}#2"
-    assert stored.started == (2, 3, 4) and stored.finished == (1,)
-    life._say_lost({2, 3, 5})
-    (event,) = life.said
-    assert event.kind == "state-lost" and event.details["tasks"] == "2, 3"
-    assert event.details["before"] == f"{W}#1"
+    assert stored.incarnation == SECOND and stored.finished == (1,)
+    assert stored.held == (Held(FIRST, 5, (2, 3)), Held(SECOND, 0, (4,)))
+    assert lost(life, {2, 3, 5}) == {FIRST: "2, 3"}
+
+
+def lost(life: Any, starting: set[int]) -> dict[str, str]:
+    """What is said of tasks that start without their states: which of them, by who had them."""
+    life.said.clear()
+    life._say_lost(starting)
+    assert all(e.kind == "state-lost" for e in life.said)
+    return {e.details["before"]: e.details["tasks"] for e in life.said}
+
+
+def elsewhere(life: Any, *held: Held) -> None:
+    record = Progress(THERE, 4, held=held)  # type: ignore[arg-type]
+    life._coordination.put(paths.worker_progress("t", OTHER), codec.encode(record))  # type: ignore[arg-type]
+
+
+def test_the_life_is_named_that_had_the_state_last(life: Any) -> None:
+    """Task 2 was lost here, and began anew elsewhere; task 3 came here after it had been there."""
+    elsewhere(life, Held(THERE, 6, (2,)), Held(THERE, 4, (3,)))
+    assert lost(life, {2, 3}) == {THERE: "2", FIRST: "3"}
+
+
+def test_who_was_only_about_to_have_it_is_not_named(life: Any) -> None:
+    elsewhere(life, Held(THERE, 0, (2, 4)))
+    assert lost(life, {2, 4}) == {FIRST: "2", THERE: "4"}
+
+
+def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> None:
+    life._inherit()
+    life.worker.will_start(2)
+    life._write_progress()
+    stored = codec.decode(life._coordination.get(PATH).data, Progress)
+    assert stored.held == (Held(FIRST, 5, (2, 3)),), "should it die now, the first life had them last"
+    life.worker.tasks[2] = SimpleNamespace(finished=False, drained=0)
+    version = life._coordination.get(PATH).version
+    life._write_first()
+    assert life._coordination.get(PATH).version == version, "marks do not wait for that"
+    life._write_progress()
+    one, two = codec.decode(life._coordination.get(PATH).data, Progress).held
+    assert one == Held(FIRST, 5, (3,))
+    assert (two.incarnation, two.tasks) == (SECOND, (2,)) and two.since > 0
+    del life.worker.tasks[2]
 
 
 def test_when_the_session_is_lost_the_process_ends_whatever_its_main_thread_is_at(

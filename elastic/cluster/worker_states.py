@@ -1,0 +1,67 @@
+"""Which life of which worker had a task's state last: written down by each, read by whoever starts the task without its state.
+
+A worker lists a stateful task in its `Progress` before the task begins there: nobody starts it empty later on without noticing. When such a
+record was written is its place among all writes, which is known afterwards; the next one says so, once the task has begun. So of all
+that list a task, the one with the greatest place had it last, and one without has only been about to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from elastic.model.ids import Incarnation
+from elastic.model.records import Held, Progress
+
+
+class States:
+    """The stateful tasks of one life, and what it has taken over from the lives before. Not thread-safe."""
+
+    def __init__(self, me: Incarnation) -> None:
+        self._me = me
+        self._listed: dict[int, int] = {}  # when this life listed a task first
+        self._now: Collection[int] = ()
+        self._earlier: dict[int, tuple[Incarnation, int]] = {}
+
+    def inherit(self, held: Iterable[Held]) -> None:
+        """What an earlier life of this worker has written to the same place."""
+        self._earlier = {t: (h.incarnation, h.since) for h in held for t in h.tasks}
+
+    def held(self, listed: Collection[int], begun: Collection[int]) -> tuple[Held, ...]:
+        """What is to be written now.
+
+        Args:
+            listed: The tasks of this life: those that run, or are about to.
+            begun: Those that run, and maybe others.
+        """
+        self._now = listed
+        groups: dict[tuple[Incarnation, int], list[int]] = defaultdict(list)
+        for task in sorted({*listed, *self._earlier}):
+            since = self._listed.get(task, 0)
+            if task in listed and task in begun and since:
+                self._earlier.pop(task, None)
+            groups[self._earlier.get(task) or (self._me, since if task in begun else 0)].append(task)
+        return tuple(Held(life, since, tuple(tasks)) for (life, since), tasks in sorted(groups.items()))
+
+    def written(self, place: int) -> None:
+        """What `held` has said last is written, at that place among all writes."""
+        self._listed = {t: self._listed.get(t, place) for t in self._now}
+
+
+def listed(progress: Progress | None) -> frozenset[int]:
+    """All tasks in a record."""
+    return frozenset(t for h in (progress.held if progress is not None else ()) for t in h.tasks)
+
+
+def last_holders(records: Iterable[Progress], but: Incarnation) -> dict[int, Incarnation]:
+    """Who had each task last, of all that are listed anywhere.
+
+    Args:
+        but: A life that does not count: the one that asks.
+    """
+    found: dict[int, Held] = {}
+    for held in (h for record in records for h in record.held if h.incarnation != but):
+        for task in held.tasks:
+            if task not in found or found[task].since < held.since:
+                found[task] = held
+    return {task: held.incarnation for task, held in found.items()}
