@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -24,6 +25,8 @@ _MAIN = "com.hazelcast.core.server.HazelcastMemberStarter"
 _STARTED = b" is STARTED"
 _SIZE = re.compile(rb"Members \{size:(\d+),")
 _MIGRATED = b"All migration tasks have been completed"
+_LOG = 20 << 20
+"""Bytes of a log that is moved aside; one older is kept."""
 _PORTS = (20000, 32000)
 """Below the range out of which the system gives ports to clients."""
 
@@ -288,8 +291,13 @@ class HazelcastMember:
 
     def _read(self, output: IO[bytes], settled: threading.Event) -> None:
         """Its words go to the log; among them is that it is ready."""
-        with output, self.log.open("ab", buffering=0) as log:
+        with output, contextlib.ExitStack() as opened:
+            log = opened.enter_context(self.log.open("ab", buffering=0))
             for line in output:
+                if log.tell() > _LOG:
+                    opened.close()
+                    self.log.replace(self.log.with_name(f"{self.log.name}.1"))
+                    log = opened.enter_context(self.log.open("ab", buffering=0))
                 log.write(line)
                 if _STARTED in line and not settled.is_set():
                     self._ready = True
