@@ -83,7 +83,7 @@ class Gate:
                 s, _ = self._server.accept()
             except OSError:
                 return
-            s.settimeout(1.0)
+            s.settimeout(10.0)
             try:
                 point, component, task, pid = s.recv(200).decode().split()
             except (OSError, ValueError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from chaos.cluster import SLOTS, Cluster, Process, Stuck
 from chaos.flow import Flow
 from chaos.gate import Gate, Reached
-from chaos.plan import HOLDS, Round
+from chaos.plan import HOLDS, TARGETS, Round
 from chaos.watch import Seen, Watch, reached, stage
 from elastic.errors import ElasticError
 from elastic.migration.record import Phase
@@ -262,6 +262,8 @@ class Rounds:
         return kill
 
     def _due(self, round: Round, aim: Aim, seen: Seen, base: int, step: str) -> bool:
+        if round.victim in TARGETS and not round.cost and reached("restored", seen.view, base):
+            return False  # what was to be held was not, for whatever reason: now it would cost something
         if step in HOLDS:
             before = {"preparing": "recorded", "saving": "paused", "restoring": "saved"}[step]
             if round.victim.startswith("source") and not round.cost:

@@ -179,7 +179,7 @@ class Watch:
             self._changed.notify_all()
 
     def _open(self) -> None:
-        coordination = connect(self._zookeeper, session_timeout=10.0)
+        coordination = connect(self._zookeeper, session_timeout=10.0, own_server=True)
         coordination.watch_session(lambda s: self._lost.set() if s is SessionState.LOST else None)
         reader = ViewReader(coordination, self._topology, self._on_view)
         reader.start()
