@@ -28,7 +28,7 @@ def main() -> int:
         "--session-timeout",
         type=float,
         default=20.0,
-        help="of ZooKeeper's sessions: longer than its server takes to start again",
+        help="of ZooKeeper's sessions: longer than a busy machine keeps a process waiting",
     )
     parser.add_argument("--directory", default="", help="where everything is written; a new one by default")
     parser.add_argument("--keep", action="store_true", help="keep it also when all is well")
