@@ -39,7 +39,9 @@ marks = st.builds(
     Marks,
     names.map(Incarnation),
     st.lists(numbers).map(tuple),
+    st.lists(numbers).map(tuple),
     st.dictionaries(numbers, st.builds(SavedMark, nodes, numbers)),
+    st.dictionaries(numbers, numbers),
     st.dictionaries(numbers, numbers),
     st.dictionaries(numbers, numbers),
     st.dictionaries(numbers, st.builds(FailedMark, numbers, names, st.booleans())),
@@ -217,4 +219,5 @@ def test_what_follows_from_a_failed_action() -> None:
     error = ElasticError("why")
     assert failure(ac.AskStore(2, 1, ()), error) == ev.OldFailed(2, 1, "why")
     assert failure(ac.Fetch(2, 1, 3, ()), error) == ev.NewFailed(2, 1, 3, "why")
+    assert failure(ac.FetchAhead(2, 1, 3, ()), error) == ev.AheadFetched(2, 1, 3)
     assert failure(ac.Block(1, 2), error) is None

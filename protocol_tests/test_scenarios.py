@@ -392,3 +392,27 @@ def test_a_state_that_nobody_can_read_is_kept_and_keeps_nobody_busy() -> None:
     assert not world.truth.lost_states
     world.finish()
     assert not world.truth.lost()
+
+
+def test_what_was_copied_ahead_is_fetched_before_the_pause() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    (node,) = world.coordination.moves.values()
+    source, target = (node.marks[i].marks for i in (node.record.tasks[0].source, node.record.tasks[0].target))
+    assert 2 in source.ahead and target.fetched == {2: 1}, "the pause came before that was fetched"
+    world.finish()
+    assert not world.truth.lost()
+
+
+def test_what_cannot_be_fetched_ahead_is_fetched_in_the_pause() -> None:
+    world = calm()
+    flow(world)
+    world._faults["fetching ahead fails"] = 1
+    move(world, {2: B})
+    until(world, lambda: not world.coordination.moves)
+    assert world._faults["fetching ahead fails"] == 0
+    assert world.coordination.now.places[2] == B
+    world.finish()
+    assert not world.truth.lost()

@@ -68,6 +68,7 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
         (
             ev.PrepareOld(2, 1, NODES),
             ev.StoreAsked(2, 1),
+            ev.StoreAsked(2, 1, True),
             ev.PauseTask(2, 1, frozenset({1, 5})),
             ev.Stopped(2, 1),
             ev.Fenced(2, 1, 1),
@@ -87,6 +88,8 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
         (
             ev.PrepareNew(2, 1, 1),
             ev.Prepared(2, 1, 1),
+            ev.AheadSeen(2, 1, 1, NODES),
+            ev.AheadFetched(2, 1, 1),
             ev.SavedSeen(2, 1, 1, NODES),
             ev.Fetched(2, 1, 1, TaskLinks(1), None),
             ev.Installed(2, 1, 1),
@@ -101,6 +104,7 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
         (
             observed(A, B),
             observed(A, B, asked=(2,), b={"prepared": {2: 1}}),
+            observed(A, B, asked=(2,), ahead=(2,), b={"prepared": {2: 1}}),
             observed(A, B, saved=SAVED, b={"restored": {2: 1}}),
             observed(A, C, saved=SAVED),
             observed(A, B, saved=SAVED, b={"failed": {2: FailedMark(1, "gone", True)}}),

@@ -375,7 +375,7 @@ class _Store:
         if full:
             self.w.later(2, ev.OldFailed(action.task, action.epoch, f"the store of node {full[0]} is full"))
         else:
-            self.w.later(2, ev.StoreAsked(action.task, action.epoch))
+            self.w.later(2, ev.StoreAsked(action.task, action.epoch, ahead=action.task % 2 == 0))
 
     def save(self, action: ac.Save) -> None:
         w = self.w
@@ -395,6 +395,11 @@ class _Store:
 
         for node in action.nodes:
             w.world.stores.put(node, action.epoch, action.task, value, done)
+
+    def fetch_ahead(self, action: ac.FetchAhead) -> None:
+        if self.w.world.takes_fault("fetching ahead fails"):
+            raise Unavailable("the store does not answer")
+        self.w.later(3, ev.AheadFetched(action.task, action.epoch, action.attempt))
 
     def fetch(self, action: ac.Fetch) -> None:
         w = self.w

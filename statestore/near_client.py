@@ -175,8 +175,14 @@ class NearStore:
         (outcomes,) = finish(call)
         return [near.error_in(outcome) if isinstance(outcome, list) else None for outcome in outcomes]
 
-    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
-        """See `StateStore.fetch`."""
+    def fetch(
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes] | None = None
+    ) -> Iterator[Fetched | StateStoreError]:
+        """See `StateStore.fetch`.
+
+        Args:
+            have: If only one is wanted: pieces of it that are here already. They are not read again, if they lie in a file.
+        """
         done = 0
         if not wanted:
             return
@@ -185,7 +191,9 @@ class NearStore:
         try:
             while done < len(wanted):
                 try:
-                    found: Fetched | StateStoreError = _of_batch(batch) if batch else _state(call, batch)
+                    found: Fetched | StateStoreError = (
+                        _of_batch(batch) if batch else _state(call, batch, have or {})
+                    )
                 except Unavailable:
                     raise
                 except StateStoreError as error:
@@ -286,7 +294,7 @@ def _ticket(state: State) -> tuple[str, int, str]:
     return state.ticket.key, state.ticket.epoch, state.ticket.writer
 
 
-def _state(call: Call, batch: deque[tuple[list[Any], memoryview]]) -> Fetched:
+def _state(call: Call, batch: deque[tuple[list[Any], memoryview]], have: Mapping[Piece, bytes]) -> Fetched:
     """One state, out of one message or several; small ones that come together with it are put into `batch`."""
     got: list[tuple[Message, list[Any]]] = []
     try:
@@ -303,7 +311,7 @@ def _state(call: Call, batch: deque[tuple[list[Any], memoryview]]) -> Fetched:
                 return _of_batch(batch)
             got.append((answer, answer.body[-1]))
             if answer.body[0] == "ok":
-                return _fetched(answer.body, [(m, places) for m, places in got])
+                return _fetched(answer.body, [(m, places) for m, places in got], have)
             call.progress()
     finally:
         for message, _ in got:
@@ -323,10 +331,12 @@ def _of_batch(batch: deque[tuple[list[Any], memoryview]]) -> Fetched:
     body, payload = batch.popleft()
     if body[0] == "error":
         raise near.error_in(body)
-    return _fetched(body, [(Message(body, payload), body[-1])])
+    return _fetched(body, [(Message(body, payload), body[-1])], {})
 
 
-def _fetched(body: list[Any], places: Sequence[tuple[Message, list[Any]]]) -> Fetched:
+def _fetched(
+    body: list[Any], places: Sequence[tuple[Message, list[Any]]], have: Mapping[Piece, bytes]
+) -> Fetched:
     key, epoch, sequence, writer, named, meta = body[1:7]
     pieces = unpack(named)
     if sum(len(where) for _, where in places) != len(pieces):
@@ -334,18 +344,26 @@ def _fetched(body: list[Any], places: Sequence[tuple[Message, list[Any]]]) -> Fe
     rest = iter(pieces)
     data: list[bytes] = []
     for message, where in places:
-        data += _contents(key, message, where, rest)
+        data += _contents(key, message, where, rest, have)
     head = Head(key, epoch, sequence, writer, pieces, meta, sum(map(len, data)), digest(pieces, meta))
     return Fetched(head, tuple(data))
 
 
-def _contents(key: str, message: Message, where: Sequence[Any], pieces: Iterator[Piece]) -> Iterator[bytes]:
+def _contents(
+    key: str,
+    message: Message,
+    where: Sequence[Any],
+    pieces: Iterator[Piece],
+    have: Mapping[Piece, bytes],
+) -> Iterator[bytes]:
     at = 0
     for place in where:
         piece = next(pieces)
         if place is None:
             yield checked(key, piece, bytes(message.payload[at : at + piece.size]))
             at += piece.size
+        elif piece in have:
+            yield have[piece]
         else:
             number, offset = place
             yield checked(key, piece, read_at(message.files[number], offset, piece.size))

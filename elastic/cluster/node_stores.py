@@ -27,7 +27,7 @@ from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId, TopologyName
 from statestore import errors as store_errors
 from statestore.address import StoreAddress
-from statestore.base import Fetched, State, Ticket
+from statestore.base import Fetched, Piece, State, Ticket
 from statestore.errors import Full, StateStoreError
 
 PATIENCE = 10.0
@@ -51,11 +51,13 @@ class StoredState:
         meta: The writer's own bytes.
         pieces: In the order of the commit.
         node: Whose store gave it.
+        named: What tells each piece from all others.
     """
 
     meta: bytes = field(repr=False)
     pieces: list[bytes] = field(repr=False)
     node: NodeId
+    named: tuple[Piece, ...] = field(default=(), repr=False)
 
 
 def store_address(coordination: Coordination, node: NodeId) -> str | None:
@@ -204,13 +206,17 @@ class NodeStores:
         return outcomes
 
     def fetch_many(
-        self, wanted: Sequence[tuple[str, int]], nodes: Sequence[NodeId]
+        self,
+        wanted: Sequence[tuple[str, int]],
+        nodes: Sequence[NodeId],
+        ahead: Mapping[Piece, bytes] | None = None,
     ) -> list[StoredState | Gone | Unavailable]:
         """Many states that the same nodes may have: see `fetch`.
 
         Args:
             wanted: (key, epoch).
             nodes: Whose stores.
+            ahead: If only one is wanted: pieces of it that are here already.
 
         Returns:
             For each in order: it, or why not.
@@ -233,7 +239,7 @@ class NodeStores:
             missing = []
             try:
                 answers: Iterator[Fetched | StateStoreError] = self._way(node).fetch(
-                    [wanted[n] for n in left]
+                    [wanted[n] for n in left], ahead or {}
                 )
                 for n, answer in zip(left, _to_the_end(answers, len(left)), strict=True):
                     if isinstance(answer, StateStoreError):
@@ -242,7 +248,9 @@ class NodeStores:
                         if not isinstance(answer, store_errors.NotFound | store_errors.Lost):
                             unknown.add(n)
                     else:
-                        found[n] = StoredState(answer.head.meta, list(answer.pieces), node)
+                        found[n] = StoredState(
+                            answer.head.meta, list(answer.pieces), node, answer.head.pieces
+                        )
             except (NotFound, Unavailable) as error:
                 missing = left
                 for n in left:
@@ -258,14 +266,29 @@ class NodeStores:
                 found[n] = Gone(text)
         return [found[n] for n in range(len(wanted))]
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState:
+    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> dict[Piece, bytes]:
+        """Get what is committed now of a state that is still being written: what it has in common with what will be committed last
+        does not have to be fetched then. Raises as `fetch`."""
+        found = self.fetch(key, epoch, nodes)
+        return dict(zip(found.named, found.pieces, strict=True))
+
+    def fetch(
+        self,
+        key: str,
+        epoch: int,
+        nodes: Sequence[NodeId],
+        ahead: Mapping[Piece, bytes] | None = None,
+    ) -> StoredState:
         """Get a state from the first of these nodes that has it whole; the own node is asked first.
+
+        Args:
+            ahead: What `fetch_ahead` gave.
 
         Raises:
             Gone: Every node has answered that it doesn't have it, or is gone.
             Unavailable: It cannot be had now.
         """
-        (found,) = self.fetch_many([(key, epoch)], nodes)
+        (found,) = self.fetch_many([(key, epoch)], nodes, ahead)
         if isinstance(found, StoredState):
             return found
         raise found

@@ -6,7 +6,7 @@ Calls come in two halves, so that several nodes are asked at once: `start_...` s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from elastic.errors import Conflict, ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId
 from statestore import errors
 from statestore.base import RESERVED_FOR, Fetched, Piece, State, Ticket, pack
+from statestore.bulk import fetch_head
 from statestore.errors import StateStoreError
 from statestore.near_client import Call, NearStore, finish
 from statestore.parcel import Parcel
@@ -62,7 +63,11 @@ class Way(Protocol):
     def start_save(
         self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
     ) -> Finish: ...
-    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]: ...
+    def fetch(
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes]
+    ) -> Iterator[Fetched | StateStoreError]:
+        """`have`: pieces that need not come, if only one state is wanted."""
+
     def close(self) -> None: ...
 
 
@@ -109,8 +114,10 @@ class NearWay:
         call = self._store.begin_save(states)
         return lambda: took(self._store.end_save(call))
 
-    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
-        return self._store.fetch(wanted)
+    def fetch(
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes]
+    ) -> Iterator[Fetched | StateStoreError]:
+        return self._store.fetch(wanted, have)
 
     def close(self) -> None:
         self._store.close()
@@ -174,8 +181,27 @@ class FarWay:
 
         return save
 
-    def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
-        return self._store.fetch(wanted)
+    def fetch(
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes]
+    ) -> Iterator[Fetched | StateStoreError]:
+        if not have:
+            yield from self._store.fetch(wanted)
+            return
+        for key, epoch in wanted:
+            try:
+                yield self._rest(key, epoch, have)
+            except errors.Unavailable:
+                raise
+            except StateStoreError as error:
+                yield error
+
+    def _rest(self, key: str, epoch: int, have: Mapping[Piece, bytes]) -> Fetched | StateStoreError:
+        head = fetch_head(self._store, key, epoch)
+        if isinstance(head, StateStoreError):
+            return head
+        missing = [n for n, piece in enumerate(head.pieces) if piece not in have]
+        data = dict(zip(missing, self._store.get(head, missing), strict=True)) if missing else {}
+        return Fetched(head, tuple(data[n] if n in data else have[p] for n, p in enumerate(head.pieces)))
 
     def close(self) -> None:
         self._store.close()

@@ -71,6 +71,11 @@ class Mirror:
         """Watch nothing any more."""
         self.follow(set())
 
+    def forget(self) -> None:
+        """What was read came to nothing: whatever the watches say next is news."""
+        with self._lock:
+            self._last.clear()
+
     def words(self, key: _Key) -> int:
         """How many changes were heard of; -1 while what is known of it is not the present."""
         with self._lock:
@@ -100,10 +105,10 @@ class Mirror:
         raise Unavailable("coordination changes faster than it can be read")
 
     def _heard(self, key: _Key) -> None:
+        # The value follows (`_given`): who is told only then does not ask for it a second time.
         with self._lock:
             self._present.pop(key, None)
             self._words[key] = self._words.get(key, 0) + 1
-        self._notice()
 
     def _given(self, key: _Key, value: Any) -> None:
         with self._lock:
@@ -184,6 +189,7 @@ class ViewReader:
                 self.read()
             except Unavailable as e:
                 # Every watch fires when the connection is back.
+                self._mirror.forget()
                 log.info("moves cannot be followed now: %s", e)
             except Exception:  # one view that cannot be followed must not be the last
                 log.exception("a view could not be followed")

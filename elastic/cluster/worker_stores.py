@@ -14,7 +14,7 @@ from elastic.errors import ElasticError
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId
-from elastic.worker.stores import SmallState, StateWrite, StoredState
+from elastic.worker.stores import Ahead, SmallState, StateWrite, StoredState
 
 if TYPE_CHECKING:
     from elastic.cluster.node_stores import NodeStores
@@ -42,9 +42,13 @@ class WorkerStores:
         """See the port."""
         return self._reached().begin(key, epoch, writer, nodes, size)
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState:
+    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Ahead:
         """See the port."""
-        return self._reached().fetch(key, epoch, nodes)
+        return self._reached().fetch_ahead(key, epoch, nodes)
+
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
+        """See the port."""
+        return self._reached().fetch(key, epoch, nodes, ahead)
 
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """See the port."""

@@ -179,6 +179,16 @@ class PrepareTask:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchAhead:
+    """Get what was copied ahead from the first of these nodes' stores that has it: `Fetch` then brings only what is missing."""
+
+    task: int
+    epoch: int
+    attempt: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fetch:
     """Get the state, of so many bytes, from the first of these nodes' stores that has it whole."""
 
@@ -223,7 +233,7 @@ class DiscardTask:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark to be written, of one task; `what`: asked, saved, prepared, restored or failed."""
+    """A mark to be written, of one task; `what`: asked, ahead, saved, prepared, fetched, restored or failed."""
 
     epoch: int
     task: int

@@ -214,9 +214,11 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
 
 
 def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
+    source, target = marks[task.source].marks, marks[task.target].marks
     return (
-        task.task in marks[task.source].marks.asked
-        and marks[task.target].marks.prepared.get(task.task) == task.attempt
+        task.task in source.asked
+        and target.prepared.get(task.task) == task.attempt
+        and (task.task not in source.ahead or target.fetched.get(task.task) == task.attempt)
     )
 
 
@@ -255,6 +257,8 @@ def _wait_of(
             return f"worker {source}, to ask the stores for room"
         if task.target not in marks or marks[task.target].marks.prepared.get(task.task) != task.attempt:
             return f"worker {target}, to prepare it"
+        if not _ready(task, marks):
+            return f"worker {target}, to fetch what was copied ahead"
         return "the other tasks of its batch, to be ready"
     if phase is Phase.PAUSED:
         return f"worker {source}, to have all fences and to save it"

@@ -97,6 +97,8 @@ def failure(action: Any, error: ElasticError) -> Any:
             return ev.OldFailed(action.task, action.epoch, error.message)
         case ac.PrepareTask() | ac.Fetch() | ac.Install():
             return ev.NewFailed(action.task, action.epoch, action.attempt, error.message)
+        case ac.FetchAhead():  # it is fetched in the pause, then
+            return ev.AheadFetched(action.task, action.epoch, action.attempt)
     return None
 
 
@@ -143,6 +145,7 @@ def participant_driver(
             ac.DiscardTask: tasks.discard,
             ac.AskStore: store.ask,
             ac.Save: store.save,
+            ac.FetchAhead: store.fetch_ahead,
             ac.Fetch: store.fetch,
             ac.WriteMarks: marks.write,
         },

@@ -116,10 +116,11 @@ class PrepareOld:
 
 @dataclass(frozen=True, slots=True)
 class StoreAsked:
-    """The stores have room, and what can be copied ahead has been."""
+    """The stores have room, and what can be copied ahead has been. `ahead`: it lies there, to be fetched before the pause."""
 
     task: int
     epoch: int
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,25 @@ class PrepareNew:
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Class loaded, `prepare` called, links dialled."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AheadSeen:
+    """The old side has copied a part of the state ahead, to these nodes."""
+
+    task: int
+    epoch: int
+    attempt: int
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AheadFetched:
+    """What was copied ahead is here, as far as it can be had."""
 
     task: int
     epoch: int

@@ -10,23 +10,34 @@ sends anything, only after `restored` was accepted: from then on it is this proc
 from __future__ import annotations
 
 from elastic.migration import events as ev
-from elastic.migration.actions import BeginTask, DiscardTask, Fetch, Install, Mark, PrepareTask
+from elastic.migration.actions import (
+    BeginTask,
+    DiscardTask,
+    Fetch,
+    FetchAhead,
+    Install,
+    Mark,
+    PrepareTask,
+)
 from elastic.migration.role import Actions, Role
 from elastic.migration.table import MOVER_NEW, NewState
 from elastic.model.ids import NodeId
+
+_BEFORE = (NewState.PREPARING, NewState.READY)
 
 
 class MoverNew(Role):
     """See the module."""
 
     table = MOVER_NEW
-    __slots__ = ("_nodes", "_size", "attempt", "epoch", "task")
+    __slots__ = ("_ahead", "_nodes", "_size", "attempt", "epoch", "task")
 
     def __init__(self, task: int, epoch: int, attempt: int) -> None:
         super().__init__()
         self.task, self.epoch, self.attempt = task, epoch, attempt
         self._nodes: tuple[NodeId, ...] = ()
         self._size = 0
+        self._ahead = False
 
     def __str__(self) -> str:
         return f"new side of task {self.task}, move {self.epoch}, attempt {self.attempt}"
@@ -52,6 +63,17 @@ class MoverNew(Role):
             return self._fetch()
         self.state = NewState.READY
         return (Mark(self.epoch, self.task, "prepared", self.attempt),)
+
+    def _ahead_seen(self, event: ev.AheadSeen) -> Actions:
+        if self._ahead or self.state not in _BEFORE:
+            return ()
+        self._ahead = True
+        return (FetchAhead(self.task, self.epoch, self.attempt, event.nodes),)
+
+    def _ahead_fetched(self, event: ev.AheadFetched) -> Actions:
+        if self.state not in _BEFORE:
+            return ()
+        return (Mark(self.epoch, self.task, "fetched", self.attempt),)
 
     def _saved(self, event: ev.SavedSeen) -> Actions:
         self._nodes, self._size = event.nodes, event.size
@@ -94,6 +116,8 @@ class MoverNew(Role):
     doors = {  # noqa: RUF012
         ev.PrepareNew: "_prepare",
         ev.Prepared: "_prepared",
+        ev.AheadSeen: "_ahead_seen",
+        ev.AheadFetched: "_ahead_fetched",
         ev.SavedSeen: "_saved",
         ev.Fetched: "_fetched",
         ev.Installed: "_installed",

@@ -68,7 +68,8 @@ class MoverOld(Role):
 
     def _asked(self, event: ev.StoreAsked) -> Actions:
         self.state = OldState.READY
-        return (Mark(self.epoch, self.task, "asked"),)
+        ahead = (Mark(self.epoch, self.task, "ahead"),) if event.ahead else ()
+        return (*ahead, Mark(self.epoch, self.task, "asked"))
 
     def _pause(self, event: ev.PauseTask) -> Actions:
         self.state = OldState.STOPPING

@@ -24,7 +24,7 @@ from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import SETTLED, Outcome, Phase
+from elastic.migration.record import SETTLED, Outcome, Phase, TaskMove
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribe import Scribe
 from elastic.migration.snapshot import OutLink, TaskLinks
@@ -83,7 +83,9 @@ class Participant:
             **dict.fromkeys(
                 (ev.StoreAsked, ev.Stopped, ev.Delivered, ev.SaveDone, ev.OldFailed), self._on_old
             ),
-            **dict.fromkeys((ev.Prepared, ev.Fetched, ev.Installed, ev.NewFailed), self._on_new),
+            **dict.fromkeys(
+                (ev.Prepared, ev.AheadFetched, ev.Fetched, ev.Installed, ev.NewFailed), self._on_new
+            ),
             ev.ViewRead: self._on_view,
             ev.MarksRead: self._on_marks,
             ev.TaskStarted: self._on_started,
@@ -200,9 +202,18 @@ class Participant:
             self.new[task] = made = MoverNew(task, at.epoch, at.attempt)
             self._gate.admits(("new", task), (at.epoch, at.attempt))
             self._run(made, ev.PrepareNew(task, at.epoch, at.attempt), out)
+        if at.phase is Phase.PREPARING and task in self.new:
+            self._follow_ahead(move, at, out)
         if at.phase is Phase.SAVED and task in self.new and at.saved is not None:
             saved = ev.SavedSeen(task, at.epoch, at.attempt, at.saved.nodes, at.saved.size)
             self._run(self.new[task], saved, out)
+
+    def _follow_ahead(self, part: TaskMove, at: Standing, out: Out) -> None:
+        move = self.view.move(at.epoch)
+        source = move.marks.get(part.source) if move is not None else None
+        if source is not None and part.task in source.marks.ahead:
+            nodes = tuple(dict.fromkeys((part.source_node, part.target_node)))
+            self._run(self.new[part.task], ev.AheadSeen(part.task, at.epoch, at.attempt, nodes), out)
 
     def _is_mine(self, new: MoverNew, at: Standing) -> bool:
         move = at.move

@@ -78,6 +78,9 @@ class Store(Protocol):
     def save(self, action: ac.Save) -> None:
         """-> `SaveDone` when all nodes have confirmed all of it, else `OldFailed`. Takes the task's content when it is called."""
 
+    def fetch_ahead(self, action: ac.FetchAhead) -> None:
+        """-> `AheadFetched`, whatever came of it. What it has brought is kept until the task has been installed, or discarded."""
+
     def fetch(self, action: ac.Fetch) -> None:
         """-> `Fetched`; `NewFailed`, with `gone` only if every node has answered that it doesn't have it or is known to be gone."""
 

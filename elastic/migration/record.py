@@ -160,8 +160,10 @@ class Marks:
 
     Attributes:
         asked: Old side: tasks for which the stores have room and what can be copied ahead has been.
+        ahead: Old side: those of them of which so much was copied ahead that it is worth it to fetch it before the pause.
         saved: Old side: barrier one.
         prepared: New side: attempt by task.
+        fetched: New side: what was copied ahead is here, or cannot be had; attempt by task.
         restored: New side: barrier two; attempt by task.
         failed: By task, the last one.
         barred: Written by Nimbus: tasks that were rolled back; their `saved` is refused.
@@ -171,8 +173,10 @@ class Marks:
 
     incarnation: Incarnation
     asked: tuple[int, ...] = ()
+    ahead: tuple[int, ...] = ()
     saved: Mapping[int, SavedMark] = field(default_factory=dict)
     prepared: Mapping[int, int] = field(default_factory=dict)
+    fetched: Mapping[int, int] = field(default_factory=dict)
     restored: Mapping[int, int] = field(default_factory=dict)
     failed: Mapping[int, FailedMark] = field(default_factory=dict)
     barred: tuple[int, ...] = ()
@@ -206,8 +210,10 @@ class _Written:
 
     incarnation: Incarnation
     asked: tuple[int, ...] = ()
+    ahead: tuple[int, ...] = ()
     saved: Mapping[str, SavedMark] = field(default_factory=dict)
     prepared: Mapping[str, int] = field(default_factory=dict)
+    fetched: Mapping[str, int] = field(default_factory=dict)
     restored: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, FailedMark] = field(default_factory=dict)
     barred: tuple[int, ...] = ()
@@ -226,8 +232,10 @@ def encode_marks(marks: Marks) -> bytes:
         _Written(
             m.incarnation,
             m.asked,
+            m.ahead,
             text(m.saved),
             text(m.prepared),
+            text(m.fetched),
             text(m.restored),
             text(m.failed),
             m.barred,
@@ -247,8 +255,10 @@ def decode_marks(data: bytes) -> Marks:
     return Marks(
         w.incarnation,
         w.asked,
+        w.ahead,
         numbers(w.saved),
         numbers(w.prepared),
+        numbers(w.fetched),
         numbers(w.restored),
         numbers(w.failed),
         w.barred,

@@ -67,8 +67,9 @@ class Scribe:
 
 def _with(marks: Marks, added: Iterable[Mark]) -> Marks:
     """The marks with those added that are not refused."""
-    asked, saved, prepared = set(marks.asked), dict(marks.saved), dict(marks.prepared)
-    restored, failed, closed = dict(marks.restored), dict(marks.failed), marks.closed
+    asked, ahead, saved = set(marks.asked), set(marks.ahead), dict(marks.saved)
+    prepared, fetched, restored = dict(marks.prepared), dict(marks.fetched), dict(marks.restored)
+    failed, closed = dict(marks.failed), marks.closed
     for mark in added:
         if _refused(marks, mark):
             continue
@@ -76,10 +77,14 @@ def _with(marks: Marks, added: Iterable[Mark]) -> Marks:
         match mark.what:
             case "asked":
                 asked.add(task)
+            case "ahead":
+                ahead.add(task)
             case "saved":
                 saved[task] = SavedMark(mark.nodes, mark.size)
             case "prepared":
                 prepared[task] = mark.attempt
+            case "fetched":
+                fetched[task] = mark.attempt
             case "restored":
                 restored[task] = mark.attempt
             case "closed":
@@ -89,8 +94,10 @@ def _with(marks: Marks, added: Iterable[Mark]) -> Marks:
     return replace(
         marks,
         asked=tuple(sorted(asked)),
+        ahead=tuple(sorted(ahead)),
         saved=saved,
         prepared=prepared,
+        fetched=fetched,
         restored=restored,
         failed=failed,
         closed=closed,
@@ -102,10 +109,14 @@ def _has(marks: Marks, mark: Mark) -> bool:
     match mark.what:
         case "asked":
             return task in marks.asked
+        case "ahead":
+            return task in marks.ahead
         case "saved":
             return task in marks.saved
         case "prepared":
             return marks.prepared.get(task) == mark.attempt
+        case "fetched":
+            return marks.fetched.get(task) == mark.attempt
         case "restored":
             return marks.has_restored(task, mark.attempt)
         case "closed":

@@ -190,6 +190,8 @@ MOVER_NEW = Table(
     _rows(
         (_N.IDLE, ev.PrepareNew, _N.PREPARING),
         (_N.PREPARING, ev.Prepared, (_N.READY, _N.FETCHING)),
+        (_LIVE, ev.AheadSeen, None),
+        (_LIVE, ev.AheadFetched, None),
         (_N.PREPARING, ev.SavedSeen, None),
         (_N.READY, ev.SavedSeen, _N.FETCHING),
         ((_N.FETCHING, _N.INSTALLING, _N.MARKING, _N.RUNNING, _N.FAILED), ev.SavedSeen, None),

@@ -140,6 +140,7 @@ class MovingTasks:
         worker = self._worker
         task = worker.arriving.pop(action.task)
         self._sides.pop(action.task, None)
+        self._saving.forget_ahead(action.task)
         self.step(task, action.epoch, "restored")
         worker.begin(task)
         executor = task.executor
@@ -150,6 +151,7 @@ class MovingTasks:
     def discard(self, action: ac.DiscardTask) -> None:
         """See the port."""
         self._sides.pop(action.task, None)
+        self._saving.forget_ahead(action.task)
         task = self._worker.arriving.pop(action.task, None)
         if task is not None:
             self._worker.discard(task)

@@ -12,7 +12,7 @@ from elastic.migration.ports import OwnMarks
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId
 from elastic.model.records import Allocation, WorkerInfo
-from elastic.worker.stores import SmallState, StateStores, StateWrite, StoredState
+from elastic.worker.stores import Ahead, SmallState, StateStores, StateWrite, StoredState
 
 _lives = itertools.count(1)
 
@@ -26,7 +26,10 @@ class _NoStores:
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
         raise Unavailable("this worker has no state stores")
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState:
+    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Ahead:
+        raise Unavailable("this worker has no state stores")
+
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
         raise Unavailable("this worker has no state stores")
 
     def get_ready(self) -> None: ...

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from elastic.worker.task import Task
     from elastic.worker.worker import Worker
 
+log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
@@ -48,6 +50,8 @@ SLICE = 0.002
 """Seconds that copying ahead takes from an executor at a time."""
 LARGE = 1 << 20
 """Bytes of a state that is worth it to follow its changes until the pause."""
+AHEAD = 4 << 20
+"""Bytes of a state that is worth it to be fetched before the pause, as far as it was copied ahead."""
 KEEP_UP = 0.02
 """Seconds between two looks at what has changed since."""
 LONGEST = 300.0
@@ -81,6 +85,7 @@ class Saving:
         self._lock = threading.Lock()
         self._kept: list[_Old] = []
         self._keeping = self._ready = False
+        self._ahead: dict[int, dict[Any, bytes]] = {}  # pieces that came before the pause, by task
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states")
         self._asks: Together[Nodes, tuple[_Old, int]] = Together(self._submit, self._ask_many, LOT)
@@ -117,19 +122,30 @@ class Saving:
             raise ExecutionError(unmovable)
         if task.spec.stateful:
             old.copier = Copier(task.component)
-            task.call(functools.partial(self._measure, old, old.copier, action.nodes))
-        else:
-            self._asks.add(action.nodes, (old, _engine_size(task)))
+        measure = functools.partial(self._measure, old, action.nodes)
+        holder = task.holder
+        if task.executor is not None or holder is None:
+            task.call(measure)
+        else:  # it is about to begin: what its executor is given now comes after that
+            holder.call(functools.partial(self._call, old, measure))
 
-    def _measure(self, old: _Old, copier: Copier, nodes: Nodes) -> None:
+    def _call(self, old: _Old, what: Callable[[], None]) -> None:
+        try:
+            old.task.call(what)
+        except ExecutionError as e:
+            self._failed(old, e)
+
+    def _measure(self, old: _Old, nodes: Nodes) -> None:
         """On the task's executor, between two tuples of it."""
         if old.ended:
             return
         try:
-            content = copier.size()
-            self._worker.sizes.note(old.task, content)
-            size = _engine_size(old.task) + content
-            if size <= SMALL:
+            size = _engine_size(old.task)
+            if old.copier is not None:
+                content = old.copier.size()
+                self._worker.sizes.note(old.task, content)
+                size += content
+            if size <= SMALL or old.copier is None:
                 self._asks.add(nodes, (old, size))
             else:
                 self._submit(self._begin, old, nodes, size)
@@ -165,11 +181,16 @@ class Saving:
                 self._key(old.task.id), old.epoch, self._worker.incarnation, nodes, size
             )
             self._copy_ahead(old, copier, old.write)
+            ahead = size >= AHEAD and not old.ended
+            if ahead:
+                # What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only.
+                with old.writing:
+                    old.write.commit(list(old.numbers.values()))
         except Exception as e:
             self._failed(old, e)
             return
         if not old.ended:
-            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch))
+            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead))
             if size >= LARGE:
                 self._keep_up(old)
 
@@ -356,7 +377,34 @@ class Saving:
         if action.size <= GROWN:
             self._fetches.add(action.nodes, action)
         else:
-            self._submit(self._fetch_many, action.nodes, [action])
+            self._submit(self._fetch, action)
+
+    def fetch_ahead(self, action: ac.FetchAhead) -> None:
+        """See the port."""
+        kept: dict[Any, bytes] = {}
+        self._ahead[action.task] = kept
+        self._submit(self._fetch_ahead, action, kept)
+
+    def _fetch_ahead(self, action: ac.FetchAhead, kept: dict[Any, bytes]) -> None:
+        try:
+            kept.update(self._stores.fetch_ahead(self._key(action.task), action.epoch, action.nodes))
+        except Exception as e:
+            reason = e.message if isinstance(e, ElasticError) else described(e)
+            log.info("task %d is fetched as a whole in its pause: %s", action.task, reason)
+        self._worker.moves.feed(ev.AheadFetched(action.task, action.epoch, action.attempt))
+
+    def forget_ahead(self, task: int) -> None:
+        """The task is here, or does not come."""
+        self._ahead.pop(task, None)
+
+    def _fetch(self, action: ac.Fetch) -> None:
+        found: StoredState | Exception
+        try:
+            ahead = self._ahead.get(action.task)
+            found = self._stores.fetch(self._key(action.task), action.epoch, action.nodes, ahead)
+        except Exception as e:
+            found = e
+        self._worker.moves.feed(self._fetched(action, found))
 
     def _fetch_many(self, nodes: Nodes, lot: list[ac.Fetch]) -> None:
         found: Sequence[StoredState | Exception]

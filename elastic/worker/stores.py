@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from elastic.model.ids import NodeId
 
@@ -47,11 +47,20 @@ class SmallState:
         return sum(map(len, self.pieces)) + len(self.meta)
 
 
+Ahead = Mapping[Any, bytes]
+"""Pieces that were fetched before the pause, by what tells one from all others."""
+
+
 class StateStores(Protocol):
     """The nodes' state stores: `elastic.cluster.node_stores.NodeStores`. `NotFound` from `fetch`: no store has it, for certain."""
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> StoredState: ...
+    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Ahead:
+        """What is committed now: a part of what `fetch` is to bring."""
+
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
+        """`ahead`: what is here already."""
+
     def get_ready(self) -> None:
         """A task is about to come: what has to be loaded and connected for `fetch` is not left to its pause."""
 

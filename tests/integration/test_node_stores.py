@@ -130,6 +130,25 @@ def test_a_writer_that_was_superseded_is_refused_wherever_it_is(pair: Pair, task
         pair.stores.fetch(key(task), 5, [B])
 
 
+def test_what_was_fetched_ahead_is_not_fetched_again(pair: Pair, task: int) -> None:
+    first, second, third = (os.urandom(MIB) for _ in range(3))
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], 4 * MIB)
+    numbers = [write.put(first), write.put(second)]
+    write.commit(numbers)
+    target = pair.connect(B)
+    ahead = target.fetch_ahead(key(task), 5, [A, B])
+    assert sorted(ahead.values()) == sorted([first, second])
+    write.commit([numbers[1], write.put(third), numbers[0]], b"meta")
+    found = target.fetch(key(task), 5, [A, B], ahead)
+    assert found.pieces == [second, third, first] and found.meta == b"meta" and found.node == B
+    # Were they read once more, what is wrong here would not be seen.
+    wrong = {piece: data[::-1] for piece, data in ahead.items()}
+    assert target.fetch(key(task), 5, [A, B], wrong).pieces == [second[::-1], third, first[::-1]]
+    with pytest.raises(Gone):
+        target.fetch(key(task), 6, [A, B], ahead)
+    target.close()
+
+
 def test_without_room_nothing_is_written_anywhere(pair: Pair, task: int) -> None:
     with closing(pair.nodes[A].direct()) as direct_a, closing(pair.nodes[B].direct()) as direct_b:
         before = direct_a.capacity(), direct_b.capacity()

@@ -40,9 +40,12 @@ class Stores:
     """The state stores of all nodes. Counts what lies in them."""
 
     def __init__(self) -> None:
-        self.states: dict[tuple[str, int], tuple[bytes, list[bytes]]] = {}
+        self.states: dict[tuple[str, int], tuple[bytes, dict[int, bytes]]] = {}
         self.full = False
         self.lots: list[int] = []  # how many small states came together
+        self.ahead: list[int] = []  # how many pieces were fetched before the pause
+        self.ahead_fails = False
+        self.spared = 0  # pieces that did not have to be fetched in a pause
         self.on_reserve: Callable[[], None] = lambda: None
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> _Write:
@@ -58,7 +61,7 @@ class Stores:
             raise ElasticError(f"the stores have no room for {sum(sizes.values())} bytes")
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> list[Exception | None]:
-        self.states.update({(s.key, s.epoch): (s.meta, list(s.pieces)) for s in states})
+        self.states.update({(s.key, s.epoch): (s.meta, dict(enumerate(s.pieces))) for s in states})
         self.lots.append(len(states))
         return [None] * len(states)
 
@@ -71,11 +74,19 @@ class Stores:
                 found.append(e)
         return found
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Any:
+    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> dict[Any, bytes]:
+        if self.ahead_fails:
+            raise ElasticError("the store does not answer")
+        self.ahead.append(len(self.states[key, epoch][1]))
+        return dict(self.states[key, epoch][1])
+
+    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Any = None) -> Any:
         if (key, epoch) not in self.states:
             raise NotFound(f"no store has {key}")
         meta, pieces = self.states[key, epoch]
-        return type("Stored", (), {"meta": meta, "pieces": pieces})
+        here = {n: data for n, data in (ahead or {}).items() if n in pieces}
+        self.spared += len(here)
+        return type("Stored", (), {"meta": meta, "pieces": list({**pieces, **here}.values())})
 
 
 class _Write:
@@ -87,7 +98,7 @@ class _Write:
         return len(self.pieces) - 1
 
     def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
-        self.stores.states[self.key] = (meta, [self.pieces[n] for n in numbers])
+        self.stores.states[self.key] = (meta, {n: self.pieces[n] for n in numbers})
         return sum(len(self.pieces[n]) for n in numbers)
 
     def abort(self) -> None: ...

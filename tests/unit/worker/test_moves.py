@@ -315,7 +315,10 @@ def test_full_stores_refuse_before_anything_pauses() -> None:
     check(topology, name, 3000)
 
 
-def test_a_large_state_that_changes_while_it_is_copied() -> None:
+@pytest.mark.parametrize("ahead", ["not fetched ahead", "fetched ahead", "fetching ahead fails"])
+def test_a_large_state_that_changes_while_it_is_copied(ahead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.worker.saving.AHEAD", 1 << (40 if ahead == "not fetched ahead" else 20))
+
     class Big(StatefulBolt):
         """Two megabytes; every tuple changes some of it."""
 
@@ -342,10 +345,13 @@ def test_a_large_state_that_changes_while_it_is_copied() -> None:
     topology = b.build()
     (big,) = tasks_of(topology, "big")
     with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.ahead_fails = ahead == "fetching ahead fails"
         for n in range(4):
             (part,) = cluster.move({big: 1 - n % 2}).tasks
             assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
+            assert not any(p.worker.saving._ahead for p in cluster.processes), "it is forgotten"
         cluster.wait_finished()
+    assert (cluster.stores.spared > 0) == (ahead == "fetched ahead") == (len(cluster.stores.ahead) == 4)
     assert records[name] == [(20_001, sum(range(20_000)) + 6000)]
     assert max(e.details.get("bytes", 0) for e in cluster.events) > 2_000_000
 
