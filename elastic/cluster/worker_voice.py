@@ -20,13 +20,15 @@ log = logging.getLogger("elastic.worker")
 _LENGTH = struct.Struct(">I")
 _MOST = 1000
 _CLOSING = 2.0
+SHARE = 0.005
+"""Of a core, that measuring may take: where a report takes long (many pairs of tasks), they become rarer."""
 
 
 class Voice:
     """Writes to the pipe on a thread of its own: a supervisor that is slow to read holds up nobody.
 
     Args:
-        interval: Seconds between two measurements.
+        interval: Seconds between two measurements; more where that would cost more than `SHARE`.
     """
 
     def __init__(self, fd: int, measurer: Measurer, interval: float) -> None:
@@ -35,6 +37,8 @@ class Voice:
         self._interval = interval
         self._waiting: queue.Queue[Event | None] = queue.Queue(_MOST)
         self._dropped = 0
+        self._took = 0.0
+        """CPU seconds of the last report. The smaller of two counts: the first ones load and compile something."""
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
 
     def start(self) -> None:
@@ -61,8 +65,7 @@ class Voice:
                 try:
                     event = self._waiting.get(timeout=max(0.0, due - time.monotonic()))
                 except queue.Empty:
-                    due = time.monotonic() + self._interval
-                    self._report()
+                    due = time.monotonic() + self._report()
                     continue
                 if event is None:
                     self._report()
@@ -81,13 +84,17 @@ class Voice:
                     )
                     self._event(lost)
 
-    def _report(self) -> None:
+    def _report(self) -> float:
+        """Measure and say so. Returns the seconds until the next time."""
+        began = time.thread_time()
         try:
             body = b'{"report":' + codec.encode(self._measurer.report()) + b"}"
         except Exception:  # a report that cannot be made must not silence the events
             log.exception("no measurements")
-            return
+            return self._interval
         self._send(body)
+        before, self._took = self._took, time.thread_time() - began
+        return max(self._interval, min(before, self._took) / SHARE)
 
     def _event(self, event: Event) -> None:
         try:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from elastic.elasticity.averages import Average, Sums
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId, node_of
-from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad, WorkerReport
+from elastic.model.load import ExecutorLoad, NodeReport, PairLoad, TaskLoad, WorkerReport
 from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad, Traffic, WorkerLoad
 from elastic.model.parameters import make, parameter
 
@@ -26,6 +26,9 @@ _SHORT = 0.9
 """A period has passed when this share of it has: reports come a little early as often as late."""
 _RATES = ("busy", "blocked", "idle", "cpu", "ready", "executed", "emitted")
 _NEGLIGIBLE = 1e-9
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+"""Two numbers of tasks in one: half the time of a tuple of them."""
 Pair = tuple[ExecutorKey, ExecutorKey]
 
 
@@ -81,7 +84,7 @@ class _Worker:
     newest: WorkerReport
     seen: float
     tasks: dict[int, TaskLoad]
-    pairs: dict[tuple[int, int], tuple[int, int]]
+    pairs: dict[int, PairLoad]
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     sums: dict[ExecutorKey, Sums] = field(default_factory=dict)
@@ -156,7 +159,7 @@ class LoadMonitor:
             self._own(report)
         known.newest, known.seen = report, now
         known.tasks = {t.task: t for t in report.tasks}
-        known.pairs = {(p.source, p.target): (p.tuples, p.bytes) for p in report.pairs}
+        known.pairs = {p.source << _BITS | p.target: p for p in report.pairs}
         return True
 
     def observe_node(self, report: NodeReport, now: float) -> bool:
@@ -303,14 +306,24 @@ class LoadMonitor:
                 sums.executed += t.executed - old.executed
                 sums.emitted += max(0, t.emitted - old.emitted)
         owners = self._owners[TopologyName(report.topology)]
+        # Pairs of tasks are many: they are summed by an executor's first task, a number, not by its name.
+        first = {task: key.executor.first for task, key in owners.items()}
+        tuples: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for p in report.pairs:
-            before = known.pairs.get((p.source, p.target))
-            source, target = owners.get(p.source), owners.get(p.target)
-            if before is None or source is None or target is None or source == target:
+            before = known.pairs.get(p.source << _BITS | p.target)
+            source, target = first.get(p.source, 0), first.get(p.target, 0)
+            if before is None or not source or not target or source == target:
                 continue
-            tuples, size = known.sent.get((source, target), (0.0, 0.0))
-            grown = (max(0, p.tuples - before[0]), max(0, p.bytes - before[1]))
-            known.sent[source, target] = (tuples + grown[0], size + grown[1])
+            pair = source << _BITS | target
+            if p.tuples > before.tuples:
+                tuples[pair] = tuples.get(pair, 0) + p.tuples - before.tuples
+            if p.bytes > before.bytes:
+                sizes[pair] = sizes.get(pair, 0) + p.bytes - before.bytes
+        for pair, count in tuples.items():
+            between = owners[pair >> _BITS], owners[pair & _MASK]
+            sent, size = known.sent.get(between, (0.0, 0.0))
+            known.sent[between] = (sent + count, size + sizes.get(pair, 0))
 
     def _sample(self, id: WorkerId, known: _Worker) -> None:
         """A period is full: every average takes its sample."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,10 @@ class TaskLoad:
     state: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PairLoad:
+class PairLoad(NamedTuple):
     """What one task has sent to another since its incarnation began; the counters only grow.
+
+    There are many of them in a report: a tuple is made and sent in a third of the time that a dataclass takes.
 
     Attributes:
         source, target: The tasks.

@@ -1,4 +1,4 @@
-"""Domain dataclasses to protobuf messages with the same field names, and back.
+"""Domain dataclasses (and named tuples) to protobuf messages with the same field names, and back.
 
 A `Mirror` is compiled once from the dataclass's type hints and the message's descriptor. A field that one side has
 and the other lacks is an error when the mirror is made, so the two cannot drift apart unnoticed.
@@ -110,7 +110,7 @@ def _same(value: Any) -> Any:
 
 def _of_dataclass(kind: type[Any], message: type[Message]) -> tuple[Convert, Convert]:
     hints = get_type_hints(kind)
-    names = [f.name for f in fields(kind)]
+    names = [f.name for f in fields(kind)] if is_dataclass(kind) else list(kind._fields)
     known = message.DESCRIPTOR.fields_by_name
     if set(names) != set(known):
         differing = ", ".join(sorted(set(names) ^ set(known)))
@@ -150,7 +150,7 @@ def _of_item(hint: Any, field: Any) -> tuple[Convert, Convert]:
         return _of_tuple(get_args(hint), field)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _of_enum(hint, field)
-    if is_dataclass(hint):
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
         return _of_dataclass(cast(type[Any], hint), GetMessageClass(field.message_type))
     if hint is str:
         return _text, _same

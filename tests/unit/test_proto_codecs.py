@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -52,7 +52,8 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     if issubclass(hint, StrEnum):
         return st.sampled_from(hint)
     hints = get_type_hints(hint)
-    return st.builds(hint, **{f.name: of(hints[f.name]) for f in fields(hint)})
+    names = [f.name for f in fields(hint)] if is_dataclass(hint) else hint._fields
+    return st.builds(hint, **{name: of(hints[name]) for name in names})
 
 
 BASIC: dict[Any, st.SearchStrategy[Any]] = {

@@ -1,0 +1,54 @@
+"""How often a worker measures itself: as it was told, and more rarely where that would cost too much."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from elastic.cluster import worker_voice
+from elastic.cluster.worker_voice import SHARE, Voice
+from elastic.model.load import PairLoad, WorkerReport
+from elastic.supervisor.messages import Messages
+
+
+class Costly:
+    """A measurer that takes so many CPU seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def report(self) -> WorkerReport:
+        until = time.thread_time() + self.seconds
+        while time.thread_time() < until:
+            pass
+        return WorkerReport("t", "t@n/0", "t@n/0#1", 1.0, 1, pairs=(PairLoad(1, 2, 3),))
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    read, write = os.pipe()
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+def test_a_report_that_costs_much_makes_reports_rarer(pipe: tuple[int, int]) -> None:
+    costly = Costly(0.01)
+    voice = Voice(pipe[1], costly, 1.0)  # type: ignore[arg-type]
+    assert voice._report() == 1.0, "once is no habit: what is loaded for the first report is not measuring"
+    assert voice._report() >= 0.01 / SHARE
+    costly.seconds = 0.0
+    assert voice._report() == 1.0
+    (found, *_) = Messages().feed(os.read(pipe[0], 1 << 16))
+    assert found == WorkerReport("t", "t@n/0", "t@n/0#1", 1.0, 1, pairs=(PairLoad(1, 2, 3),))
+
+
+def test_a_worker_without_that_bound_would_be_found(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_voice, "SHARE", 1e9)
+    with pytest.raises(AssertionError):
+        test_a_report_that_costs_much_makes_reports_rarer(pipe)
