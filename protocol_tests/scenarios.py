@@ -7,12 +7,14 @@ from typing import Any
 
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
+from elastic.migration.decide import restore_timer
 from elastic.migration.emitter import Emitter
 from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
 from elastic.migration.record import Marked, Marks, MoveRecord, Phase, SavedMark, TaskMove
 from elastic.migration.snapshot import OutLink, TaskLinks, Unsent
+from elastic.migration.table import NewState
 from elastic.migration.view import MoveView, View
 from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, WorkerId, worker_of
@@ -208,4 +210,28 @@ def node_dies_after_saved() -> None:
     until(world, lambda: phase(world, 2) is Phase.SAVED)
     world.do_lose_node(0, 400.0)
     world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def given_up_while_restoring() -> None:
+    """Another place is chosen while the new side fetches, which does not hear of it: its `restored` is refused."""
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    new, session = worker(world, B).participant.new[2], worker(world, B).session
+    node = world.coordination.moves[1]
+    world.stores.delay = 100.0
+    until(world, lambda: new.state is NewState.FETCHING)
+    heard, session.on_view = session.on_view, lambda view: None
+    assert world.nimbus is not None
+    world.nimbus.feed(1, ev.TimerFired(*restore_timer(node.record.tasks[0])))
+    until(world, lambda: node.record.tasks[0].attempt == 2)
+    assert new.state is NewState.FETCHING, f"nothing was tried: it is {new.state}"
+    until(world, lambda: new.state is NewState.MARKING)
+    assert not node.record.tasks[0].outcome, "nothing was tried: the other place has it"
+    until(world, lambda: bool(node.record.tasks[0].outcome))
+    session.on_view = heard
+    world.finish()
+    assert world.coordination.places[2] != B
     assert not world.truth.lost() and not world.truth.lost_states

@@ -9,7 +9,7 @@ from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
 ENOUGH = 400
-"""Runs in which each of them is found with a wide margin, except those that a scenario of their own is there for."""
+"""Runs in which each of them is found with a wide margin; those that take longer have a scenario of their own."""
 SCENARIOS = {
     "a conflict keeps the old record": scenarios.commit_of_unknown_fate,
     "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
@@ -17,6 +17,7 @@ SCENARIOS = {
     "links go on after they were exported": scenarios.pause_comes_while_saving,
     "release before the receivers have drained": scenarios.receivers_have_not_got_it,
     "no opening after a pause": scenarios.restored_where_it_came_from,
+    "marks without condition": scenarios.given_up_while_restoring,
 }
 
 
