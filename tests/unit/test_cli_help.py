@@ -167,7 +167,7 @@ def test_an_unexpected_error_is_1_and_shows_the_traceback() -> None:
 def test_ctrl_c_is_130_and_says_what_goes_on() -> None:
     result = invoke(FakeClient(fail=KeyboardInterrupt()), "kill", "word-count")
     assert result.exit_code == failures.INTERRUPTED
-    assert "goes on killing word-count" in result.stderr
+    assert "Nimbus, once told, goes on killing word-count" in result.stderr
 
 
 def test_ctrl_c_within_a_finaliser_is_not_lost() -> None:

@@ -35,6 +35,12 @@ def test_events_since() -> None:
     assert len(invoke(client, "events", "--since", "1h").stdout.splitlines()) == 1
 
 
+def test_no_events_are_said() -> None:
+    result = invoke(FakeClient(happened=[event(1.0)]), "events", "other")
+    assert (result.stdout, result.stderr) == ("", "No events of 'other'.\n")
+    assert invoke(FakeClient(happened=[event(1.0)]), "events", "other", "-o", "json").stdout == "[]\n"
+
+
 def test_errors_show_the_users_traceback_first_and_the_same_once() -> None:
     client = FakeClient(happened=[error(1.0, "7"), error(2.0, "8"), error(3.0, "9")])
     text = invoke(client, "errors", "word-count").stdout

@@ -62,7 +62,7 @@ def kill(settings: Settings, name: str, wait: float, yes: bool) -> None:
     """
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         click.confirm(f"Kill {name} on {settings.target}?", abort=True, err=True)
-    left = f"Nimbus goes on killing {name}; {settings.command('list')} shows when it is gone."
+    left = f"Nimbus, once told, goes on killing {name}; {settings.command('list')} shows when it is gone."
     with Waiting(f"killing {name}"), leaving(left), settings.connect() as client:
         client.kill(name, wait=wait)
     note(f"{name} is gone.")
@@ -101,7 +101,7 @@ def deactivate(settings: Settings, name: str, wait: float) -> None:
 
     Its workers stay, with their state. `activate` lets the spouts go on.
     """
-    left = f"{name} is inactive or becomes so; {settings.command('activate', name)} lets it go on."
+    left = f"{name}, once told to, becomes inactive; {settings.command('activate', name)} lets it go on."
     with (
         Waiting(f"waiting until {name} has worked off what is under way"),
         leaving(left),
@@ -197,7 +197,7 @@ def _rebalance(
     wait: float,
     share: float | None,
 ) -> None:
-    left = f"it goes on; {settings.command('moves', name)} and {settings.command('get', name)} show how far it is."
+    left = f"it goes on, once asked for; {settings.command('moves', name)} and {settings.command('get', name)} show how far it is."
     with (
         Waiting(f"waiting until the workers of {name} have carried it out") as waiting,
         leaving(left),

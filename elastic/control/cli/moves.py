@@ -116,7 +116,8 @@ def move(
             f"Say where to, with --to WORKER or --to NODE. {settings.command('nodes', 'list')} shows the nodes."
         )
     words = " ".join(what)
-    left = f"the move goes on; {settings.command('moves', name)} shows it, {settings.command('move', name, '--abort')} ends it."
+    shows, ends = settings.command("moves", name), settings.command("move", name, "--abort")
+    left = f"the move, once asked for, goes on; {shows} shows it, {ends} ends it."
     if wait <= 0:
         with Waiting(f"asking {settings.target}"), leaving(left), settings.connect() as client:
             epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
@@ -151,7 +152,7 @@ def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> 
 
 
 def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:
-    left = f"the moves end all the same; {settings.command('moves', name)} shows them."
+    left = f"the moves, once told to, end all the same; {settings.command('moves', name)} shows them."
     with (
         Waiting(f"ending moves of {name}") as waiting,
         leaving(left),

@@ -93,7 +93,7 @@ def add(settings: Settings, count: int, slots: int | None, host: str | None, wai
     Topologies with executors that wait for a slot get them at once; others can be spread over them by
     `elastic rebalance NAME`.
     """
-    left = f"the nodes go on starting; {settings.command('nodes', 'list')} shows them."
+    left = f"the nodes, once asked for, go on starting; {settings.command('nodes', 'list')} shows them."
     with Waiting(f"starting {count} node{'s' * (count > 1)}"), leaving(left), settings.connect() as client:
         names = [str(n) for n in client.add_nodes(count, slots=slots, host=host or "", wait=wait)]
 
@@ -128,7 +128,8 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
     def there(task: TaskMoveView) -> bool:
         return node_of(task.source) == node
 
-    left = f"{node} goes on draining; {settings.command('nodes', 'list')} and {settings.command('moves')} show how far it is."
+    listed, moves_shown = settings.command("nodes", "list"), settings.command("moves")
+    left = f"{node}, once told to, goes on draining; {listed} and {moves_shown} show how far it is."
     with (
         Waiting(f"draining {node}") as waiting,
         leaving(left),

@@ -38,10 +38,12 @@ def events(settings: Settings, name: str | None, watch: bool, since: float | Non
     """
     earliest = time.time() - since if since is not None else 0.0
     collected = []
+    any_seen = False
     with leaving("the cluster goes on."), settings.connect() as client:
         for _, event in client.events(topology=name or "", follow=watch, tail=tail):
             if event.time < earliest:
                 continue
+            any_seen = True
             if settings.output == "table":
                 _line(settings, event)
             elif watch:
@@ -50,6 +52,8 @@ def events(settings: Settings, name: str | None, watch: bool, since: float | Non
                 collected.append(present.event(event))
     if settings.output != "table" and not watch:
         output.write(settings, collected)
+    elif not any_seen and not watch:
+        note(f"No events of {name!r}." if name else "No events.")
 
 
 def _line(settings: Settings, event: Event) -> None:
