@@ -225,12 +225,7 @@ class NodeStores:
         missing = list(range(len(wanted)))
         reasons: dict[int, list[str]] = {n: [] for n in missing}
         unknown: set[int] = set()
-        order = sorted(dict.fromkeys(nodes), key=lambda n: n != self._own)
-        if self._own is not None and self._own not in order:
-            order.append(
-                self._own
-            )  # when its store stands before a cluster that holds what others have stored
-        for node in order:
+        for node in self._order(nodes):
             if not missing:
                 break
             if node not in nodes and not self._shared(node):
@@ -265,6 +260,17 @@ class NodeStores:
             else:
                 found[n] = Gone(text)
         return [found[n] for n in range(len(wanted))]
+
+    def _order(self, nodes: Sequence[NodeId]) -> list[NodeId]:
+        """Whose stores are asked for a state, one after the other."""
+        others = [n for n in dict.fromkeys(nodes) if n != self._own]
+        if self._own is None:
+            return others
+        # When its store stands before a cluster it holds what others have stored; one that is being started again is waited for last.
+        serves = True
+        with contextlib.suppress(Unavailable):  # who asks it is told
+            serves = not others or self._address_of(self._own) != ""
+        return [self._own, *others] if self._own in nodes and serves else [*others, self._own]
 
     def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> dict[Piece, bytes]:
         """Get what is committed now of a state that is still being written: what it has in common with what will be committed last

@@ -196,6 +196,17 @@ def test_a_node_s_store_is_waited_for(pair: Pair, task: int) -> None:
     timer.join()
 
 
+def test_a_state_is_not_waited_for_where_it_is_not_needed(pair: Pair, task: int) -> None:
+    """The own node's store is being started again, and another node has it: to wait for the own one would take an hour."""
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], 10)
+    write.commit([write.put(b"state")])
+    address, pair.addresses[A] = pair.addresses[A], ""
+    with closing(pair.connect(patience=3600.0)) as stores:
+        assert stores.fetch(key(task), 5, [A, B]).node == B
+    pair.addresses[A] = address
+    assert pair.stores.fetch(key(task), 5, [A, B]).node == A
+
+
 def test_cleaning_removes_everything_and_refuses_what_comes_late(pair: Pair, task: int) -> None:
     late = pair.stores.begin(key(task), 5, "w#1", [A, B], 10)
     number = late.put(b"late")
