@@ -10,6 +10,8 @@ from elastic.cluster import network
 from elastic.errors import ConfigError
 
 _MEMBERS = re.compile(r"([\w.-]{1,100}@)?[^\s,@:]+:\d{1,5}(,[^\s,@:]+:\d{1,5})*")
+_SERVER = r"([^\s,:/\[\]]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?"
+_ENSEMBLE = re.compile(rf"{_SERVER}(,{_SERVER})*(/\S*)?")
 _LEAST_MEMORY = 64 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -114,6 +116,10 @@ class UpOptions:
             wanted(
                 key != "spark.master", "--spark-conf spark.master: it is --master that says where Spark is"
             )
+        wanted(
+            not self.zookeeper or bool(_ENSEMBLE.fullmatch(self.zookeeper)),
+            f"--zookeeper must be HOST:PORT[,HOST:PORT...][/PATH], not {self.zookeeper!r}",
+        )
         network.check_bind(self.bind)
         kind, _, members = self.store.partition(":")
         wanted(

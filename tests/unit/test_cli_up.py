@@ -117,6 +117,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("--zookeeper", "foo:bar"), "--zookeeper must be HOST:PORT"),
         (("--store", "redis"), "--store must be embedded, hazelcast or"),
         (("--store", "hazelcast:"), "--store must be"),
         (("--store", "hazelcast:host"), "--store must be"),
