@@ -153,7 +153,7 @@ class Rounds:
         if odd:
             return f"nodes {odd} come or go"
         if unsafe := self.watch.unsafe():
-            return f"Hazelcast members {unsafe} are not safe"
+            return f"stores are not as they should be: {'; '.join(unsafe)}"
         detail = self._cluster.client.describe(self._name)
         waits = [w for w in detail.waits if all(x not in w for x in _AS_IT_IS)]
         if detail.moves or waits or detail.assignment.unassigned:

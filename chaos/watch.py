@@ -129,14 +129,18 @@ class Watch:
         return found
 
     def unsafe(self) -> list[str]:
-        """Hazelcast members that do not say that every entry has its backups; none where there are no members. Raises Unavailable.
+        """Stores that are being started again, and Hazelcast members that do not say that every entry has its backups. Raises Unavailable.
 
-        Until they do, the next death may cost what has only one copy.
+        Moves wait for the former. Until the latter say so, the next death may cost what has only one copy.
         """
         coordination = self._coordination
         if coordination is None:
             return ["no session"]
         found = []
+        for node in coordination.children(paths.NODES) or ():
+            value = coordination.get(paths.node(NodeId(node)))
+            if value is not None and not codec.decode(value.data, NodeInfo).store:
+                found.append(f"the store of {node} is away")
         for name in coordination.children(READY) or ():
             value = coordination.get(f"{READY}/{name}")
             address = value.data.decode() if value is not None else ""
