@@ -58,6 +58,9 @@ from elastic.errors import ConfigError
 PROPORTIONS = (120.0, 350.0, 900.0, 250.0, 120.0)
 """Of the mean rates in the five phases (section VI.A)."""
 
+GENERATORS = 2
+"""Tasks."""
+
 BOUNDS = tuple(0.001 * 2 ** (n / 4) for n in range(72))
 """Latencies are counted by these bounds, in seconds: from a millisecond to four minutes, each a fifth longer than the one before."""
 
@@ -90,12 +93,16 @@ class Input(StatefulSpout):
         lines: The input, without end.
         pane: Seconds.
         flat_out: Do not wait.
+        listeners: How many tasks get to know the end of a pane.
     """
 
     outputs = {"default": Fields(line=str, pane=int, due=float), "over": Fields(pane=int, due=float)}
 
-    def __init__(self, lines: TextSpout, schedule: Schedule, pane: float, seed: int, flat_out: bool) -> None:
+    def __init__(
+        self, lines: TextSpout, schedule: Schedule, pane: float, seed: int, flat_out: bool, listeners: int
+    ) -> None:
         self.lines, self.schedule, self.length, self.flat_out = lines, schedule, pane, flat_out
+        self.listeners = listeners
         self.chance = random.Random(seed)
         self.began = 0.0  # seconds since 1970; 0.0: not yet
         self.pane = 0
@@ -108,12 +115,17 @@ class Input(StatefulSpout):
         self.lines.context = context
         self.lines.prepare(context)
         if not self.flat_out:
-            context.gauge("offered", lambda: self.schedule.rate(self._clock()))
+            ends = self.listeners / self.length  # each gets to know the end of each pane
+            context.gauge("offered", lambda: self._rate() + ends if self._rate() else 0.0)
             context.gauge("late", lambda: max(0.0, self._clock() - self._event()) if self.began else 0.0)
 
     def _clock(self) -> float:
         """Now, by the transactions' clock, which goes on whatever happens to the topology."""
         return time.time() - self.began if self.began else 0.0
+
+    def _rate(self) -> float:
+        """Transactions per second that are due now."""
+        return self.schedule.rate(self._clock())
 
     def _event(self) -> float:
         """When something is due next: a transaction, or the end of the pane."""
@@ -388,10 +400,10 @@ def topology(args: Sequence[str] = ()) -> Topology:
         raise ConfigError(f"--rate is {rate:g}.", remedy="Give transactions per second, 0.001 or more.")
     schedule = Schedule(rate, x.phase, o.loop)
     b = TopologyBuilder(o.name, workers=o.workers)
-    b.spout("input", Input(lines, schedule, window / x.panes, x.seed, x.flat_out))
-    b.bolt("generator", Generator(x.items, x.length), tasks=2, executors=min(2, o.executors)).shuffle(
-        "input"
-    ).all("input", stream="over")
+    b.spout("input", Input(lines, schedule, window / x.panes, x.seed, x.flat_out, GENERATORS))
+    b.bolt(
+        "generator", Generator(x.items, x.length), tasks=GENERATORS, executors=min(2, o.executors)
+    ).shuffle("input").all("input", stream="over")
     b.bolt("detector", Detector(x.panes, x.more_than, x.ask), tasks=20, executors=o.executors).fields(
         "generator", "pattern"
     ).all("generator", stream="over")

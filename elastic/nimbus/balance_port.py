@@ -21,11 +21,12 @@ class Ruler(Protocol):
 
     rules: Rules
 
-    def wait_changed(self, seen: int) -> int:
-        """Wait until something in coordination has changed, or the reign is over.
+    def wait_changed(self, seen: int, timeout: float | None) -> int:
+        """Wait until something in coordination has changed, the reign is over, or the time is.
 
         Args:
             seen: What the call before has returned; -1 at first.
+            timeout: Seconds; None: without a bound, as a reign's end is one.
         """
 
     def facts(self) -> Facts: ...

@@ -354,7 +354,7 @@ class Reign:
                 for event in (
                     *moved(t, action.assignment, facts),
                     *given_up(t, t.plan, action.plan, self.rules, facts.now),
-                    *awaiting(t, action.plan, facts.now),
+                    *awaiting(t, action.plan, facts),
                 ):
                     self.tell(event)
             case Begin(name, record):

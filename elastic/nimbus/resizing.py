@@ -124,9 +124,11 @@ class Resizing:
             t.spec, decision.workers, decision.executors, t.finished, marked=decision.marked, movable=True
         )
         claims, base = facts.claims(), t.base
+        # Minimal relocation empties no worker. With one move too many in the end, everything is where it is to be.
+        empties = choice is None and decision.workers < len({w for _, w in base.executors})
         try:
             desired = claims[t.name]
-            if decision.changes:
+            if decision.changes and not empties:
                 scheduler = choice or _relocating(process_share)
                 placed = scheduler.decide([demand], facts.cluster, expected(view, decision), claims)
                 desired = placed.assignments[t.name]

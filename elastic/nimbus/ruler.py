@@ -26,9 +26,9 @@ class ReignRuler:
         self._reign = reign
         self.rules = reign.rules
 
-    def wait_changed(self, seen: int) -> int:
+    def wait_changed(self, seen: int, timeout: float | None) -> int:
         mirror = self._reign.mirror
-        mirror.wait_for(lambda: self._reign.over or mirror.revision != seen, None)
+        mirror.wait_for(lambda: self._reign.over or mirror.revision != seen, timeout)
         return mirror.revision
 
     def facts(self) -> Facts:

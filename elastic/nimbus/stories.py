@@ -220,16 +220,18 @@ def given_up(
         )
 
 
-def awaiting(t: TopologyFacts, after: Plan | None, now: float) -> Iterator[Event]:
-    """Stores of nodes that moves have begun to wait for."""
+def awaiting(t: TopologyFacts, after: Plan | None, facts: Facts) -> Iterator[Event]:
+    """Stores of nodes that moves have begun to wait for. Nothing is wrong with one that has just come with its node."""
     before = t.plan.awaited if t.plan is not None else ()
     for node in after.awaited if after is not None else ():
         if node not in before:
+            info = facts.nodes.get(node)
+            served = info is None or info.store_life > 0
             yield Event(
-                now,
+                facts.now,
                 "move-waits",
-                f"topology {t.name}: tasks wait to be moved until the state store of node {node} is back",
-                Severity.WARNING,
+                f"topology {t.name}: tasks wait to be moved until the state store of node {node} {'is back' if served else 'serves'}",
+                Severity.WARNING if served else Severity.INFO,
                 topology=t.name,
                 node=node,
             )

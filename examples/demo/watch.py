@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from elastic.control.cli import top
 from elastic.control.cli.output import number, share
@@ -16,29 +14,12 @@ from elastic.errors import ConfigError, DeadlineExceeded, ElasticError, Executio
 from elastic.model.events import Event, Severity
 from elastic.model.views import TopologyDetail
 
-if TYPE_CHECKING:
-    from rich.live import Live
+from .stage import Story
 
 LOOK = 1.0
 """Seconds between two looks."""
 LINE = 5.0
 """Seconds between two lines where there is no terminal."""
-
-
-class Story:
-    """What is told: lines on standard output, above the live view when there is one. For several threads."""
-
-    def __init__(self) -> None:
-        self.live: Live | None = None
-        self._lock = threading.Lock()
-
-    def say(self, text: str = "") -> None:
-        """A line. Where nobody reads any more it is dropped: the demonstration still has things to put away."""
-        with self._lock, contextlib.suppress(BrokenPipeError):
-            if self.live is not None:
-                self.live.console.print(text, markup=False, highlight=False, soft_wrap=True)
-            else:
-                print(text, flush=True)
 
 
 class Watch:
@@ -70,7 +51,7 @@ class Watch:
     @contextlib.contextmanager
     def following(self) -> Iterator[Watch]:
         """Watch as long as the body runs."""
-        with self._view():
+        with self._story.showing():
             for thread in self._threads:
                 thread.start()
             try:
@@ -169,21 +150,6 @@ class Watch:
             self._closing.wait(LOOK)
 
     # -- what is shown
-
-    @contextlib.contextmanager
-    def _view(self) -> Iterator[None]:
-        if not sys.stdout.isatty():
-            yield
-            return
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
-            self._story.live = live
-            try:
-                yield
-            finally:
-                self._story.live = None
 
     def _show(self, detail: TopologyDetail, trouble: str) -> None:
         live = self._story.live

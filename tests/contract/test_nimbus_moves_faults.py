@@ -18,6 +18,7 @@ from elastic.errors import Conflict, NotConnected, NotFound, Refused, Unavailabl
 from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
 from elastic.model.assignment import Assignment
 from elastic.model.codec import decode
+from elastic.model.events import Severity
 from elastic.model.ids import Epoch, WorkerId
 from elastic.nimbus import placing
 from elastic.nimbus.facts import TopologyFacts
@@ -294,15 +295,19 @@ def test_times_run_before_the_point_of_no_return(moving_in_memory: Moving) -> No
 # --- stores that are away
 
 
-@pytest.mark.parametrize("away", ["a", "b"])
+@pytest.mark.parametrize(("away", "served"), [("a", True), ("b", True), ("b", False)])
 def test_a_move_waits_for_a_store_that_is_being_started_again(
-    moving: Moving, away: str, background: ThreadPoolExecutor
+    moving: Moving, away: str, served: bool, background: ThreadPoolExecutor
 ) -> None:
     nimbus = moving.started({"a": 1, "b": 1})
+    if served:  # Otherwise its node has just come, and nothing is wrong.
+        moving.cluster.nodes[away].store(True)
     moving.cluster.nodes[away].store(False)
     moving.until(nimbus, lambda t: not moving.node(nimbus, away).store)
     asked = background.submit(nimbus.move, "wc", "count", "b", wait=PATIENCE)
     moving.cluster.event(nimbus, "move-waits")
+    (said,) = (e for _, e in nimbus.events.since(0) if e.kind == "move-waits")
+    assert said.severity is (Severity.WARNING if served else Severity.INFO)
     waits = nimbus.describe("wc").waits
     assert f"task 6 waits for the state store of node {away}, which is being started again" in waits
     assert nimbus.moves() == () and not asked.done()

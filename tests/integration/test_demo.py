@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -10,12 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import psutil
 import pytest
 
-from examples.demo.__main__ import Demo
-from examples.demo.watch import Story
+from examples.demo.counting import Counting
+from examples.demo.stage import Story
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes"),
     pytest.mark.timeout(240),
 ]
-SHORT = ("--host", "process", "--seconds", "10", "--rate", "300")
+SHORT = ("--host", "process", "--seconds", "10", "--rate", "300", "--phase", "0.6")
 
 
 class Run:
@@ -33,7 +33,7 @@ class Run:
         self.directory = directory
         command = [sys.executable, "-m", "examples.demo"]
         self.process = subprocess.Popen(
-            [*command, *SHORT, *options],
+            [*command, *SHORT, "--figure", str(directory / "figure.svg"), *options],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -119,6 +119,14 @@ def test_from_up_to_equal(tmp_path: Path, started: list[Run]) -> None:
         "There are node-1 (process), node-3 (process)",
         "has finished",
         "Equal: ",
+        "Not elastic: the executors stay",
+        "Equal: ",
+        "Elastic: thresholds",
+        "Equal: ",
+        "PHASE  OFFERED/S",
+        "The patterns are equal to those of the reference",
+        "The figure: ",
+        "Done after",
     ]
     at = 0
     for words in order:
@@ -126,12 +134,13 @@ def test_from_up_to_equal(tmp_path: Path, started: list[Run]) -> None:
         assert at, f"{words!r} is not in its place:\n{run.text}"
     assert "lines/s" in run.text and "split[" in run.text, "throughput and placement were shown"
     assert "warning:" not in run.text and "error:" not in run.text
+    assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
     assert not run.left()
 
 
 def test_counts_that_differ_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A planted fault: a word more in the topology's result than in the text."""
-    demo = Demo(argparse.Namespace(), tmp_path, Story())
+    demo = Counting("", 1.0, 1.0, tmp_path, Story())
     demo.text.write_bytes(b"a b\\c \xff\na\n")
     right = "a\t2\nb\\c\t1\n\ufffd\t1\n"
     demo.counts.write_text(right)
@@ -144,10 +153,10 @@ def test_counts_that_differ_are_said(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    "stage", ["starting 1 Nimbus", "The cluster is ready", "All workers run", "nothing is under way"]
+    "stage", ["starting 1 Nimbus", "The cluster is ready", "nothing is under way", "Elastic: thresholds"]
 )
 def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, tmp_path: Path, started: list[Run]) -> None:
-    run = Run(tmp_path)
+    run = Run(tmp_path, *(("--act", "2") if stage == "Elastic: thresholds" else ("--act", "1")))
     started.append(run)
     run.until(stage)
     assert run.seen
@@ -158,7 +167,7 @@ def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, tmp_path: Path, started:
 
 
 def test_a_text_that_is_too_short_for_the_show_is_an_error(tmp_path: Path, started: list[Run]) -> None:
-    run = Run(tmp_path, "--seconds", "0.1")
+    run = Run(tmp_path, "--seconds", "0.1", "--act", "1")
     started.append(run)
     assert run.end() == 2
     assert "Give more --seconds" in run.text

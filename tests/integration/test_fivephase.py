@@ -29,7 +29,14 @@ class Run:
         self.seen: set[psutil.Process] = set()
         self.text = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "examples.fivephase", "--figure", str(directory / "figure.svg"), *options],
+            [
+                sys.executable,
+                "-m",
+                "examples.demo.fivephase",
+                "--figure",
+                str(directory / "figure.svg"),
+                *options,
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -88,7 +95,7 @@ def test_both_runs_are_right(tmp_path: Path) -> None:
     assert run.text.count("  Equal: ") == 2 and run.text.count("equal to those of the reference") == 2, (
         run.text
     )
-    assert "thresholds --period 2" in run.text and "PHASE  OFFERED/S" in run.text
+    assert "thresholds --scale-in" in run.text and "PHASE  OFFERED/S" in run.text
     assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
     assert not list(tmp_path.glob("elastic-*"))
 

@@ -9,11 +9,12 @@ from xml.etree import ElementTree
 import pytest
 
 from elastic.model.events import Event
-from examples.fivephase import figure
-from examples.fivephase.recording import PROPORTIONS, Pane, Panes, Recording, Sample, p95
-from examples.fivephase.report import table
-from examples.fivephase.run import Plan, _compare
-from examples.fivephase.view import View, line
+from examples.demo.fivephase import figure
+from examples.demo.fivephase.recording import PROPORTIONS, Pane, Panes, Recording, Sample, p95
+from examples.demo.fivephase.report import table
+from examples.demo.fivephase.run import Plan, _compare
+from examples.demo.fivephase.view import View, line
+from examples.demo.stage import Story
 
 BOUNDS = [0.001 * 2**n for n in range(16)]
 BEGAN = 1000.0
@@ -135,7 +136,7 @@ def test_patterns_that_differ_are_noticed(tmp_path: Path, capsys: pytest.Capture
     text.write_text("a b\n")
     out.write_text("planted\t1\t2\t33\t44\n")
     plan = Plan(("--input", str(text), "--phase", "0.1", "--rate", "1"), (), 0.1)
-    assert not _compare(plan, out, View())
+    assert not _compare(plan, out, View(Story()))
     assert "found, not expected: planted" in capsys.readouterr().out
     out.write_text("")
-    assert _compare(plan, out, View()), "nothing is frequent in so short a time"
+    assert _compare(plan, out, View(Story())), "nothing is frequent in so short a time"

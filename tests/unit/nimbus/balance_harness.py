@@ -106,7 +106,7 @@ class Reign:
         self.written: dict[TopologyName, bytes] = {}
         self.of_nodes, self.writes = NodesMemory(), 0
 
-    def wait_changed(self, seen: int) -> int:
+    def wait_changed(self, seen: int, timeout: float | None) -> int:
         return seen
 
     def facts(self) -> Facts:

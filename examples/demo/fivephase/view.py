@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ..stage import Story
 from .figure import blocks
 from .recording import PROPORTIONS, Recording, Sample, p95
-
-if TYPE_CHECKING:
-    from rich.live import Live
 
 LINE = 4.0
 """Seconds between two lines where there is no terminal."""
@@ -20,35 +15,16 @@ _SHOWN = 6
 
 
 class View:
-    """Says lines, and shows a run above which they are said. For one thread."""
+    """Shows a run on the live view of a story, or tells of it every few seconds. For one thread."""
 
-    def __init__(self) -> None:
-        self._live: Live | None = None
+    def __init__(self, story: Story) -> None:
+        self._story = story
         self._told = 0.0
+        self.say = story.say
 
-    def say(self, text: str = "") -> None:
-        """A line. Where nobody reads any more it is dropped: there are still things to put away."""
-        with contextlib.suppress(BrokenPipeError):
-            if self._live is not None:
-                self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
-            else:
-                print(text, flush=True)
-
-    @contextlib.contextmanager
-    def live(self) -> Iterator[None]:
+    def live(self) -> contextlib.AbstractContextManager[None]:
         """Show the run as long as the body lasts."""
-        if not sys.stdout.isatty():
-            yield
-            return
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(), auto_refresh=False, transient=True) as live:
-            self._live = live
-            try:
-                yield
-            finally:
-                self._live = None
+        return self._story.showing(transient=True)
 
     def show(self, run: Recording, backlog: float) -> None:
         """The newest look.
@@ -59,7 +35,8 @@ class View:
         if not run.samples:
             return
         last = run.samples[-1]
-        if self._live is None:
+        live = self._story.live
+        if live is None:
             if time.monotonic() - self._told >= LINE:
                 self._told = time.monotonic()
                 self.say("  " + line(run, last, backlog))
@@ -67,7 +44,7 @@ class View:
         from rich.console import Group
         from rich.text import Text
 
-        width = max(20, self._live.console.width - 40)
+        width = max(20, live.console.width - 40)
         total = len(PROPORTIONS) * run.phase
         begin = run.began or run.samples[0].time
         most = max(s.total for s in run.samples)
@@ -84,9 +61,7 @@ class View:
             "  " + ", ".join(f"{name} {n}" for name, n in last.executors.items()),
             *(f"  {e.message}" for e in run.decisions[-_SHOWN:]),
         ]
-        self._live.update(
-            Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows)), refresh=True
-        )
+        live.update(Group(*(Text(row, no_wrap=True, overflow="ellipsis") for row in rows)), refresh=True)
 
 
 def line(run: Recording, last: Sample, backlog: float) -> str:

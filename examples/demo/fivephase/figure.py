@@ -127,8 +127,8 @@ def _worked(run: Recording, rate: float) -> Points:
     patterns = sum(sum(p.latencies.values()) for p in run.panes)
     per = patterns / max(1e-9, sum(PROPORTIONS) * rate / PROPORTIONS[0] * run.phase)
     seconds = [0.0] * (int(run.end) + 2)
-    for pane in run.panes:
-        seconds[int(pane.due + pane.age - run.began)] += sum(pane.latencies.values())
+    for time, count in run.worked():
+        seconds[min(len(seconds) - 1, max(0, int(time)))] += count
     return [(float(t), n / max(per, 1e-9)) for t, n in enumerate(seconds[:-1])]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,14 +47,18 @@ class Sample:
         return sum(self.executors.values())
 
 
-def look(detail: TopologyDetail, now: float) -> Sample:
-    """What one answer of Nimbus says."""
+def look(detail: TopologyDetail, now: float, ends: float) -> Sample:
+    """What one answer of Nimbus says.
+
+    Args:
+        ends: How often per second the input emits the end of a pane instead of a transaction.
+    """
     by = {str(c.id): c for c in detail.components}
     executors = Counter(str(e.component) for e in detail.executors)
     return Sample(
         now,
-        by["input"].custom.get("offered", 0.0),
-        by["input"].emitted_rate,
+        max(0.0, by["input"].custom.get("offered", 0.0) - ends),
+        max(0.0, by["input"].emitted_rate - ends),
         by["detector"].executed_rate,
         dict(executors),
         sum(w.alive for w in detail.workers),
@@ -127,6 +130,7 @@ class Settled:
         latency: The 95th percentile, seconds.
         executors, busy, workers: Means.
         decisions: How often something was decided in it.
+        after: Seconds from the beginning of the phase until what was decided last in it was running; 0.0: nothing was.
     """
 
     latency: float
@@ -134,6 +138,7 @@ class Settled:
     workers: float
     busy: float
     decisions: int
+    after: float = 0.0
 
 
 @dataclass
@@ -144,6 +149,7 @@ class Recording:
         phase, pane: Seconds.
         bounds: Of latencies.
         decisions: The events that say that executors or workers are changed.
+        resized: Those that say that such a change has been made.
         equal: Whether its patterns are those of the reference.
     """
 
@@ -154,6 +160,7 @@ class Recording:
     samples: list[Sample] = field(default_factory=list)
     panes: list[Pane] = field(default_factory=list)
     decisions: list[Event] = field(default_factory=list)
+    resized: list[Event] = field(default_factory=list)
     equal: bool = False
 
     @property
@@ -173,7 +180,9 @@ class Recording:
             low, high = (self.began + self.phase * (number + part) for part in (0.5, 1.0))
             panes = [p for p in self.panes if low < p.due <= high]
             samples = [s for s in self.samples if low < s.time <= high]
-            decisions = [e for e in self.decisions if low < e.time <= high]
+            decisions = {e.time for e in self.decisions if low < e.time <= high}
+            begin = low - 0.5 * self.phase
+            resized = [e.time - begin for e in self.resized if begin < e.time <= high]
             mean = 1 / max(1, len(samples))
             result.append(
                 Settled(
@@ -182,25 +191,36 @@ class Recording:
                     mean * sum(s.workers for s in samples),
                     mean * sum(s.busy for s in samples),
                     len(decisions),
+                    max(resized, default=0.0),
                 )
             )
         return result
 
+    def came(self) -> list[tuple[float, int]]:
+        """When patterns came, seconds after the beginning, and how many: those of a pane in its middle."""
+        return [(p.due - self.began - 0.5 * self.pane, sum(p.latencies.values())) for p in self.panes]
+
+    def worked(self) -> list[tuple[float, int]]:
+        """The same of when they had been counted."""
+        last = len(self.bounds) - 1
+        return [
+            (p.due - self.began - 0.5 * self.pane + self.bounds[min(bound, last)], count)
+            for p in self.panes
+            for bound, count in p.latencies.items()
+        ]
+
     def degraded(self) -> float:
-        """The share of the phases' time in which less than 40 % of the patterns that had come were worked off."""
-        results = sorted((p.due + p.age - self.began, sum(p.latencies.values())) for p in self.panes)
-        done = [0]
-        for _, count in results:
-            done.append(done[-1] + count)
-        if not done[-1]:
+        """The share of the phases' time in which less than 40 % of the patterns that came were worked off."""
+        total = len(PROPORTIONS) * self.phase
+        parts = max(1, int(total / max(1.0, 2 * self.pane)))
+
+        def counted(times: Iterable[tuple[float, int]]) -> Counter[int]:
+            found: Counter[int] = Counter()
+            for time, count in times:
+                found[int(time / total * parts)] += count
+            return found
+
+        came, worked = counted(self.came()), counted(self.worked())
+        if not came:
             return 1.0
-        slice_, total = max(1.0, 2 * self.pane), len(PROPORTIONS) * self.phase
-        each = done[-1] / (sum(PROPORTIONS) * self.phase)  # patterns per unit of proportion and second
-        times = [t for t, _ in results]
-        slow = 0
-        slices = max(1, int(total / slice_))
-        for n in range(slices):
-            worked = done[bisect_right(times, (n + 1) * slice_)] - done[bisect_right(times, n * slice_)]
-            rate = PROPORTIONS[min(len(PROPORTIONS) - 1, int(n * slice_ / self.phase))]
-            slow += worked < DEGRADED * rate * each * slice_
-        return slow / slices
+        return sum(worked[n] < DEGRADED * came[n] for n in range(parts)) / parts

@@ -13,12 +13,13 @@ from elastic.api.bundle import build_bundle
 from elastic.control.cli.loading import load
 from elastic.control.client import Client
 from elastic.errors import DeadlineExceeded, ExecutionError, NotFound, Unavailable
+from elastic.model.ids import ComponentId
 from elastic.model.records import TopologyStatus
 
 from .recording import Panes, Recording, look
 from .view import View
 
-EXAMPLES = Path(__file__).resolve().parents[1]
+EXAMPLES = Path(__file__).resolve().parents[2]
 LOOK = 1.0
 """Seconds between two looks."""
 PATIENCE = 120.0
@@ -63,14 +64,15 @@ def run(client: Client, plan: Plan, name: str, title: str, policy: str, home: Pa
     client.submit(loaded.topology.spec, bundle.path, requires=bundle.requires)
     module = sys.modules["frequent_patterns"]
     pane = loaded.topology.components["input"].length  # type: ignore[attr-defined]
+    generators = loaded.topology.spec.component(ComponentId("generator")).tasks
     recording = Recording(title, plan.phase, pane, module.BOUNDS)
     with view.live():
-        _follow(client, name, recording, Panes(latency), view)
+        _follow(client, name, recording, Panes(latency), generators / pane, view)
     recording.equal = _compare(plan, out, view)
     return recording
 
 
-def _follow(client: Client, name: str, recording: Recording, panes: Panes, view: View) -> None:
+def _follow(client: Client, name: str, recording: Recording, panes: Panes, ends: float, view: View) -> None:
     """Look at it each second until it has ended."""
     deadline = time.monotonic() + 3 * 5 * recording.phase + PATIENCE
     never = threading.Event()  # a wait on it ends at once by Ctrl-C
@@ -84,6 +86,8 @@ def _follow(client: Client, name: str, recording: Recording, panes: Panes, view:
                 seen = number
                 if event.kind in DECISIONS:
                     recording.decisions.append(event)
+                elif event.kind == "topology-resized":
+                    recording.resized.append(event)
         except Unavailable:  # Nimbus is started again
             never.wait(LOOK)
             continue
@@ -94,7 +98,7 @@ def _follow(client: Client, name: str, recording: Recording, panes: Panes, view:
             raise ExecutionError(f"{name} is {detail.summary.status.value}: {detail.summary.reason}")
         inputs = next(c for c in detail.components if c.id == "input")
         if inputs.executed:
-            recording.samples.append(look(detail, time.time()))
+            recording.samples.append(look(detail, time.time(), ends))
             view.show(recording, inputs.custom.get("late", 0.0))
         never.wait(LOOK)
 

@@ -1,1 +1,0 @@
-"""The five phases of Elastic Storm (2016), section VI, with elasticity and without: `python -m examples.fivephase`."""
