@@ -11,6 +11,7 @@ import pytest
 
 from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, TopologyBuilder
 from elastic.migration.record import Outcome
+from elastic.migration.table import ReceiverState
 from elastic.model.ids import ComponentId
 from elastic.worker.moves import Moves
 from elastic.worker.task import Task
@@ -377,9 +378,17 @@ def moves_that_are_checked() -> None:
     moving = tasks_of(topology, "count")
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         cluster.wait(lambda: cluster.task(moving[0]).executed > 100)
-        cluster.move(dict.fromkeys(moving, 1), limit=15)
-        cluster.wait_finished(15)
+        cluster.move(dict.fromkeys(moving, 1))
+        cluster.wait(lambda: cluster.finished or bool(gaps(cluster)))
+        assert not gaps(cluster), "what came before it is missing for ever: nothing here overtakes"
+        cluster.wait_finished()
     check(topology, name, 3000)
+
+
+def gaps(cluster: Moving) -> list[str]:
+    """Links on which something has come that is not the next."""
+    receivers = [r for p in cluster.processes for r in list(p.worker.moves.participant.receivers.values())]
+    return [str(r) for r in receivers if r.state is ReceiverState.EARLY]
 
 
 def test_a_process_that_comes_again_is_told_of_though_it_was_seen_to_be_gone() -> None:
@@ -430,6 +439,7 @@ def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) 
         self.work()
         return True
 
+    moves_that_are_checked()
     monkeypatch.setattr(Moves, "hold", hold)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="missing for ever"):
         moves_that_are_checked()
