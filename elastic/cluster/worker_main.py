@@ -97,7 +97,7 @@ class WorkerProcess:
         self._marks = MarksWriter(coordination, topology, incarnation, self._write_first, self._feed)
         outside = Outside(self._marks, self._stores, lambda: self._life)
         self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)
-        self._views = ViewReader(coordination, topology, self._on_view)
+        self._views = ViewReader(coordination, topology, self._on_view, incarnation)
         self._voice = Voice(report_fd, Measurer(self.worker), setting("report_interval", self.spec.config))
         self._watchdog = Watchdog(self.worker, setting("watchdog", self.spec.config))
         self._watch = coordination.watch_session(self._on_session)

@@ -123,6 +123,8 @@ class ViewReader:
 
     Args:
         on_view: Given every view with the living workers, oldest first, one at a time.
+        me: Whose marks are read of every move, also when the record does not name it any more: who was to restore a task, and was given
+            up, has to say that nothing of the move is left there.
     """
 
     def __init__(
@@ -130,8 +132,10 @@ class ViewReader:
         coordination: Coordination,
         topology: TopologyName,
         on_view: Callable[[View, tuple[WorkerInfo, ...]], None],
+        me: Incarnation | None = None,
     ) -> None:
         self._topology = topology
+        self._me = me
         self._on_view = on_view
         self._reading = threading.Lock()
         self._number = 0
@@ -201,6 +205,11 @@ class ViewReader:
         for _ in range(_TRIES):
             moves, lives = self._moves, self._workers
             marks = [paths.move_marks(name, e, i) for e, parts in moves.items() for i in parts]
+            own = {
+                e: paths.move_marks(name, e, self._me)
+                for e, parts in moves.items()
+                if self._me is not None and self._me not in parts
+            }
             words, (known, infos) = self._mirror.words((workers, True)), self._infos
             fresh = words < 0 or words != known
             # In the order that a view asks for; the names of the children come last and say whether that was all.
@@ -209,6 +218,7 @@ class ViewReader:
                     latest,
                     *(paths.move(name, e) for e in moves),
                     *marks,
+                    *own.values(),
                     placed,
                     *(f"{workers}/{w}" for w in lives if fresh),
                 ],
@@ -227,7 +237,9 @@ class ViewReader:
             self._moves, self._workers = participants, here
             self._known = {p: k for p, k in self._known.items() if p in values}
             self._mirror.follow(
-                self._always | {(paths.move(name, e), False) for e in epochs} | {(m, False) for m in marks}
+                self._always
+                | {(paths.move(name, e), False) for e in epochs}
+                | {(m, False) for m in (*marks, *own.values())}
             )
             if not complete:
                 continue
@@ -238,7 +250,14 @@ class ViewReader:
                 if self._mirror.words((workers, True)) == words >= 0:
                     self._infos = (words, infos)
             views = [
-                MoveView(records[e], {i: self._marked(values, paths.move_marks(name, e, i)) for i in parts})
+                MoveView(
+                    records[e],
+                    {
+                        i: self._marked(values, at)
+                        for i in (*parts, *((self._me,) if self._me is not None and e in own else ()))
+                        if values[at := paths.move_marks(name, e, i)]
+                    },
+                )
                 for e, parts in moves.items()
             ]
             value, newest = values[placed], values[latest]

@@ -122,7 +122,7 @@ class Process:
         a = self.transport.address
         info = WorkerInfo(self.id, self.me, a.tcp, a.unix, a.boot, 0, Epoch(0))
         self.session.create(paths.worker(name, self.id), codec.encode(info), ephemeral=True)
-        self.views = ViewReader(self.session, name, self.worker.see)
+        self.views = ViewReader(self.session, name, self.worker.see, self.me)
         self.marks.start()
         self.views.start()
 
@@ -318,7 +318,8 @@ class _Nimbus:
         from elastic.migration.record import Marked, decode_marks
 
         found = {}
-        for i in self.record.participants():
+        # Of all that there are, as Nimbus reads them: also of who takes part no more.
+        for i in map(paths.life, self.session.children(self.path) or ()):
             value = self.session.get(paths.move_marks(self.name, self.record.epoch, i))
             if value is not None:
                 found[i] = Marked(decode_marks(value.data), value.version)

@@ -247,6 +247,42 @@ def test_a_prepare_that_raises_at_the_new_place_costs_the_move_and_nothing_else(
     assert records[name] == [(2000,)]
 
 
+def test_a_new_side_that_was_given_up_says_that_nothing_is_left_there() -> None:
+    """It lives, and the record does not name it any more: the move ends only when it has read the outcome, too."""
+
+    class Refuses(StatefulBolt):
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def get_state(self) -> object:
+            return self.seen
+
+        def set_state(self, state: Any) -> None:
+            if "@n1/" in self.context.worker:
+                raise RuntimeError("not here")
+            self.seen = state
+
+        def execute(self, tup: Any) -> None:
+            self.seen += 1
+
+        def finish(self) -> None:
+            records.setdefault(name, []).append((self.seen,))
+
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("numbers", Steps(2000), rate=4000)
+    b.bolt("refuses", Refuses()).shuffle("numbers")
+    topology = b.build()
+    (task,) = tasks_of(topology, "refuses")
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        (part,) = cluster.move({task: 1}).tasks
+        assert (
+            part.outcome is Outcome.COMMITTED and part.attempt == 2 and part.target == cluster.processes[0].me
+        )
+        cluster.wait_finished()
+    assert records[name] == [(2000,)]
+
+
 def test_a_generator_spout_without_state_does_not_move() -> None:
     class Endless(Spout):
         outputs = Fields(n=int)
