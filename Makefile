@@ -21,7 +21,7 @@ CHAOS_ARGS ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-demo: setup ## Run the demonstration: tasks that count words move about on a cluster on Spark
+demo: setup ## Run the demonstration on Spark: tasks move while they count, and five phases of load with elasticity and without
 	@$(PY) -m examples.demo $(if $(STORE),--store $(STORE)) $(DEMO_ARGS)
 
 test: check ## Run everything: style, types, imports, protos, all tests
