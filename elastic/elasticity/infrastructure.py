@@ -3,7 +3,8 @@
 What seed 004 (section VIII) names as future work. A pure function again: nodes, what topologies want, memory, time -> steps with reasons.
 
 Growth: as many nodes as the cores, the workers and the executors without a slot need, at most `step` at once; nodes that have been asked
-for count as if they were there, until they are overdue. Return: when what is wanted has fitted into fewer nodes for `patience` seconds,
+for count as if they were there, until they are overdue: then they are given up, and others asked for if they are still needed, so
+that what a host cannot provide does not pile up there. Return: when what is wanted has fitted into fewer nodes for `patience` seconds,
 with a margin, an empty node goes, or the one with the least on it is drained, one at a time: its tasks move first, with their state.
 """
 
@@ -39,7 +40,7 @@ class Infrastructure:
     cooldown_in: float = parameter(60.0, minimum=0.0, help="Seconds from any change to returning a node.")
     patience: float = parameter(30.0, minimum=0.0, help="Seconds for which a node must not be needed.")
     overdue: float = parameter(
-        120.0, minimum=1.0, help="Seconds after which a node that was asked for is not counted on any more."
+        120.0, minimum=1.0, help="Seconds after which a node that was asked for and has not come is given up."
     )
     consolidate: bool = parameter(
         True, help="Also drain a node that still has work, if the others have room for it."
@@ -109,7 +110,7 @@ class Steps:
 
     Attributes:
         add: How many nodes to ask the host for.
-        drain: Nodes to empty and return.
+        drain: Nodes to empty and return, and those to give up that have not come.
         reasons: Why; also why not although something is lacking.
     """
 
@@ -146,7 +147,35 @@ def decide(
     """
     if not params.enabled:
         return Steps(), past
-    staying = [n for n in nodes if not n.draining and (n.alive or now - n.since < params.overdue)]
+    coming = [n for n in nodes if not n.alive and not n.draining]
+    late = {n.id: n for n in coming if now - n.since >= params.overdue}
+    steps, past = _steps(
+        nodes, [n for n in nodes if not n.draining and n.id not in late], wants, params, past, now
+    )
+    if not late:
+        return steps, past
+    reasons = (*(_given_up(n, now) for n in late.values()), *steps.reasons)
+    return Steps(steps.add, (*late, *steps.drain), reasons, params.dry_run), past
+
+
+def _given_up(node: Node, now: float) -> Reason:
+    text = (
+        f"{node.id} was asked for {now - node.since:.0f} s ago, has not come, and is given up; "
+        f"`elastic events` and the launcher's log say why it does not start"
+    )
+    details: dict[str, str | float] = {"node": node.id, "waited": round(now - node.since, 1)}
+    return Reason("node-overdue", text, warning=True, details=details)
+
+
+def _steps(
+    nodes: Sequence[Node],
+    staying: Sequence[Node],
+    wants: Wants,
+    params: Infrastructure,
+    past: Past,
+    now: float,
+) -> tuple[Steps, Past]:
+    """What is to be done, by the nodes that are counted on."""
     needed, why, numbers = _needed(staying, wants, params)
     have = len(staying)
     if needed > have:
@@ -170,7 +199,8 @@ def decide(
             "it is empty and goes"
             if not loose.used
             else f"its {loose.executors} executors move, then it goes"
-        ),
+        )
+        + f" (at least {params.minimum} stay, the next goes in {params.cooldown_in:g} s at the earliest)",
         details={
             "node": loose.id,
             "before": have,
@@ -268,8 +298,16 @@ def _grow(
     more = min(more, params.step)
     reason = Reason(
         "node-request",
-        f"{why}: {have} -> {have + more} nodes" + (f" of {needed}" if needed > have + more else ""),
-        details={"before": have, "after": have + more, "needed": needed, **numbers},
+        f"{why}: {have} -> {have + more} nodes"
+        + (f" of {needed}" if needed > have + more else "")
+        + f" (at most {params.maximum}, {params.step} at once, again in {params.cooldown_out:g} s at the earliest)",
+        details={
+            "before": have,
+            "after": have + more,
+            "needed": needed,
+            "maximum": params.maximum,
+            **numbers,
+        },
     )
     return Steps(add=more, reasons=(reason,), dry_run=params.dry_run), replace(past, grown=now, said="")
 

@@ -286,6 +286,7 @@ class ElasticityView:
         topologies: Those that run, by name.
         policies, schedulers: The names that can be chosen.
         generators: Schedule generators that are connected; the first one decides. None: Nimbus does.
+        decided: What was decided by load about nodes and about placements of several topologies, and why; the newest, oldest first.
     """
 
     policy: str = ""
@@ -296,3 +297,4 @@ class ElasticityView:
     policies: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = ()
     generators: tuple[str, ...] = ()
+    decided: tuple[Event, ...] = ()

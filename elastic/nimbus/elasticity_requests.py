@@ -21,6 +21,8 @@ from elastic.nimbus.reign import Reign
 from elastic.scheduler import registry as schedulers
 
 _LONGEST = 86400.0
+_DECIDED = 20
+"""Decisions about nodes and placements that are shown."""
 
 
 def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
@@ -39,6 +41,7 @@ def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
         policies=policies.names(),
         schedulers=tuple(sorted(schedulers.kinds())),
         generators=balancer.generators.names(),
+        decided=balancer.told()[-_DECIDED:],
     )
 
 

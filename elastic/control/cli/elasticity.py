@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 
 import click
 
-from elastic.control.cli import output
+from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
+from elastic.model.events import Event
 from elastic.model.views import ElasticityView
 
 _LINE = {"ignore_unknown_options": True, "allow_interspersed_args": True}
@@ -52,6 +54,7 @@ def _plain(view: ElasticityView) -> dict[str, object]:
         "policies": list(view.policies),
         "schedulers": list(view.schedulers),
         "generators": list(view.generators),
+        "decided": [present.event(e) for e in view.decided],
     }
 
 
@@ -133,6 +136,7 @@ def scheduler(settings: Settings, words: tuple[str, ...], every: float | None) -
         if view.generators:
             values.append(("Decided by", ", then ".join(view.generators)))
         output.pairs(settings, values)
+        _decided(settings, [e for e in view.decided if not e.kind.startswith("node-")])
 
     output.show(settings, _plain(view), show)
     if line is None and not view.scheduler:
@@ -178,4 +182,18 @@ def auto(settings: Settings, words: tuple[str, ...]) -> None:
     line = _line(words, "nodes auto")
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         view = client.elasticity() if line is None else client.set_elasticity(nodes=line)
-    output.show(settings, _plain(view), lambda: output.pairs(settings, [("Nodes", view.nodes or "off")]))
+
+    def show() -> None:
+        output.pairs(settings, [("Nodes", view.nodes or "off")])
+        _decided(settings, [e for e in view.decided if e.kind.startswith("node-")])
+
+    output.show(settings, _plain(view), show)
+
+
+def _decided(settings: Settings, events: Sequence[Event]) -> None:
+    """The newest decisions, and why."""
+    if events:
+        click.echo()
+        output.heading(settings, "Decided by load")
+    for event in events[-8:]:
+        click.echo(f"  {output.clock(event.time)}  {event.kind}: {event.message}")

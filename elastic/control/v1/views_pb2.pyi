@@ -173,6 +173,7 @@ class ElasticityView(_message.Message):
     POLICIES_FIELD_NUMBER: _builtins.int
     SCHEDULERS_FIELD_NUMBER: _builtins.int
     GENERATORS_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """The cluster's policy, with its parameters."""
     scheduler: _builtins.str
@@ -195,6 +196,10 @@ class ElasticityView(_message.Message):
     def generators(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Schedule generators that are connected; the first one decides."""
 
+    @_builtins.property
+    def decided(self) -> _containers.RepeatedCompositeFieldContainer[_measurements_pb2.Event]:
+        """What was decided by load about nodes and placements, and why; the newest, oldest first."""
+
     def __init__(
         self,
         *,
@@ -206,10 +211,11 @@ class ElasticityView(_message.Message):
         policies: _abc.Iterable[_builtins.str] | None = ...,
         schedulers: _abc.Iterable[_builtins.str] | None = ...,
         generators: _abc.Iterable[_builtins.str] | None = ...,
+        decided: _abc.Iterable[_measurements_pb2.Event] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generators", b"generators", "nodes", b"nodes", "period", b"period", "policies", b"policies", "policy", b"policy", "scheduler", b"scheduler", "schedulers", b"schedulers", "topologies", b"topologies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided", b"decided", "generators", b"generators", "nodes", b"nodes", "period", b"period", "policies", b"policies", "policy", b"policy", "scheduler", b"scheduler", "schedulers", b"schedulers", "topologies", b"topologies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

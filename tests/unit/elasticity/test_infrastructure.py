@@ -62,7 +62,24 @@ def test_limit_step_and_cooldown_hold() -> None:
 def test_a_node_on_its_way_is_not_asked_for_twice_unless_it_is_overdue() -> None:
     coming = [*nodes(1), Node(NodeId("new"), 4, cores=4.0, alive=False, since=100.0)]
     assert run(coming, Wants(cores=6.0), now=110.0).add == 0
-    assert run(coming, Wants(cores=6.0), now=221.0).add == 1
+    late = run(coming, Wants(cores=6.0), now=221.0)
+    assert late.add == 1 and late.drain == ("new",), "what has not come is given up: it does not pile up"
+    assert [r.kind for r in late.reasons] == ["node-overdue", "node-request"] and late.reasons[0].warning
+    unneeded = run(coming, Wants(cores=1.0), now=221.0)
+    assert unneeded.add == 0 and unneeded.drain == ("new",)
+
+
+def test_a_host_that_provides_nothing_is_asked_for_no_more_than_the_maximum_at_once() -> None:
+    """Ten minutes: whoever is asked for and does not come is given up before another one is."""
+    past, there, number = Past(), nodes(1), 0
+    for now in range(600):
+        steps, past = decide(there, Wants(cores=99.0), ON, past, float(now))
+        there = [n for n in there if n.id not in steps.drain]
+        for _ in range(steps.add):
+            number += 1
+            there.append(Node(NodeId(f"new{number}"), 4, alive=False, since=float(now)))
+        assert len(there) <= ON.maximum
+    assert number > ON.maximum, "it is tried again"
 
 
 def returned(of: list[Node], wants: Wants, params: Infrastructure = ON) -> list[tuple[float, Steps]]:
