@@ -16,26 +16,40 @@ import sys
 from collections.abc import Sequence
 
 
+class Answers(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        delay: Seconds that an answer takes.
+        ignore: Items whose patterns are not watched.
+    """
+
+    def __init__(self, delay: float, ignore: frozenset[str]) -> None:
+        self.delay, self.ignore = delay, ignore
+        self.rest = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *questions, self.rest = (self.rest + data).split(b"\n")
+        for question in questions:
+            asyncio.get_running_loop().call_later(self.delay, self._answer, question)
+
+    def _answer(self, question: bytes) -> None:
+        if not self.transport.is_closing():  # otherwise whoever asked has gone
+            items = question.decode("utf-8", "replace").split()
+            self.transport.write(b"0\n" if self.ignore.intersection(items) else b"1\n")
+
+
 async def serve(delay: float, ignore: frozenset[str], port: int) -> None:
     """Answer until standard input ends."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while question := await reader.readline():
-                await asyncio.sleep(delay)
-                items = question.decode("utf-8", "replace").split()
-                writer.write(b"0\n" if ignore.intersection(items) else b"1\n")
-                await writer.drain()
-        except (ConnectionError, asyncio.CancelledError):
-            pass  # whoever asked has gone, or this ends
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", port)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Answers(delay, ignore), "127.0.0.1", port)
     host, found = server.sockets[0].getsockname()
     print(f"{host}:{found}", flush=True)
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 4096) else ended.set())
     await ended.wait()
     loop.remove_reader(sys.stdin.fileno())
