@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import faulthandler
 import gc
 import logging
 import os
@@ -19,6 +18,7 @@ from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.cluster.worker_stacks import write_on_signal
 from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
@@ -196,7 +196,7 @@ class WorkerProcess:
     def _install_signals(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: self._notices.put("terminate"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        write_on_signal(signal.SIGUSR1)
 
     def _listen(self) -> None:
         """The supervisor writes a line for each new version in the store. Its end of file is its end."""
