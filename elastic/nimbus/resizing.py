@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from elastic.elasticity import infrastructure
 from elastic.elasticity.guards import Memory
+from elastic.elasticity.kinds import FULL_PROCESS
 from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
 from elastic.errors import Conflict, Refused
 from elastic.model.events import Event, Severity
@@ -17,6 +18,7 @@ from elastic.nimbus import subjects
 from elastic.nimbus.balance_port import Ruler
 from elastic.nimbus.elastic_lines import PolicyLine
 from elastic.nimbus.facts import Facts
+from elastic.nimbus.relieving import relieved
 from elastic.nimbus.remembering import Begun
 from elastic.nimbus.subjects import Asked
 from elastic.nimbus.telling import QUIET, Teller
@@ -136,6 +138,11 @@ class Resizing:
             if same_places(replace(desired, workers=base.workers), base):
                 even = replace(demand, marked=False, rebalance=True, spread=True)
                 desired = self._ruler.even(even, facts)
+                # That counts executors. What each computes is known of those that are as they were.
+                load = expected(view, decision)
+                cpu = {k.executor: x.cpu for k, x in load.executors.items() if k.topology == t.name}
+                nodes = {n.id for n in facts.cluster.nodes if n.open}
+                desired = relieved(desired, cpu, FULL_PROCESS, nodes)
             adopted = self._ruler.adopt(t.name, desired, why, decision.executors, decision.workers)
         except (Refused, Conflict) as error:
             self._teller.tell(

@@ -191,6 +191,7 @@ class Reign:
                     int(t.assignment.epoch),
                     tasks=tuple(tasks),
                     executors=tuple(loads),
+                    cpu=sum(load.cpu for load in loads),
                     pairs=tuple(pairs),
                 )
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from balance_harness import ALONE, APART, LINE, N1, N2, OUT, W1, WORK, Clock, Reign, T, topology
+from balance_harness import ALONE, APART, LINE, N1, N2, OUT, W1, W2, WORK, Clock, Reign, T, executor, topology
 
 from elastic.elasticity.monitor import LoadMonitor
 from elastic.model.ids import (
@@ -18,7 +18,7 @@ from elastic.model.records import (
     Progress,
     TopologyStatus,
 )
-from elastic.nimbus import balancing, subjects
+from elastic.nimbus import balancing, resizing, subjects
 from elastic.nimbus.balancing import Balancer
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.telling import Teller
@@ -61,6 +61,27 @@ def test_computing_goes_to_other_processes() -> None:
     clock.go(6, 0.95, cpu=0.9)
     (desired, *_) = clock.reign.adopted[-1]
     assert len({w for e, w in desired.executors if e.component == WORK}) >= 2
+
+
+CROWD = replace(
+    APART,
+    executors=((executor(OUT, 1, 1), W2), (executor(WORK, 2, 3), W1), (executor(WORK, 4, 5), W1)),
+)
+
+
+def test_executors_that_share_a_full_process_are_parted() -> None:
+    reign = Reign(CROWD, line=f"{LINE} --scale-out 0.99")
+    clock = Clock(reign)
+    clock.go(6, 0.6, cpu=0.48)
+    assert "crowded" in reign.kinds()
+    desired, *_ = reign.adopted[0]
+    assert len({w for e, w in desired.executors if e.component == WORK}) == 2
+
+
+def test_a_planted_fault_dealing_by_number_leaves_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resizing, "relieved", lambda assignment, *_: assignment)
+    with pytest.raises((AssertionError, IndexError)):
+        test_executors_that_share_a_full_process_are_parted()
 
 
 def test_what_is_only_tried_changes_nothing() -> None:
