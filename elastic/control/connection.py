@@ -63,15 +63,17 @@ class Connection:
                 return self._link(known)
         patience = time.monotonic() + self._patience[self._met]
         pause = _PAUSES[0]
+        answered: pb.ClusterInfoResponse | None = None
         while True:
             info, problem = self._ask_round(deadline, known)
+            answered = info or answered  # the last round may have no time left for an answer
             if info is not None and info.leading:
                 with self._lock:
                     self._leader, self._met = info.address, True
                     return self._link(info.address)
             now = time.monotonic()
             if now + pause >= deadline or (info is None and now + pause >= patience):
-                raise self._nobody(info, problem)
+                raise self._nobody(answered, problem)
             time.sleep(pause)
             pause = min(2 * pause, _PAUSES[1])
 

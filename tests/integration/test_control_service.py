@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from benchmarks.placements import chain
 from elastic import errors
 from elastic.control.client import Client
+from elastic.control.connection import Connection
 from elastic.control.server import CONTROL, REPORTING, ControlServer
 from elastic.control.v1 import control_pb2 as pb
 from elastic.control.v1.control_pb2_grpc import ControlServiceStub
@@ -280,8 +281,10 @@ def test_a_bundle_that_is_not_what_was_announced_is_not_kept(
 
 
 def test_a_deadline_ends_the_call_and_bounds_the_wait(nimbus: FakeNimbus, server: ControlServer) -> None:
-    nimbus.block.clear()
-    with Client(server.address, timeout=0.5) as client:
+    with Client(server.address, timeout=WAIT) as client:
+        client.list()
+        nimbus.block.clear()
+        client._timeout = 0.5  # connecting may have taken longer
         with pytest.raises(DeadlineExceeded, match="kill words"):
             client.kill("words", wait=0)
         nimbus.block.set()
@@ -359,12 +362,13 @@ def _eventually(condition: Any) -> None:
 
 def test_closing_the_server_ends_streams_and_threads(nimbus: FakeNimbus) -> None:
     before = threads("nimbus")
-    with serving(nimbus) as server, Client(server.address, timeout=1) as client:
+    with serving(nimbus) as server, Client(server.address, timeout=WAIT) as client:
         nimbus.events.append(event(1))
         stream = client.events(follow=True)
         next(stream)
         server.close()
         assert threads("nimbus") == before
+        client._timeout = 1
         with pytest.raises(Unavailable, match=r"elastic up"):
             next(stream)
 
@@ -446,6 +450,14 @@ def test_nobody_there_names_the_addresses_and_what_to_do() -> None:
         Client("")
 
 
+def test_that_somebody_has_answered_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = iter([(pb.ClusterInfoResponse(), None)])
+    late = None, DeadlineExceeded("no time was left")
+    monkeypatch.setattr(Connection, "_ask_round", lambda *_: next(rounds, late))
+    with Client(_free_port(), timeout=0.3) as client, pytest.raises(Unavailable, match="none of them leads"):
+        client.list()
+
+
 def test_something_else_at_the_address_is_said() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -514,7 +526,7 @@ def test_the_client_waits_for_a_leader_while_one_is_chosen(pair: Any) -> None:
         client.activate("words")
         timer.join()
         assert len(two.got("activate")) == 1
-    with Client([first.address, second.address], timeout=1) as client:
+        client._timeout = 1
         _hand_over(one, two, None)
         with pytest.raises(Unavailable, match="none of them leads"):
             client.list()
