@@ -186,7 +186,10 @@ class TopologyBuilder:
             TopologyError: It is no spout, or there is a component of that name already.
         """
         if not isinstance(spout, Spout):
-            raise TopologyError(f"Spout {id!r}: {spout!r} is not an instance of a subclass of elastic.Spout.")
+            raise TopologyError(
+                f"Spout {id!r}: {spout!r} is not an instance of a subclass of elastic.Spout.",
+                remedy=_called(spout),
+            )
         made = SpoutHandle(id, spout, tasks, executors, config)
         self._put(made)
         return made
@@ -210,7 +213,10 @@ class TopologyBuilder:
             TopologyError: It is no bolt, or there is a component of that name already.
         """
         if not isinstance(bolt, Bolt):
-            raise TopologyError(f"Bolt {id!r}: {bolt!r} is not an instance of a subclass of elastic.Bolt.")
+            raise TopologyError(
+                f"Bolt {id!r}: {bolt!r} is not an instance of a subclass of elastic.Bolt.",
+                remedy=_called(bolt),
+            )
         made = BoltHandle(id, bolt, tasks, executors, config)
         self._put(made)
         return made
@@ -325,3 +331,8 @@ def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
         inputs=tuple(handle.inputs),
         config=handle.config,
     )
+
+
+def _called(given: object) -> str:
+    """What to do where a component was expected: a class is most often one whose call was forgotten."""
+    return f"Give an instance: {given.__name__}(...)." if isinstance(given, type) else ""

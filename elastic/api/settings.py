@@ -91,6 +91,10 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
+_ARGUMENTS = ("tasks", "executors")
+"""What the builder takes for a component beside settings."""
+
+
 def check_settings(config: Mapping[str, Any], *, where: str, component: bool = False) -> None:
     """Check names, types and ranges.
 
@@ -110,7 +114,7 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
             continue
         known = SETTINGS.get(name)
         if known is None:
-            near = difflib.get_close_matches(name, SETTINGS, n=1)
+            near = difflib.get_close_matches(name, (*_ARGUMENTS, *SETTINGS) if component else SETTINGS, n=1)
             raise ConfigError(
                 f"Unknown setting {name!r} of {where}.",
                 remedy=(f"Did you mean {near[0]!r}? " if near else "")

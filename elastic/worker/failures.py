@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic.api.components import TaskHook
+from elastic.api.fields import Tuple
 from elastic.errors import ElasticError
 from elastic.model.events import Severity
 
@@ -124,6 +125,8 @@ def described(error: BaseException) -> str:
         text = str(error)
     except Exception as e:
         text = f"(str raised {type(e).__name__})"
+    if isinstance(error, AttributeError) and isinstance(error.obj, Tuple):
+        text += f" (its fields: {', '.join(error.obj.fields)})"
     name = type(error).__name__
     return f"{name}: {text[:_SAID]}{'...' if len(text) > _SAID else ''}" if text else name
 

@@ -111,6 +111,12 @@ WRONG: dict[str, tuple[Callable[[TopologyBuilder], Any], type[ElasticError], str
         TopologyError,
         "StatefulBolt",
     ),
+    "a class for an instance": (lambda b: b.bolt("a", Same).shuffle("source"), TopologyError, "Same(...)"),
+    "an argument that nearly is one": (
+        lambda b: b.bolt("a", Same(), task=3).shuffle("source"),
+        ConfigError,
+        "Did you mean 'tasks'",
+    ),
     "a bolt as a spout": (lambda b: b.spout("a", Same()), TopologyError, "Spout"),
     "unknown setting": (
         lambda b: b.bolt("a", Same(), max_error=3).shuffle("source"),

@@ -137,6 +137,17 @@ def test_tuples_whose_execution_raises_are_counted_and_said_and_the_others_go_on
     assert "elastic/worker" not in str(first.details["traceback"]).replace(__file__, "")
 
 
+def test_a_field_that_a_tuple_does_not_have_is_said_with_those_that_it_has() -> None:
+    class Misread(Bolt):
+        outputs = Fields(n=int)
+
+        def execute(self, tup: Any) -> None:
+            self.emit(tup.m)
+
+    r = run(topology(Misread(), Count(1)), timeout=LIMIT)
+    assert any("no attribute 'm' (its fields: n)" in e.message for e in r.events)
+
+
 @pytest.mark.parametrize(("most", "failed"), [(0, 1), (3, 4)])
 def test_too_many_errors_fail_the_topology_with_the_users_traceback(most: int, failed: int) -> None:
     with pytest.raises(ExecutionError, match=f"max_errors={most}") as e:
