@@ -24,6 +24,8 @@ from elastic.migration.receiver import Receiver
 from elastic.migration.record import Outcome, Phase
 from elastic.migration.table import EmitterState, NewState, NotifierState
 from elastic.migration.view import View
+from elastic.model.ids import Incarnation
+from protocol_tests import worker
 from protocol_tests.coordination import Coordination
 from protocol_tests.store import Stores
 from protocol_tests.worker import Worker
@@ -232,6 +234,11 @@ def _marks_without_condition() -> list[Patch]:
     return [(Coordination, "write_marks", write)]
 
 
+def _given_up_and_not_asked() -> list[Patch]:
+    real = worker.read_by
+    return [(worker, "read_by", lambda me, view: real(Incarnation(""), view))]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -253,6 +260,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "stops within a tuple": _stops_within_a_tuple,
     "saves to one node": _saves_to_one_node,
     "marks without condition": _marks_without_condition,
+    "who was given up does not read its marks": _given_up_and_not_asked,
 }
 ALL = {**NAMED, **MORE}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError, Unavailable
@@ -18,6 +19,20 @@ from protocol_tests.tasks import Task, Waiting
 
 if TYPE_CHECKING:
     from protocol_tests.world import World
+
+
+def read_by(me: Incarnation, view: View) -> View:
+    """What a worker reads of that: of each move the marks of those whom the record names, and its own."""
+    moves = []
+    for move in view.moves:
+        wanted = {*move.record.participants(), me}
+        few = {i: m for i, m in move.marks.items() if i in wanted}
+        moves.append(move if len(few) == len(move.marks) else replace(move, marks=few))
+    return (
+        view
+        if all(a is b for a, b in zip(moves, view.moves, strict=True))
+        else replace(view, moves=tuple(moves))
+    )
 
 
 class Worker:
@@ -82,6 +97,7 @@ class Worker:
         if not self.alive:
             return
         before = self.participant.view
+        view = read_by(self.me, view)
         self.feed(ev.ViewRead(view))
         for task in list(self.early):
             if before.stands(task).owner == self.me and view.places[task] != self.id:
@@ -102,7 +118,7 @@ class Worker:
         self._starting.discard(task)
         if not self.alive or not self.session.connected:
             return
-        view = self.world.coordination.sync(self.session)
+        view = read_by(self.me, self.world.coordination.sync(self.session))
         self.feed(ev.ViewRead(view))
         if not self._to_start(view, task):
             return
