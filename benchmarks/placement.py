@@ -142,7 +142,7 @@ class Run:
                         rest = True
         finally:
             client.set_elasticity(scheduler="off")
-        self.job.wait("its moves to end", lambda d: not d.moves and not d.waits)
+        self.job.wait("its moves to end", moved_all)
         return len({t.task for m in client.moves(name) if m.epoch > moved for t in m.tasks})
 
     def end(self) -> list[Measured]:
@@ -159,6 +159,12 @@ class Run:
                 raise Wrong(f"{self.job.name}: nothing came at the steady rate")
             w.measured.p50, w.measured.p99 = quantile(latencies, 0.5), quantile(latencies, 0.99)
         return [w.measured for w in self.windows]
+
+
+def moved_all(detail: TopologyDetail) -> bool:
+    """Whether everything is where it is to be, and every worker knows."""
+    epoch = detail.assignment.epoch
+    return not detail.moves and not detail.waits and all(w.epoch >= epoch for w in detail.workers)
 
 
 def aged(noted: Sequence[tuple[array[int], array[int], array[int]]], window: Window) -> list[int]:

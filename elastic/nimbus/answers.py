@@ -182,6 +182,12 @@ def _workers(
     return tuple(result)
 
 
+def _free(facts: Facts) -> bool:
+    """Whether a slot is free on a node that may get more."""
+    used = {(s.node, s.slot) for a in facts.assignments.values() for s in a.workers.values()}
+    return any((n.id, i) not in used for n in facts.cluster.nodes if n.open for i in range(n.slots))
+
+
 def waits(t: TopologyFacts, facts: Facts) -> list[str]:
     """Sentences that say why something does not run, or is not carried out yet."""
     result = []
@@ -205,7 +211,8 @@ def waits(t: TopologyFacts, facts: Facts) -> list[str]:
         result.append(
             f"no slot is free for {names}: the cluster has {slots}; add nodes with `elastic nodes add`"
         )
-    elif t.plan is None and len(a.workers) < min(t.workers_wanted(), len(a.executors)):
+    elif t.plan is None and len(a.workers) < min(t.workers_wanted(), len(a.executors)) and not _free(facts):
+        # With free slots it has fewer because a scheduler wants it so, or because nobody has asked since there are more.
         result.append(f"{t.workers_wanted()} workers are wanted, and {len(a.workers)} found a slot")
     for worker, slot in sorted(a.workers.items()):
         if slot.node not in facts.nodes:

@@ -134,7 +134,7 @@ class Balancer:
         )
         self._extending.run(facts, view, lines, self._resizing.outcomes(), now)
         if not changed:
-            self._rescheduling.run(facts, view, settings.period, now)
+            self._rescheduling.run(facts, view, settings.period, self._measuring.sample, now)
         self._write(facts, lines, now)
 
     # --- what is chosen

@@ -23,6 +23,11 @@ class Measuring:
         self._monitor = LoadMonitor()
         self._machines: dict[NodeId, str] = {}
 
+    @property
+    def sample(self) -> float:
+        """Seconds that a sample covers."""
+        return self._monitor.config.period
+
     def configure(self, **values: object) -> None:
         """See `LoadMonitor.configure`."""
         with self._lock:

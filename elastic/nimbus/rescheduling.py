@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from elastic.errors import Conflict, Refused
 from elastic.model.assignment import Assignment
-from elastic.model.ids import TopologyName
+from elastic.model.ids import Epoch, TopologyName
 from elastic.model.loadview import LoadView
 from elastic.nimbus import subjects
 from elastic.nimbus.balance_port import Ruler
@@ -23,6 +23,8 @@ from elastic.scheduler.decision import Decision, same_places
 from elastic.scheduler.registry import Choice
 
 log = logging.getLogger(__name__)
+_SAMPLES = 3
+"""Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
 
 
 class Rescheduling:
@@ -37,24 +39,32 @@ class Rescheduling:
         self._number = 0
         self.choice: Choice | None = None
         self._at = 0.0
+        self._places: dict[TopologyName, Epoch] = {}
+        self._since = 0.0
+        """Since when everything has been where it is."""
 
     def use(self, choice: Choice | None) -> None:
         """Use another scheduler, from now on."""
         self.choice, self._at = choice, 0.0
 
-    def run(self, facts: Facts, view: LoadView, period: float, now: float) -> None:
+    def run(self, facts: Facts, view: LoadView, period: float, sample: float, now: float) -> None:
         """Let it place everything, if it is due and nothing is just changing.
 
         Args:
             period: Seconds between two decisions; 0: as suits the scheduler.
+            sample: Seconds that a sample of the load covers.
             now: Seconds, by `time.monotonic`.
         """
-        if self.choice is None or now < self._at:
+        if self.choice is None:
             return
         running = [
             t for t in facts.in_order() if t.running and t.assignment is not None and t.kill_at is None
         ]
-        if any(not subjects.settled(t, facts, self._ruler.rules) for t in running if not t.finished):
+        places = {t.name: t.assignment.epoch for t in running if t.assignment is not None}
+        moving = any(not subjects.settled(t, facts, self._ruler.rules) for t in running if not t.finished)
+        if moving or places != self._places:
+            self._places, self._since = places, now
+        if now < max(self._at, self._since + _SAMPLES * sample):
             return
         self._at = now + (period or self.choice.kind.period)
         claims = facts.claims()

@@ -133,7 +133,7 @@ def test_nimbus_adopts_what_a_generator_decides_and_decides_itself_without_one()
         return answer(asked)
 
     thread = serve(seat, decide)
-    clock.go(4, 0.3)
+    clock.go(7, 0.3)
     assert "rescheduled" in reign.kinds()
     desired, why, _, _ = reign.adopted[0]
     assert len({w for _, w in desired.executors}) == 1 and why.startswith("tstorm by host:7: ")
@@ -143,7 +143,7 @@ def test_nimbus_adopts_what_a_generator_decides_and_decides_itself_without_one()
     thread.join(FOR_EVER)
     reign.adopted.clear()
     reign.seen = replace(reign.seen, topologies={T: topology(APART)})
-    clock.go(4, 0.3)
+    clock.go(7, 0.3)
     assert reign.adopted[0][1].startswith("tstorm: ") and len(numbers) == asked
 
 
@@ -163,7 +163,7 @@ def test_an_answer_that_cannot_be_costs_the_seat_and_no_decision(wrong: str) -> 
         return replace(found, assignments=(stranger,))
 
     thread = serve(seat, decide)
-    clock.go(4, 0.3)
+    clock.go(7, 0.3)
     thread.join(FOR_EVER)
     assert seat.gone and "generator-left" in reign.kinds()
     assert reign.adopted[0][1].startswith("tstorm: "), "Nimbus decides itself"
