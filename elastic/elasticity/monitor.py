@@ -107,6 +107,18 @@ class _Pair:
     bytes: Average = field(default_factory=Average)
 
 
+class _First(dict[int, int]):
+    """The first task of the executor that owns a task, 0 when none does: looked up once, for those that a report names."""
+
+    def __init__(self, owners: Mapping[int, ExecutorKey]) -> None:
+        self._owners = owners
+
+    def __missing__(self, task: int) -> int:
+        key = self._owners.get(task)
+        first = self[task] = key.executor.first if key is not None else 0
+        return first
+
+
 class LoadMonitor:
     """See the module.
 
@@ -307,12 +319,12 @@ class LoadMonitor:
                 sums.emitted += max(0, t.emitted - old.emitted)
         owners = self._owners[TopologyName(report.topology)]
         # Pairs of tasks are many: they are summed by an executor's first task, a number, not by its name.
-        first = {task: key.executor.first for task, key in owners.items()}
+        first = _First(owners)
         tuples: dict[int, int] = {}
         sizes: dict[int, int] = {}
         for p in report.pairs:
             before = known.pairs.get(p.source << _BITS | p.target)
-            source, target = first.get(p.source, 0), first.get(p.target, 0)
+            source, target = first[p.source], first[p.target]
             if before is None or not source or not target or source == target:
                 continue
             pair = source << _BITS | target
