@@ -65,6 +65,27 @@ def test_the_second_half_of_each_phase() -> None:
     assert recording().began == pytest.approx(BEGAN) and recording().end == pytest.approx(20.01)
 
 
+def test_reasons_of_one_decision_are_counted_once_and_what_it_took_is_measured_from_the_phase_s_beginning() -> (
+    None
+):
+    run = recording()
+    late = BEGAN + 4 + 3.25  # in the second half of the second phase
+    run.decisions += [Event(late, "scale-in", "a"), Event(late, "fewer-workers", "b")]
+    run.resized += [Event(late + 0.25, "topology-resized", "c"), Event(BEGAN + 9.0, "topology-resized", "d")]
+    settled = run.settled()
+    assert [s.decisions for s in settled] == [0, 1, 0, 0, 0]
+    assert [s.after for s in settled] == pytest.approx([0.0, 3.5, 1.0, 0.0, 0.0])
+    row = table(run, 120.0)[3]
+    assert row.split()[-3:] == ["1", "3.5", "s"]
+
+
+def test_what_was_degraded_is_judged_by_when_patterns_came_and_were_counted() -> None:
+    """A pane's result waits for its slowest task; its patterns were counted before."""
+    run = recording()
+    run.panes = [Pane(p.number, p.due, 20.0, p.frequent, p.latencies) for p in run.panes]
+    assert run.degraded() <= 0.05
+
+
 def test_how_long_it_was_degraded() -> None:
     assert recording().degraded() <= 0.05
     assert 0.15 <= recording(slow=(3,)).degraded() <= 0.3, "one phase of five"
