@@ -74,7 +74,7 @@ class Pauses:
         self.session.record("load average of the machine meanwhile", self._loads, "")
 
     def _parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        few = slice(2 if self.quick else None)
+        few = slice(2 if self.quick and not self.session.only else None)  # what is named is measured
         for name, keys, size, wanted in ONE[few]:
             yield name, partial(self.one, name, keys, size, wanted)
         for name, keys, size, wanted in MANY[few]:

@@ -416,3 +416,18 @@ def test_what_cannot_be_fetched_ahead_is_fetched_in_the_pause() -> None:
     assert world.coordination.now.places[2] == B
     world.finish()
     assert not world.truth.lost()
+
+
+def test_that_tasks_are_ready_is_written_once() -> None:
+    world = calm(shape=line((1, 6), {1: C, **dict.fromkeys(range(2, 8), A)}))
+    flow(world)
+    move(world, dict.fromkeys(range(2, 8), B))
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    (node,) = world.coordination.moves.values()
+    part = node.record.tasks[0]
+    assert len(node.marks[part.source].marks.asked) == 6
+    assert node.marks[part.source].version == 1 and node.marks[part.target].version <= 2, (
+        "each task was told of by itself"
+    )
+    world.finish()
+    assert not world.truth.lost()

@@ -11,7 +11,7 @@ being confirmed); from the moment its links were exported they do nothing at all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -110,8 +110,21 @@ class Participant:
         return tuple(tuple(answer) for answer in out if answer)
 
     def writes(self) -> tuple[Actions, ...]:
-        """The marks that are to be written now: to be asked for after one event, or after several that came together."""
-        return tuple(write for scribe in self._scribes.values() if (write := scribe.write()))
+        """The marks that are to be written now: to be asked for after one event, or after several that came together.
+
+        That tasks are ready is said when all are that get ready here for that move: nobody goes on before.
+        """
+        return tuple(
+            write
+            for epoch, scribe in self._scribes.items()
+            if (scribe.urgent or (not scribe.idle and not self._preparing(epoch)))
+            and (write := scribe.write())
+        )
+
+    def _preparing(self, epoch: int) -> bool:
+        return any(r.epoch == epoch and r.state is NewState.PREPARING for r in self.new.values()) or any(
+            r.epoch == epoch and r.state is OldState.PREPARING for r in self.old.values()
+        )
 
     @property
     def quiet(self) -> bool:
@@ -143,7 +156,7 @@ class Participant:
         for target in sorted(changed):
             for source in self.wiring.emitters_of(target):
                 self._follow_link(source, target, out)
-        self._follow_absent(out)
+        self._follow_absent([self.old[t] for t in sorted(self.old)], out)
         self._close_moves()
         for epoch in [e for e in self._scribes if view.latest >= e and view.move(e) is None]:
             del self._scribes[epoch]
@@ -267,12 +280,11 @@ class Participant:
         elif again or link.where != at.owner or link.state is EmitterState.HOLDING:
             self._run(link, ev.Resume(source, target, at.owner), out)
 
-    def _follow_absent(self, out: Out) -> None:
-        for task in sorted(t for t, old in self.old.items() if old.state in _DRAINING):
-            old = self.old[task]
-            for source in sorted(old.missing):
+    def _follow_absent(self, those: Iterable[MoverOld], out: Out) -> None:
+        for old in those:
+            for source in sorted(old.missing) if old.state in _DRAINING else ():
                 if self.view.absent(source) and old.state in _DRAINING:
-                    self._run(old, ev.EmitterGone(task, old.epoch, source), out)
+                    self._run(old, ev.EmitterGone(old.task, old.epoch, source), out)
 
     # ------------------------------------------------------------------ what else happens
 
@@ -302,7 +314,7 @@ class Participant:
             self._frozen.add(event.task)
         self._run(role, event, out)
         if event.__class__ is ev.Stopped:
-            self._follow_absent(out)
+            self._follow_absent((role,), out)
 
     def _on_new(self, event: Any, out: Out) -> None:
         role = self.new.get(event.task)

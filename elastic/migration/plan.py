@@ -83,9 +83,8 @@ def changes_between(
     before: Mapping[TaskId, WorkerId], after: Mapping[TaskId, WorkerId]
 ) -> tuple[Change, ...]:
     """The tasks that are to be in another worker, ascending. Those in the same one are not the protocol's business."""
-    return tuple(
-        Change(t, before[t], after[t]) for t in sorted(before) if t in after and after[t] != before[t]
-    )
+    changed = sorted(t for t, at in before.items() if after.get(t, at) != at)
+    return tuple(Change(t, before[t], after[t]) for t in changed)
 
 
 def plan_move(

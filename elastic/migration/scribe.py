@@ -13,17 +13,25 @@ from dataclasses import replace
 from elastic.migration.actions import Mark, WriteMarks
 from elastic.migration.record import FailedMark, Marked, Marks, SavedMark
 
+_READY = ("asked", "ahead", "prepared", "fetched")
+"""That a task is ready. Nimbus goes on when all of a batch are."""
+
 
 class Scribe:
-    """See the module."""
+    """See the module.
 
-    __slots__ = ("_base", "_pending", "_writing", "epoch")
+    Attributes:
+        urgent: Whether a mark waits that somebody may be waiting for although other tasks are not ready yet.
+    """
+
+    __slots__ = ("_base", "_pending", "_writing", "epoch", "urgent")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self._base: Marked | None = None
         self._pending: list[Mark] = []
         self._writing = False
+        self.urgent = False
 
     @property
     def idle(self) -> bool:
@@ -42,6 +50,7 @@ class Scribe:
     def add(self, mark: Mark) -> None:
         """Have a mark written, with the next `write`."""
         self._pending.append(mark)
+        self.urgent = self.urgent or mark.what not in _READY
 
     def read(self, marked: Marked | None) -> list[Mark]:
         """After a write: the marks that are accepted."""
@@ -49,12 +58,14 @@ class Scribe:
         if marked is None:  # the move is over
             self._pending.clear()
             self._base = None
+            self.urgent = False
             return []
         self._base = marked
         accepted = [m for m in self._pending if _has(marked.marks, m)]
         self._pending = [
             m for m in self._pending if not _has(marked.marks, m) and not _refused(marked.marks, m)
         ]
+        self.urgent = any(m.what not in _READY for m in self._pending)
         return accepted
 
     def write(self) -> tuple[WriteMarks, ...]:

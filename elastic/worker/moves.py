@@ -44,6 +44,10 @@ _TOGETHER = 256
 """Events after which marks are written although more wait."""
 
 
+def _nothing() -> None:
+    """For the queue of what was posted."""
+
+
 class Moves:
     """See the module.
 
@@ -81,7 +85,7 @@ class Moves:
         ] = {}  # target -> the move that it is held for, and since when
         self._lock = threading.RLock()
         self._posted: deque[Any] = deque()
-        self._busy = False
+        self._busy = self._gathering = False
         self._broken = False
         self._early: dict[int, list[Any]] = {}
         self._room_asked: dict[int, set[int]] = {}  # target -> sources with something held back for it
@@ -131,6 +135,17 @@ class Moves:
         finally:
             self.work()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """As `exclusive`; marks of what is fed within are written together."""
+        with self.exclusive():
+            self._gathering = True
+            try:
+                yield
+            finally:
+                self._gathering = False
+                self._posted.append(_nothing)  # marks are written when that has been worked off
+
     def _drain(self) -> None:
         self._busy = True
         try:
@@ -142,7 +157,8 @@ class Moves:
                             event()
                         else:
                             self._driver.feed(event, more=True)
-                self._driver.settle()
+                if not self._gathering:
+                    self._driver.settle()
         except Exception as error:  # a `ProtocolViolation`, or a defect: what follows would be built on sand
             self._broken = True
             log.exception("the worker cannot take part in moves any more")

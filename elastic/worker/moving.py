@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from elastic.errors import ElasticError, ExecutionError
@@ -22,11 +24,16 @@ from elastic.worker.content.engine import EngineState
 from elastic.worker.failures import described
 
 if TYPE_CHECKING:
+    from elastic.worker.executor import Executor
     from elastic.worker.saving import Saving
     from elastic.worker.task import Task
     from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
+SMALL = 64 << 10
+"""Bytes of a state that is put in within a millisecond or so."""
+TOGETHER = 0.005
+"""Seconds that a task which is in waits for others that are being put in."""
 
 
 class Payload(NamedTuple):
@@ -45,6 +52,21 @@ class Side(NamedTuple):
     attempt: int
 
 
+@dataclass
+class _Lot:
+    """States that are being put in by one executor, one after the other.
+
+    Attributes:
+        left: How many are still to be put in.
+        done: Those that were, and nobody was told of yet.
+        since: When the first of these was, monotonic; 0: there is none.
+    """
+
+    left: int = 0
+    done: list[tuple[Side, Task]] = field(default_factory=list)
+    since: float = 0.0
+
+
 class MovingTasks:
     """The port `elastic.migration.ports.Tasks` of a worker.
 
@@ -56,7 +78,8 @@ class MovingTasks:
         self._worker = worker
         self._saving = saving
         self._sides: dict[int, Side] = {}
-        self._paused: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self._lots: dict[Executor, _Lot] = {}
 
     # ------------------------------------------------------------------ old side
 
@@ -118,22 +141,51 @@ class MovingTasks:
         worker, side = self._worker, Side(action.task, action.epoch, action.attempt)
         payload: Payload = action.payload
         task = worker.arriving[action.task]
-        assert task.executor is not None
+        executor = task.executor
+        assert executor is not None
+        size = sum(map(len, payload.pieces))
+        with self._lock:
+            lot = self._lots.setdefault(executor, _Lot())
+            lot.left += 1
 
         def put_in() -> None:
             if worker.arriving.get(task.id) is not task:
                 return
             if task.spec.stateful:
                 install(task.component, payload.meta, payload.pieces)
-                worker.sizes.note(task, sum(map(len, payload.pieces)))
+                worker.sizes.note(task, size)
             task.restore(payload.engine)
-            with worker.moves.exclusive():
+            lot.done.append((side, task))
+
+        guarded = self._guarded(side, "putting the state in", put_in)
+
+        def then() -> None:
+            try:
+                guarded()
+            finally:
+                self._installed(executor, lot, at_once=size > SMALL)
+
+        executor.call(then)
+
+    def _installed(self, executor: Executor, lot: _Lot, *, at_once: bool) -> None:
+        """Small states that are put in one after the other are told of together: each by itself would wait for whoever is at the moves."""
+        now = time.monotonic()
+        with self._lock:
+            lot.left -= 1
+            lot.since = lot.since or now
+            if not lot.left:
+                self._lots.pop(executor, None)
+            elif not at_once and now - lot.since < TOGETHER:
+                return
+            lot.since = 0.0
+            done, lot.done = lot.done, []
+        worker = self._worker
+        with worker.moves.together():
+            for side, task in done:
                 worker.moves.feed(ev.Installed(*side))
                 if worker.arriving.get(task.id) is task or worker.tasks.get(task.id) is task:
                     worker.moves.receive(task)
                     worker.moves.hand_in(task.id)
-
-        task.executor.call(self._guarded(side, "putting the state in", put_in))
 
     def begin(self, action: ac.BeginTask) -> None:
         """See the port."""
