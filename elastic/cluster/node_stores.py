@@ -336,13 +336,22 @@ class NodeStores:
         them: what is stored lies with its member."""
         ways: dict[NodeId, Way] = {}
         groups: set[str] = set()
-        for node in sorted(dict.fromkeys(nodes), key=lambda n: n != self._own):
+        for node in self._needed(sorted(dict.fromkeys(nodes), key=lambda n: n != self._own)):
             way = self._way(node)
             group = self._group(node)
             if not group or group not in groups:
                 ways[node] = way
                 groups.add(group)
         return ways
+
+    def _needed(self, nodes: list[NodeId]) -> list[NodeId]:
+        """Without those whose store is being started again, where another one before the same cluster serves."""
+        with self._changed:
+            known = {n: self._addresses[n] for n in nodes if n in self._addresses}
+        groups = {n: group for n, text in known.items() if (group := StoreAddress.parse(text).group)}
+        away = [n for n in groups if self._address_of(n) == ""]
+        serving = {groups[n] for n in groups if n not in away} if away else set()
+        return [n for n in nodes if n not in away or groups[n] not in serving]
 
     def _group(self, node: NodeId) -> str:
         """Of a node that there is a way to."""

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -205,6 +206,22 @@ def test_a_state_is_not_waited_for_where_it_is_not_needed(pair: Pair, task: int)
         assert stores.fetch(key(task), 5, [A, B]).node == B
     pair.addresses[A] = address
     assert pair.stores.fetch(key(task), 5, [A, B]).node == A
+
+
+def test_of_stores_before_one_cluster_one_that_serves_is_enough(pair: Pair, task: int) -> None:
+    """To wait for the own one, which is being started again, would take an hour."""
+    addresses: dict[NodeId, str | None] = {
+        n: str(replace(StoreAddress.parse(node.address), group="g")) for n, node in pair.nodes.items()
+    }
+    with closing(NodeStores(A, addresses.get, patience=3600.0)) as stores:
+        for n in (A, B):  # both are known
+            stores.begin(key(task), 5, "w#1", [n], 10).abort()
+        addresses[A] = ""
+        states = [State(Ticket(key(task), 6, "w#1"), (b"state",), b"")]
+        assert stores.save_many(states, [A, B]) == [None]
+        assert stores.fetch(key(task), 6, [A, B]).node == B
+    with closing(pair.nodes[B].direct()) as store:
+        assert store.delete(key(task), 6)
 
 
 def test_cleaning_removes_everything_and_refuses_what_comes_late(pair: Pair, task: int) -> None:
