@@ -22,6 +22,8 @@ from elastic.scheduler.instance import MEASURES, Home, Instance, cores_of
 from elastic.scheduler.labels import Group
 
 EPSILON = 1e-9
+TIE = 0.05
+"""Traffic with two nodes that differs by less than this share is the same: what is measured is not more exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +208,18 @@ class Algorithm1:
             for k, a in affinity.items()
             if count[k] < full and load[k] + more <= self.cap[k] and left.get(k, math.inf) >= more
         ]
-        if (home := self._home_node(i)) in affinity:
-            # Of nodes that add as little, its present one: only then does it stay.
-            room = [(a, -1 if k == home else k) for a, k in room]
-        heapify(room)
-        while room:
-            _, k = heappop(room)
-            group = self._fit(i, home if k < 0 and home is not None else k)
-            if group is not None:
+        if not room:
+            return None
+        home, near = self._home_node(i), min(room)[0] * (1.0 - TIE)
+        # Nodes that add about as little: as with none of its partners, the emptiest first, and where it is before others.
+        alike = [(self._fullness(k), k != home, k) for a, k in room if a <= near]
+        for _, _, k in sorted(alike) if len(alike) > 1 else alike:
+            if (group := self._fit(i, k)) is not None:
+                return group
+        rest = [(a, k) for a, k in room if a > near]
+        heapify(rest)
+        while rest:
+            if (group := self._fit(i, heappop(rest)[1])) is not None:
                 return group
         return None
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from benchmarks.placements import Case, assignment, chain, cluster, executor, spec
+from benchmarks.placements import Case, assignment, chain, cluster, executor, node_of, spec
 from elastic.model.assignment import Assignment, ExecutorId
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad
+from elastic.scheduler import algorithm1
 from elastic.scheduler.algorithm1 import Algorithm1, TStormParams
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Decision
@@ -256,3 +258,22 @@ def test_larger_nodes_take_more() -> None:
     assert Counter(new.workers[w].node for _, w in new.executors) == {"n2": 4}
     assert len(new.workers) == 4
     assert not decision.warnings
+
+
+def test_traffic_that_is_about_equal_is_spread_over_the_nodes_in_use() -> None:
+    """Two spouts, six bolts, six more, shuffled: measured, rates differ a little. All first bolts on one node would leave no room there."""
+    case = chain((2, 6, 6), 4, cpu=0.02)
+    # The first spout emits a little more: each bolt behind has most traffic with it.
+    noisy = {
+        (a, b): rate * (1.01 if a.executor.first == 1 else 1) for (a, b), rate in case.load.traffic.items()
+    }
+    case = replace(case, load=replace(case.load, traffic=noisy))
+    after = case.after(case.ask(choose("tstorm --gamma 2")))
+    assert len(set(node_of(after.current).values())) == 2
+    assert after.cut() / after.traffic <= 0.55
+
+
+def test_without_that_chance_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithm1, "TIE", 0.0)
+    with pytest.raises(AssertionError):
+        test_traffic_that_is_about_equal_is_spread_over_the_nodes_in_use()
