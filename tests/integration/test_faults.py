@@ -85,9 +85,14 @@ class Faults:
             time.sleep(0.1)
 
     def flows(self, name: str, component: str = "sink") -> None:
-        """Tuples are executed now, by lives whose counters go on from where they are."""
-        before = self.until("it runs", lambda: self.executed(name, component) + 1)
-        self.until("it goes on", lambda: self.executed(name, component) > before + 50)
+        """Tuples are executed now. A new life counts anew, and its first report may come only after this has begun to look."""
+        seen = [self.until("it runs", lambda: self.executed(name, component) + 1)]
+
+        def goes_on() -> bool:
+            seen.append(self.executed(name, component))
+            return bool(seen[-1] > min(seen) + 50)
+
+        self.until("it goes on", goes_on)
 
     def worker_of(self, name: str, component: str) -> int:
         """The process that runs a component's first executor."""
@@ -203,11 +208,14 @@ def test_a_killed_worker_comes_back_and_its_lost_state_is_said(cluster: Faults) 
     place = cluster.submit("exact", "hurt", workers=2)
     other = cluster.submit("exact", "beside")  # several topologies: the other one does not notice
     cluster.flows("hurt")
-    os.kill(cluster.worker_of("hurt", "sink"), signal.SIGKILL)
+    pid = cluster.worker_of("hurt", "sink")
+    (victim,) = [w.incarnation for w in cluster.describe("hurt").workers if w.pid == pid]
+    os.kill(pid, signal.SIGKILL)
     lost = cluster.wait_event("hurt", "worker-lost")
     assert lost.details["signal"] == "SIGKILL"
     state = cluster.wait_event("hurt", "state-lost")
     assert state.component == "sink" and state.severity == "error" and state.details["count"] == 1
+    assert state.details["before"] == victim
     cluster.flows("hurt")
 
     def metric() -> bool:
