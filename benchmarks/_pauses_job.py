@@ -52,6 +52,7 @@ class Keys(StatefulSpout):
 
     def prepare(self, context: Any) -> None:
         self.names = [key_of(n) for n in range(self.keys)]
+        self.behind = context.gauge("behind")
 
     def get_state(self) -> object:
         return self.number, self.began
@@ -65,6 +66,7 @@ class Keys(StatefulSpout):
             self.began = now
         if self.rate:
             due = int((now - self.began) * self.rate / 1e9) - self.number
+            self.behind.set(max(0, due) / self.rate)
             if due <= 0:
                 return min(0.001, 1 / self.rate)
             due = min(due, BURST)

@@ -19,6 +19,7 @@ from elastic.model.views import MoveView, TopologyDetail
 
 PATIENCE = 90.0
 LOOK = 0.2
+BEHIND = 0.05
 AFTER = 0.5
 """Seconds after the last step of a move that belong to it."""
 
@@ -90,6 +91,10 @@ class Job:
         """Have components run on a node."""
         self.client.move(self.name, components, node, wait=PATIENCE)
 
+    def steady(self) -> None:
+        """Wait until the spout is at its rate again: while tasks are placed it falls behind, and then runs as fast as it goes."""
+        self.wait(f"the spout to be less than {BEHIND:g} s behind", lambda d: _custom(d, "behind") < BEHIND)
+
     def move(self, what: str, node: str, share: float | None = None) -> MoveView:
         """Move, and wait until the move has ended."""
         before = max((m.epoch for m in self.client.moves(self.name)), default=0)
@@ -153,7 +158,11 @@ def job(info: ClusterInfo, name: str, *arguments: str) -> Iterator[Job]:
 
 
 def _entries(detail: TopologyDetail) -> float:
-    return sum(c.custom.get("entries", 0.0) for c in detail.components)
+    return _custom(detail, "entries")
+
+
+def _custom(detail: TopologyDetail, name: str) -> float:
+    return sum(c.custom.get(name, 0.0) for c in detail.components)
 
 
 def window_of(move: MoveView) -> Window:

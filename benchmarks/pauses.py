@@ -117,6 +117,7 @@ class Pauses:
         count = 6 if self.quick else 30
         with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
             self._apart(running)
+            running.steady()
             time.sleep(SETTLE)
             running.rest(count * 1.0, count)
             for number in range(count):
@@ -138,6 +139,7 @@ class Pauses:
         count = 2 if self.quick else 4
         with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
             self._apart(running)
+            running.steady()
             time.sleep(SETTLE)
             running.rest(8.0, 8)
             tasks = running.tasks["hold"]
@@ -174,6 +176,7 @@ class Pauses:
         quiet: list[float] = []
         for _ in range(count):
             with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+                running.steady()
                 time.sleep(SETTLE)
                 running.rest(3.0, 3)
                 before = max((m.epoch for m in running.client.moves(running.name)), default=0)
@@ -209,6 +212,7 @@ class Pauses:
         )
         with job(self.info, self._name(), *map(str, given)) as running:
             self._apart(running)
+            running.steady()
             time.sleep(SETTLE)
             for number in range(2 if self.quick else 4):
                 running.move("hold", f"node-{1 + number % 2}", 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, TopologyName, WorkerId
 
@@ -32,7 +33,7 @@ class WorkerSlot:
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Assignment:
     """The placement of one topology.
 
@@ -55,7 +56,11 @@ class Assignment:
         return tuple(sorted(e for e, w in self.executors if w == worker))
 
     def place_of(self) -> dict[TaskId, WorkerId]:
-        """Each assigned task's worker."""
+        """Each assigned task's worker. The dictionary is the caller's."""
+        return self._places.copy()
+
+    @cached_property
+    def _places(self) -> dict[TaskId, WorkerId]:
         return {TaskId(t): w for e, w in self.executors for t in e.tasks()}
 
 

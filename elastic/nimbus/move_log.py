@@ -55,8 +55,15 @@ class _Move:
     tasks: dict[int, _Task]
     ended: float = 0.0
     told: bool = False
-    waits: tuple[str, ...] = ()
+    seen: tuple[MoveFacts, TopologyFacts] | None = None  # as coordination showed it last
+    said: tuple[str, ...] | None = None
     changed: int = 0
+
+    def waits(self) -> tuple[str, ...]:
+        """What it waits for, for people: put together when somebody asks."""
+        if self.said is None:
+            self.said = _waits(*self.seen) if self.seen is not None else ()
+        return self.said
 
 
 class MoveLog:
@@ -102,7 +109,7 @@ class MoveLog:
                 if epoch in t.moves or move.told:
                     continue
                 if not move.ended:
-                    move.ended, move.waits = now, ()
+                    move.ended, move.seen, move.said = now, None, None
                     self._touch(move)
                 wiring = wiring or Wiring.of(t.spec)
                 if now >= move.ended + self._linger or self._complete(move, wiring):
@@ -153,10 +160,11 @@ class MoveLog:
             size = saved.size if saved is not None else known.size
             news |= (known.phase, known.size) != (_PHASES[phase], size)
             known.move, known.phase, known.size = task, _PHASES[phase], size
-        waits = _waits(found, t)
-        news |= move.waits != waits
-        move.waits = waits
-        return news
+        before, move.seen = move.seen, (found, t)
+        if news or before is None or before[0].marks != found.marks or before[1].workers != t.workers:
+            move.said = None
+            return True
+        return False
 
     def step(self, event: Event) -> bool:
         """Take in what a worker tells of a step; returns whether it is one."""
@@ -226,7 +234,7 @@ class MoveLog:
         """Sentences on what the moves of a topology wait for."""
         with self._lock:
             moves = self._moves.get(topology, {})
-            return [f"move {e}: {s}" for e, m in sorted(moves.items()) if not m.ended for s in m.waits]
+            return [f"move {e}: {s}" for e, m in sorted(moves.items()) if not m.ended for s in m.waits()]
 
     def totals(self, topology: TopologyName) -> MoveTotals:
         """What the moves of a topology that have ended came to."""
@@ -284,7 +292,7 @@ def _view(name: TopologyName, move: _Move) -> MoveView:
         move.began,
         move.ended if move.told else 0.0,
         tuple(_task_view(n, x) for n, x in sorted(move.tasks.items())),
-        move.waits,
+        move.waits(),
     )
 
 

@@ -212,6 +212,9 @@ def _plan(
 # --- waiting
 
 
+_ON_THEIR_WAY = ("tasks are on their way",)
+
+
 def _await_plan(
     reign: Reign, t: TopologyFacts, placed: _Placed, desired: Assignment, wait: float
 ) -> Assignment:
@@ -232,7 +235,7 @@ def _await_plan(
         seen = reign.mirror.revision
         left = max(0.0, until - time.monotonic())
         reached = reign.wait_for(
-            lambda f: not _missing(reign, f, t, placed), left, f"topology {name!r} was changed"
+            lambda f: not _missing(reign, f, t, placed, briefly=True), left, f"topology {name!r} was changed"
         )
         with reign.lock:
             facts = reign.refresh()
@@ -268,8 +271,14 @@ def _echo_plan(reign: Reign, t: TopologyFacts) -> None:
         reign.mirror.wait_for(lambda seen=seen: reign.over or reign.mirror.revision != seen, left)  # type: ignore[misc]
 
 
-def _missing(reign: Reign, facts: Facts, t: TopologyFacts, placed: _Placed) -> tuple[str, ...]:
-    """What is missing until the request is carried out; nothing also when it never will be."""
+def _missing(
+    reign: Reign, facts: Facts, t: TopologyFacts, placed: _Placed, *, briefly: bool = False
+) -> tuple[str, ...]:
+    """What is missing until the request is carried out; nothing also when it never will be.
+
+    Args:
+        briefly: It is enough to know whether something is: it is asked at every change, and there may be thousands of tasks.
+    """
     found = same(facts, t)
     if found is None or not found.running:
         return ()
@@ -281,15 +290,19 @@ def _missing(reign: Reign, facts: Facts, t: TopologyFacts, placed: _Placed) -> t
     if found.plan is not None and found.plan.request == placed.request:
         if placing.stuck(found, reign.rules):
             return ()
-        more = (*placing.waits(found, facts, reign.rules), *reign.move_log.waits(t.name))
-        return more or ("tasks are on their way",)
+        more = () if briefly else _waits(reign, facts, found)
+        return more or _ON_THEIR_WAY
     if found.plan is not None and found.plan.request:
         return ()
     if found.moves:
-        return tuple(reign.move_log.waits(t.name)) or ("tasks are on their way",)
+        return tuple(() if briefly else reign.move_log.waits(t.name)) or _ON_THEIR_WAY
     if set(a.workers) != {w for _, w in a.executors}:
         return ("workers that have no tasks any more are still named",)
     return tuple(f"worker {w} has not carried it out" for w in found.behind(Epoch(a.epoch)))
+
+
+def _waits(reign: Reign, facts: Facts, found: TopologyFacts) -> tuple[str, ...]:
+    return (*placing.waits(found, facts, reign.rules), *reign.move_log.waits(found.name))
 
 
 def _refuse_failed(reign: Reign, found: TopologyFacts, placed: _Placed) -> None:

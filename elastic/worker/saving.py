@@ -52,6 +52,8 @@ LARGE = 1 << 20
 """Bytes of a state that is worth it to follow its changes until the pause."""
 AHEAD = 4 << 20
 """Bytes of a state that is worth it to be fetched before the pause, as far as it was copied ahead."""
+KEEP_UP_REST = 4
+"""Times as long as such a look has taken that nothing is copied after it."""
 KEEP_UP = 0.02
 """Seconds between two looks at what has changed since."""
 LONGEST = 300.0
@@ -224,15 +226,18 @@ class Saving:
                     self._keeping = False
                     return
                 kept = list(self._kept)
+            began = time.monotonic()
             for old in kept:
                 assert old.copier is not None and old.write is not None
                 try:
-                    while self._copy_some(old, old.copier, old.write):
+                    until = time.monotonic() + KEEP_UP
+                    while self._copy_some(old, old.copier, old.write) and time.monotonic() < until:
                         pass
                 except Exception as e:
                     self._failed(old, e)
                     old.ended = True
-            self._closing.wait(KEEP_UP)
+            # A state that changes faster than it can be copied must not take the executor for that: the stream would fall behind.
+            self._closing.wait(max(KEEP_UP, KEEP_UP_REST * (time.monotonic() - began)))
 
     def pausing(self, task: Task) -> None:
         """The task is about to stand still: what is not copied by now is saved then."""
