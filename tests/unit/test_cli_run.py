@@ -150,6 +150,7 @@ inside = threading.Event()
 class Stuck(Bolt):
     def execute(self, tup):
         inside.set()
+        print("inside", flush=True)
         threading.Event().wait()
 
 def topology():
@@ -180,6 +181,36 @@ def test_ctrl_c_is_130_also_when_user_code_does_not_return(
     result = invoke(None, "run", str(job))
     assert result.exit_code == 130
     assert "some of what was emitted was not worked off" in result.stderr and "in execute" in result.stderr
+
+
+def test_a_second_ctrl_c_ends_at_once_and_leaves_no_files(tmp_path: Path) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    with zipfile.ZipFile(tmp_path / "stuck-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("stuck_jobs.py", STUCK)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elastic.control.cli", "run", str(tmp_path / "stuck-1.0-py3-none-any.whl")],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path.cwd(),
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "inside\n"
+        assert process.stderr.readline().startswith("stuck "), "how it goes: it is being watched"
+        assert list(scratch.glob("elastic-wheel-*"))
+        os.kill(process.pid, signal.SIGINT)
+        while "Ctrl-C again ends it at once" not in process.stderr.readline():
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGINT)
+        _, narration = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130 and "Ended at once" in narration
+    assert not list(scratch.iterdir())
 
 
 def test_ctrl_c_while_a_command_is_loaded_says_nothing(tmp_path: Path) -> None:

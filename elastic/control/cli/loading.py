@@ -139,16 +139,27 @@ def _by_name(name: str, directory: Path, target: str) -> ModuleType:
         _fail(error, f"{name} cannot be imported")
 
 
+_unpacked: list[Path] = []
+
+
+def remove_unpacked() -> None:
+    """Remove what was unpacked to be imported; done at the end of the process, unless that is cut short."""
+    import shutil
+
+    while _unpacked:
+        shutil.rmtree(_unpacked.pop(), ignore_errors=True)
+
+
 def _from_wheel(path: Path, rest: str) -> tuple[ModuleType, str]:
     import atexit
-    import shutil
     import tempfile
     import zipfile
 
     if not path.is_file():
         raise TopologyError(f"There is no file {path}.", remedy=_near(path))
     directory = Path(tempfile.mkdtemp(prefix="elastic-wheel-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    atexit.register(remove_unpacked)
+    _unpacked.append(directory)
     try:
         with zipfile.ZipFile(path) as wheel:
             wheel.extractall(directory)

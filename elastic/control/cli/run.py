@@ -14,7 +14,7 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, TOPOLOGY_CONTEXT
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import INTERRUPTED, Interrupted, Outcome
-from elastic.control.cli.loading import load
+from elastic.control.cli.loading import load, remove_unpacked
 from elastic.control.cli.narration import PATIENCE, StatusLine, Waiting, note
 from elastic.control.cli.output import duration, number
 from elastic.control.cli.settings import Settings
@@ -120,9 +120,9 @@ def rates(before: Metrics, now: Metrics, seconds: float) -> str:
 
 def _stop(running: LocalRun, began: float) -> None:
     """After the first Ctrl-C: stop the spouts, work off what is under way, end with 130."""
-    note(f"\nStopping {running.name}: working off what is under way. Ctrl-C again ends it at once.")
     left = ""
     try:
+        note(f"\nStopping {running.name}: working off what is under way. Ctrl-C again ends it at once.")
         with Waiting(f"working off what is under way in {running.name}"):
             drained = running.deactivate(STOP_SECONDS)
         with Waiting(f"ending {running.name}"):
@@ -130,6 +130,7 @@ def _stop(running: LocalRun, began: float) -> None:
     except KeyboardInterrupt:
         note("Ended at once.")
         sys.stdout.flush()
+        remove_unpacked()
         # User code may hold threads that never return: nobody waits for them any more.
         os._exit(INTERRUPTED)
     how = "everything emitted was worked off" if drained else "some of what was emitted was not worked off"
