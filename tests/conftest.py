@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,18 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
     """A real ZooKeeper server on a free port."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_session_is_left() -> Iterator[None]:
+    """Each session with coordination in memory has a thread, which ends when somebody closes the session."""
+    before = sessions()
+    yield
+    assert not sessions() - before, "MemoryZooKeeper.close() ends all its sessions"
+
+
+def sessions() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name == "memory-coordination"}
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,7 @@ class MemoryZooKeeper:
         self._ids = itertools.count(1)
         self._nodes: dict[str, _Node] = {"/": _Node(b"")}
         self._sessions: dict[int, MemoryCoordination] = {}
+        self._opened: weakref.WeakSet[MemoryCoordination] = weakref.WeakSet()  # also those that have expired
 
     def connect(self, *, session_timeout: float = 6.0) -> MemoryCoordination:
         """Open a session.
@@ -52,7 +54,15 @@ class MemoryZooKeeper:
         with self._lock:
             session = MemoryCoordination(self, next(self._ids), session_timeout)
             self._sessions[session.id] = session
+            self._opened.add(session)
             return session
+
+    def close(self) -> None:
+        """Close every session: each has a thread. Those that are closed already may be closed again."""
+        with self._lock:
+            sessions = list(self._opened)
+        for session in sessions:
+            session.close()
 
     def suspend(self, session: MemoryCoordination) -> None:
         """Take the session's connection away."""

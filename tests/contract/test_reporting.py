@@ -91,8 +91,10 @@ def side(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Side]:
             lambda: memory.measured,
         )
         return
-    nimbus, zookeeper = FakeNimbus(tmp_path / "nimbus"), MemoryZooKeeper().connect()
+    service = MemoryZooKeeper()
+    nimbus, zookeeper = FakeNimbus(tmp_path / "nimbus"), service.connect()
     with serving(nimbus) as server, ExitStack() as stack:
+        stack.callback(service.close)
         mine = candidate(zookeeper, server.address)
         reporter = GrpcReporter(zookeeper, "n", parting=WAIT)
         stack.callback(reporter.close)
@@ -151,8 +153,10 @@ def test_closing_delivers_what_is_there(side: Side) -> None:
 
 
 @pytest.fixture
-def zookeeper() -> MemoryCoordination:
-    return MemoryZooKeeper().connect()
+def zookeeper() -> Iterator[MemoryCoordination]:
+    service = MemoryZooKeeper()
+    yield service.connect()
+    service.close()
 
 
 @pytest.fixture

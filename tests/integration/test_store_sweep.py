@@ -54,7 +54,9 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    yield Bench()
+    made = Bench()
+    yield made
+    made.zookeeper.close()
 
 
 def test_what_open_moves_need_stays(bench: Bench) -> None:

@@ -72,6 +72,7 @@ class Bench:
     def close(self) -> None:
         for started in self.supervisors:
             started.close()
+        self.server.close()
         self.store.close()
         memory_store.drop(self.directory)
 

@@ -65,6 +65,7 @@ class Bench:
     def close(self) -> None:
         if self.supervisor:
             self.supervisor.close()
+        self.server.close()
         self.store.close()
 
 

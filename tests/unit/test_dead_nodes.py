@@ -28,8 +28,8 @@ class Scene:
     """Processes of workers that have lost their supervisor: the kernel has not come to them yet."""
 
     def __init__(self) -> None:
-        service = MemoryZooKeeper()
-        self.launcher, self.workers = service.connect(), service.connect()
+        self.service = MemoryZooKeeper()
+        self.launcher, self.workers = self.service.connect(), self.service.connect()
         root.reset(self.launcher, {})
         self.launcher.put(paths.workers(T), b"")
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -56,6 +56,7 @@ def scene() -> Iterator[Scene]:
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
+    made.service.close()
 
 
 def test_its_workers_go_once_they_have_ended(scene: Scene) -> None:

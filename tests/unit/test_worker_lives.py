@@ -65,7 +65,7 @@ def life(tmp_path: Path) -> Any:
     made.said, made.service = [], service
     made.on_event = made.said.append
     yield made
-    coordination.close()
+    service.close()
     os.close(read)
     os.close(write)
 

@@ -49,12 +49,13 @@ class Watching:
 
 
 @pytest.fixture
-def server() -> MemoryZooKeeper:
+def server() -> Iterator[MemoryZooKeeper]:
     made = MemoryZooKeeper()
     session = made.connect()
     for path in paths.ALL:
         session.create(path)
-    return made
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -162,3 +163,4 @@ def test_watching_and_reading_agree_in_the_end(steps: list[tuple[str, TopologyNa
     expected = {n: v for n, v in read_all(nimbus).items() if v.state is not None}
     watching.until(lambda v: {n: x for n, x in v.items() if x.state is not None} == expected)
     watching.close()
+    server.close()

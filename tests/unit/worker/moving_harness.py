@@ -256,6 +256,7 @@ class Moving:
     def close(self) -> None:
         for p in self.processes:
             p.close()
+        self.server.close()
         self.network.close()
 
     def __enter__(self) -> Moving:
