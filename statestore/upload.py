@@ -21,7 +21,7 @@ WINDOW = 8 << 20
 
 
 class Upload:
-    """The stream of one ticket; used by one thread at a time. What was not confirmed is kept, and sent again.
+    """The stream of one ticket; used by one thread at a time, but for `close`. What was not confirmed is kept, and sent again.
 
     Args:
         stub: To call.
@@ -55,6 +55,7 @@ class Upload:
         self._patience: Patience | None = None
         self._refused: StateStoreError | None = None
         self._broken = False
+        self._closed = False
 
     def put(self, piece: Piece, data: bytes) -> None:
         """See `StateStore.put`."""
@@ -76,17 +77,18 @@ class Upload:
             self._confirm()
 
     def close(self) -> None:
-        """End the stream."""
-        if self._requests is not None:
-            self._requests.put(None)
-        if self._answers is not None and self._kept:
-            self._answers.cancel()
-        self._requests = self._answers = None
-        self._kept.clear()
-        self._unsent.clear()
+        """End the stream. Any thread may call: whoever is using it finds that it is closed, and what it keeps is left to it."""
+        self._closed = True
+        requests, answers = self._requests, self._answers
+        if requests is not None:
+            requests.put(None)
+        if answers is not None and self._kept:
+            answers.cancel()
 
     def _send(self, *, confirm: bool = True) -> None:
         """Send what was not sent. An answer is asked for when somebody waits for it, and after every half window."""
+        if self._closed:
+            raise Unavailable(f"the stream of {self._ticket.key} is closed")
         if self._requests is None and self._kept:
             if self._broken:
                 self._begin(self._ticket)  # the store may have been started again meanwhile
@@ -137,6 +139,8 @@ class Upload:
         try:
             if self._answers is None:
                 self._send()
+            if self._closed:
+                raise Unavailable(f"the stream of {self._ticket.key} is closed")
             answer = next(self._answers)
         except StopIteration:  # it ended in order, with something open: as good as broken
             self._drop()
