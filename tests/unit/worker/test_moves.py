@@ -111,7 +111,7 @@ def test_everything_moves_again_and_again(seed: int) -> None:
     chance = random.Random(seed)
     with Moving(topology, 3, lambda c, i: i % 3) as cluster:
         moved = 0
-        while not cluster.finished and moved < 12:
+        while moved < 3 or (not cluster.finished and moved < 12):  # what has finished moves as well
             moving = [t for t in tasks_of(topology, "numbers", "count", "check") if chance.random() < 0.6]
             to = {t: n for t in moving if (n := chance.randrange(3)) != cluster.place[t]}
             if to:
@@ -121,7 +121,6 @@ def test_everything_moves_again_and_again(seed: int) -> None:
         cluster.wait_finished()
         left = [p.worker.moves.participant for p in cluster.processes]
         cluster.wait(lambda: all(p.quiet for p in left))  # when the last view has been read
-    assert moved >= 3
     check(topology, name, 6000)
 
 
