@@ -290,7 +290,7 @@ def test_an_external_ensemble_is_used_and_left_as_it_was(
         ({"host": "moon"}, ConfigError, "--host"),
         ({"master": "local"}, ConfigError, "--master"),
         ({"zookeeper": "127.0.0.1:1/x", "ready_timeout": 0.5}, Unavailable, "no ZooKeeper at 127.0.0.1:1/x"),
-        ({"zookeeper": "nonsense:port"}, Unavailable, "nonsense:port"),
+        ({"zookeeper": "nonsense:port"}, ConfigError, "nonsense:port"),
     ],
 )
 def test_what_cannot_be_is_said_and_leaves_nothing(
