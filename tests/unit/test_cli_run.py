@@ -109,7 +109,8 @@ def test_run_that_takes_too_long_is_8(job: Path) -> None:
     assert result.exit_code == 8 and "had not finished" in result.stderr
 
 
-def test_ctrl_c_stops_a_run_in_order(job: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_stop_a_run_in_order(number: signal.Signals, job: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -127,7 +128,7 @@ def test_ctrl_c_stops_a_run_in_order(job: Path) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "first\n"
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         _, narration = process.communicate(timeout=60)
     finally:
         process.kill()

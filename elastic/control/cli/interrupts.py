@@ -1,4 +1,4 @@
-"""Ctrl-C that isn't lost."""
+"""Ctrl-C that isn't lost, and SIGTERM as the same: whoever ends a command wants what it began to be ended, too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _AGAIN = 0.05
 _INTERRUPTED = 130
@@ -40,16 +41,18 @@ def _on_interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Inside, Ctrl-C always raises KeyboardInterrupt on the main thread. Leaves a handler that somebody else has put in place."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before not in (
-        signal.default_int_handler,
-        _end,
-    ):
-        yield
-        return
-    signal.signal(signal.SIGINT, _on_interrupt)
+    """Inside, Ctrl-C and SIGTERM raise KeyboardInterrupt on the main thread. Leaves handlers that somebody else has put in place."""
+    ours: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        ours = {
+            number: before
+            for number in (signal.SIGINT, signal.SIGTERM)
+            if (before := signal.getsignal(number)) in (signal.default_int_handler, signal.SIG_DFL, _end)
+        }
+    for number in ours:
+        signal.signal(number, _on_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, before in ours.items():
+            signal.signal(number, before)

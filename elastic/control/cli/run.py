@@ -51,8 +51,8 @@ def run(settings: Settings, timeout: float | None, target: str, arguments: tuple
 
     FILE is a Python file, module:function, a package directory or a wheel; its function topology(args) makes
     the topology and gets everything that follows FILE. It runs until its spouts are exhausted and everything
-    is worked off. The first Ctrl-C stops the spouts and lets what is under way be worked off; the second ends
-    it at once.
+    is worked off. The first Ctrl-C (or SIGTERM) stops the spouts and lets what is under way be worked off; the
+    second ends it at once.
 
     The exit code is 0, or 10 when user code failed. With -o json or yaml, the numbers go to standard output.
     """
