@@ -256,6 +256,9 @@ class NearStore:
             raise
         with self._lock:
             self._used.add(sock)
+        if self._closed.is_set():  # after `close` looked which ones are used, as far as anybody knows
+            self.drop(sock)
+            self.pause(0.0)
         return sock
 
     def drop(self, sock: socket.socket) -> None:

@@ -38,7 +38,7 @@ SETTINGS: dict[str, Setting] = {
         4096,
         (int,),
         "Tuples that wait for the tasks of one executor together at most, 32 times as many as record batches; beyond it, emitters wait. "
-        "From each task of another worker 4 times as many may be under way.",
+        "From each task of another worker 8 times as many may be under way.",
         1,
     ),
     "batch_rows": Setting(512, (int,), "Tuples that are handed on together at most.", 1),

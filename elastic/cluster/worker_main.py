@@ -47,7 +47,7 @@ EXIT_BUNDLE = 3
 EXIT_SESSION = 4
 EXIT_BROKEN = 5
 
-WINDOW_QUEUES = 4
+WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
 SWITCH = 0.005

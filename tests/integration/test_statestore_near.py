@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from statestore import near
 from statestore.base import Piece, StateStore, pack
 from statestore.embedded import EmbeddedStore
 from statestore.errors import Damaged, Invalid, NotFound, StateStoreError, Unavailable
@@ -163,6 +164,18 @@ def test_whoever_waits_is_told_when_the_client_is_closed(bench: Bench, tmp_path:
         with pytest.raises(Unavailable, match="does not answer"):
             impatient.call(["release", 1, []])
         impatient.close()
+
+
+def test_a_client_that_is_closed_while_it_connects_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        client = NearStore(str(tmp_path / "silent"), patience=5.0)
+        monkeypatch.setattr(near, "tune", lambda sock: client.close())
+        with pytest.raises(Unavailable, match="is closed"):
+            client.call(["release", 1, []])
 
 
 def test_only_its_user_can_reach_it_and_its_path_is_free_afterwards(bench: Bench, tmp_path: Path) -> None:
