@@ -10,7 +10,7 @@ Not thread-safe: whoever owns it has a lock.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
@@ -420,8 +420,3 @@ def key_of(topology: str, executor: str) -> ExecutorKey:
     component, first, last = found.groups()
     id = ExecutorId(ComponentId(component), TaskId(int(first)), TaskId(int(last)))
     return ExecutorKey(TopologyName(topology), id)
-
-
-def observe_all(monitor: LoadMonitor, reports: Iterable[WorkerReport], now: float) -> int:
-    """Take in several reports. Returns how many counted."""
-    return sum(monitor.observe(report, now) for report in reports)

@@ -22,6 +22,7 @@ from elastic.model.ids import TaskId
 from elastic.worker.content import install, pending
 from elastic.worker.content.engine import EngineState
 from elastic.worker.failures import described
+from elastic.worker.stores import SMALL
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
-SMALL = 64 << 10
-"""Bytes of a state that is put in within a millisecond or so."""
 TOGETHER = 0.005
 """Seconds that a task which is in waits for others that are being put in."""
 

@@ -81,7 +81,6 @@ class Outputs:
             if len({s.spec.stream for s in here}) > 1:
                 for t in here[0].targets:
                     self.outs[t].mixed = True
-        self._choosers: dict[int, Callable[[], list[Any]]] = {}
         self.local_first: list[LocalFirst] = []
         routes = Routes(self, self._limit)
         made = {str(s.spec.id): routes.make(s, consumers) for s, consumers in subscriptions.items()}

@@ -53,8 +53,9 @@ class Measurer:
                 )
             )
         tasks, pairs = [], []
-        sizes = worker.sizes.of([task for _, task in sorted(worker.tasks.copy().items())])
-        for number, task in sorted(worker.tasks.copy().items()):
+        held = sorted(worker.tasks.copy().items())
+        sizes = worker.sizes.of([task for _, task in held])
+        for number, task in held:
             owner = task.executor
             tasks.append(
                 TaskLoad(

@@ -29,7 +29,7 @@ from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, decode_engine, encode_engine
 from elastic.worker.failures import described
 from elastic.worker.moving import Payload
-from elastic.worker.stores import SmallState, StateStores, StateWrite, StoredState
+from elastic.worker.stores import SMALL, SmallState, StateStores, StateWrite, StoredState
 from elastic.worker.together import Together
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
-SMALL = 64 << 10
-"""Bytes of a state up to which it goes together with others: nothing of it is copied ahead."""
 GROWN = 1 << 20
 """Bytes of a state that was small when its room was asked for, and goes by itself after all."""
 LOT = 128

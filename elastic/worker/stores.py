@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 from elastic.model.ids import NodeId
 
+SMALL = 64 << 10
+"""Bytes of a state up to which it goes together with others: nothing of it is copied ahead, and it is put in within a millisecond or so."""
+
 
 class StateWrite(Protocol):
     """One task's state on its way to some nodes' stores: `elastic.cluster.node_stores.StateWrite`."""

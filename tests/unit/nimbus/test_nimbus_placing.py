@@ -355,25 +355,24 @@ def excuses_a_store() -> None:
     target = node_of(next(iter(world.t.plan.assignment.workers)))  # type: ignore[union-attr]
     began = world.now
     times = 0
-    while world.now - began <= RULES.store_timeout:
-        world.run()
-        assert world.t.moves, "it was given up"
+
+    def fails() -> None:
         world.store(target, False)
         world.store(target, True)
         while world.t.moving:
             world.settle(0, Outcome.ROLLED_BACK)
         world.close()
         world.now += 10.0
+
+    while world.now - began <= RULES.store_timeout:
+        world.run()
+        assert world.t.moves, "it was given up"
+        fails()
         times += 1
     assert times > 2 * RULES.tries and not placing.stuck(world.t, RULES)
     for _ in range(RULES.tries + 1):  # from here on it counts, whatever becomes of the store
         world.run()
-        world.store(target, False)
-        world.store(target, True)
-        while world.t.moving:
-            world.settle(0, Outcome.ROLLED_BACK)
-        world.close()
-        world.now += 10.0
+        fails()
     assert placing.stuck(world.t, RULES)
 
 

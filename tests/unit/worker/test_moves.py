@@ -146,28 +146,31 @@ def test_a_stateless_bolt_moves_too() -> None:
     assert records[f"{name}.wrong"] == [] and set(records[name]) == want
 
 
+class Seen(StatefulBolt):
+    """Counts its tuples, and says at the end how many there were wherever it has been."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.seen = name, 0
+
+    def get_state(self) -> object:
+        return self.seen
+
+    def set_state(self, state: Any) -> None:
+        self.seen = state
+
+    def execute(self, tup: Any) -> None:
+        self.seen += 1
+
+    def finish(self) -> None:
+        records.setdefault(self.name, []).append((self.seen,))
+
+
 def test_finished_tasks_move_and_what_follows_them_still_ends() -> None:
-    class Slow(StatefulBolt):
-        def __init__(self) -> None:
-            self.seen = 0
-
-        def get_state(self) -> object:
-            return self.seen
-
-        def set_state(self, state: Any) -> None:
-            self.seen = state
-
-        def execute(self, tup: Any) -> None:
-            self.seen += 1
-
-        def finish(self) -> None:
-            records.setdefault(name, []).append((self.seen,))
-
     name = f"moves{next(_names)}"
     b = TopologyBuilder(name)
     b.spout("done", Steps(10))
     b.spout("numbers", Steps(1500), rate=1500)
-    b.bolt("slow", Slow()).shuffle("done").shuffle("numbers")
+    b.bolt("slow", Seen(name)).shuffle("done").shuffle("numbers")
     topology = b.build()
     done, slow = tasks_of(topology, "done")[0], tasks_of(topology, "slow")[0]
     with Moving(topology, 2, lambda c, i: 0) as cluster:
@@ -179,25 +182,14 @@ def test_finished_tasks_move_and_what_follows_them_still_ends() -> None:
 
 
 def test_state_that_cannot_be_pickled_costs_the_move_and_nothing_else() -> None:
-    class Odd(StatefulBolt):
-        def __init__(self) -> None:
-            self.seen = 0
-
+    class Odd(Seen):
         def get_state(self) -> object:
             return lambda: 1
-
-        def set_state(self, state: Any) -> None: ...
-
-        def execute(self, tup: Any) -> None:
-            self.seen += 1
-
-        def finish(self) -> None:
-            records.setdefault(name, []).append((self.seen,))
 
     name = f"moves{next(_names)}"
     b = TopologyBuilder(name)
     b.spout("numbers", Steps(2000), rate=4000)
-    b.bolt("odd", Odd()).shuffle("numbers")
+    b.bolt("odd", Odd(name)).shuffle("numbers")
     topology = b.build()
     (odd,) = tasks_of(topology, "odd")
     with Moving(topology, 2, lambda c, i: 0) as cluster:
@@ -210,30 +202,15 @@ def test_state_that_cannot_be_pickled_costs_the_move_and_nothing_else() -> None:
 
 
 def test_a_prepare_that_raises_at_the_new_place_costs_the_move_and_nothing_else() -> None:
-    class Picky(StatefulBolt):
-        def __init__(self) -> None:
-            self.seen = 0
-
+    class Picky(Seen):
         def prepare(self, context: Any) -> None:
             if "@n1/" in context.worker:
                 raise RuntimeError("not here")
 
-        def get_state(self) -> object:
-            return self.seen
-
-        def set_state(self, state: Any) -> None:
-            self.seen = state
-
-        def execute(self, tup: Any) -> None:
-            self.seen += 1
-
-        def finish(self) -> None:
-            records.setdefault(name, []).append((self.seen,))
-
     name = f"moves{next(_names)}"
     b = TopologyBuilder(name)
     b.spout("numbers", Steps(2000), rate=4000)
-    b.bolt("picky", Picky()).shuffle("numbers")
+    b.bolt("picky", Picky(name)).shuffle("numbers")
     topology = b.build()
     (picky,) = tasks_of(topology, "picky")
     with Moving(topology, 3, lambda c, i: 0) as cluster:
@@ -249,28 +226,16 @@ def test_a_prepare_that_raises_at_the_new_place_costs_the_move_and_nothing_else(
 def test_a_new_side_that_was_given_up_says_that_nothing_is_left_there() -> None:
     """It lives, and the record does not name it any more: the move ends only when it has read the outcome, too."""
 
-    class Refuses(StatefulBolt):
-        def __init__(self) -> None:
-            self.seen = 0
-
-        def get_state(self) -> object:
-            return self.seen
-
+    class Refuses(Seen):
         def set_state(self, state: Any) -> None:
             if "@n1/" in self.context.worker:
                 raise RuntimeError("not here")
-            self.seen = state
-
-        def execute(self, tup: Any) -> None:
-            self.seen += 1
-
-        def finish(self) -> None:
-            records.setdefault(name, []).append((self.seen,))
+            super().set_state(state)
 
     name = f"moves{next(_names)}"
     b = TopologyBuilder(name)
     b.spout("numbers", Steps(2000), rate=4000)
-    b.bolt("refuses", Refuses()).shuffle("numbers")
+    b.bolt("refuses", Refuses(name)).shuffle("numbers")
     topology = b.build()
     (task,) = tasks_of(topology, "refuses")
     with Moving(topology, 2, lambda c, i: 0) as cluster:
