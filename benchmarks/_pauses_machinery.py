@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.harness import Goal, Session, Wrong
-from elastic import Bolt, Fields, KeyedState, LocalCluster, Spout, StatefulBolt, Topology, TopologyBuilder
+from benchmarks.passing import Count, Pass
+from elastic import Fields, LocalCluster, Spout, Topology, TopologyBuilder
 from elastic.migration.emitter import Emitter
 from elastic.migration.receiver import Receiver
 from elastic.worker.outputs import Outputs
@@ -30,19 +31,7 @@ class _Words(Spout):
             yield words[n % 1000]
 
 
-class _Pass(Bolt):
-    outputs = Fields(word=str)
-
-    def execute(self, tup: Any) -> None:
-        self.emit(tup.word)
-
-
-class _Count(StatefulBolt):
-    counts = KeyedState[str, int](int)
-
-    def execute(self, tup: Any) -> None:
-        self.counts[tup.word] += 1
-
+class _Count(Count):
     def finish(self) -> None:
         counted.append(sum(self.counts.values()))
 
@@ -53,7 +42,7 @@ counted: list[int] = []
 def _topology(count: int) -> Topology:
     b = TopologyBuilder("machinery")
     b.spout("words", _Words(count))
-    b.bolt("pass", _Pass(), tasks=4).shuffle("words")
+    b.bolt("pass", Pass(), tasks=4).shuffle("words")
     b.bolt("count", _Count(), tasks=4).fields("pass", "word")
     return b.build()
 

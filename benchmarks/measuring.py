@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.harness import Goal, Session, Wrong
-from elastic import Bolt, Fields, KeyedState, LocalCluster, Spout, StatefulBolt, Topology, TopologyBuilder
+from benchmarks.passing import Count, Pass
+from elastic import Fields, LocalCluster, Spout, Topology, TopologyBuilder
 from elastic.elasticity.monitor import LoadMonitor
 from elastic.model import codec
 from elastic.model.load import WorkerReport
@@ -40,26 +41,12 @@ class _Words(Spout):
             yield from words
 
 
-class _Pass(Bolt):
-    outputs = Fields(word=str)
-
-    def execute(self, tup: Any) -> None:
-        self.emit(tup.word)
-
-
-class _Count(StatefulBolt):
-    counts = KeyedState[str, int](int)
-
-    def execute(self, tup: Any) -> None:
-        self.counts[tup.word] += 1
-
-
 def topology(tasks: int) -> Topology:
     """Two bolts of so many tasks, each with four executors."""
     b = TopologyBuilder("measuring")
     b.spout("words", _Words())
-    b.bolt("pass", _Pass(), tasks=tasks, executors=4).shuffle("words")
-    b.bolt("count", _Count(), tasks=tasks, executors=4).fields("pass", "word")
+    b.bolt("pass", Pass(), tasks=tasks, executors=4).shuffle("words")
+    b.bolt("count", Count(), tasks=tasks, executors=4).fields("pass", "word")
     return b.build()
 
 
