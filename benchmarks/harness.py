@@ -152,6 +152,7 @@ class Session:
         """
         names = [name for name in contenders if self.wants(name)]
         values: dict[str, list[float]] = {name: [] for name in names}
+        began, done = time.monotonic(), 0
         for number_of_round in range(self.runs):
             shift = (number_of_round + order_seed) % max(1, len(names))
             for name in names[shift:] + names[:shift]:
@@ -168,9 +169,12 @@ class Session:
                 except Wrong as error:
                     raise Wrong(f"{name}: {error}") from error
                 values[name].append(value)
+                done += 1
+                left = (time.monotonic() - began) / done * (self.runs * len(values) - done)
+                more = f"; about {left / 60:.0f} min left" if left >= 60 else ""
                 took = time.monotonic() - started
                 self.progress(
-                    f"  round {number_of_round + 1}/{self.runs}  {name}: {number(value)} {unit}  ({took:.1f} s)"
+                    f"  round {number_of_round + 1}/{self.runs}  {name}: {number(value)} {unit}  ({took:.1f} s{more})"
                 )
         return values
 

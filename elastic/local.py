@@ -17,6 +17,7 @@ from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, w
 from elastic.model.load import WorkerReport
 from elastic.model.records import Allocation, TopologyStatus
 from elastic.model.split import split_tasks
+from elastic.model.words import counted
 from elastic.worker.components import LocalComponents
 from elastic.worker.report import Measurer
 from elastic.worker.watchdog import Watchdog
@@ -151,7 +152,7 @@ class LocalRun:
             tasks = self.spec.component(ComponentId(name)).tasks
             if not 1 <= number <= tasks:
                 raise Refused(
-                    f"Component {name!r} has {tasks} tasks: it can have 1 to {tasks} executors, not {number}."
+                    f"Component {name!r} has {counted(tasks, 'task')}: it can have 1 to {counted(tasks, 'executor')}, not {number}."
                 )
         self._executors.update({ComponentId(n): e for n, e in executors.items()})
         self._apply()

@@ -16,6 +16,7 @@ from elastic.errors import (
 )
 from elastic.model.grouping import GroupingKind
 from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.model.words import counted
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 MAX_TASKS = 100_000
@@ -70,7 +71,8 @@ def _parallelism(c: ComponentSpec) -> None:
             raise InvalidParallelism(f"Component {str(c.id)!r} has {number!r} {what}; it needs at least one.")
     if c.executors > c.tasks:
         raise InvalidParallelism(
-            f"Component {str(c.id)!r} has {c.executors} executors for {c.tasks} tasks: an executor without a task does nothing.",
+            f"Component {str(c.id)!r} has {counted(c.executors, 'executor')} for {counted(c.tasks, 'task')}: "
+            "an executor without a task does nothing.",
             remedy="Raise tasks (they cost next to nothing, and are fixed at submit) or lower executors.",
         )
 

@@ -32,6 +32,7 @@ from elastic.model.ids import NodeId
 from elastic.model.records import TopologyState
 from elastic.model.topology import TopologySpec
 from elastic.model.views import ElasticityView, MoveView, NodeSummary, TopologyDetail, TopologySummary
+from elastic.model.words import counted
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK
 from elastic.scheduler.question import Answer, Question
@@ -337,7 +338,7 @@ class Client(Asking):
             request = pb.AddNodesRequest(count=count, slots=slots, host=host, wait=wait)
             return tuple(map(NodeId, link.stub.AddNodes(request, timeout=left).nodes))
 
-        return self._ask(f"add {count} nodes", ask, self._timeout + wait, once=True)
+        return self._ask(f"add {counted(count, 'node')}", ask, self._timeout + wait, once=True)
 
     def drain_node(self, node: str, *, wait: float = 30.0, force: bool = False) -> None:
         """Empty a node and give it up; returns when it is gone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from elastic.errors import InvalidParallelism
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
+from elastic.model.words import counted
 
 
 def split_tasks(component: ComponentId, tasks: range, executors: int) -> list[ExecutorId]:
@@ -16,7 +17,7 @@ def split_tasks(component: ComponentId, tasks: range, executors: int) -> list[Ex
     """
     if not 1 <= executors <= len(tasks):
         raise InvalidParallelism(
-            f"component {component!r} has {len(tasks)} tasks and cannot have {executors} executors",
+            f"component {component!r} has {counted(len(tasks), 'task')} and cannot have {counted(executors, 'executor')}",
             remedy=f"ask for 1 to {len(tasks)}; the number of tasks is fixed when a topology is submitted",
         )
     size, larger = divmod(len(tasks), executors)

@@ -53,6 +53,7 @@ class ComponentView:
         busy, blocked: Mean share of its executors' wall time, 0 to 1.
         finished: How many of its tasks have finished.
         custom: Its own metrics, summed over its tasks.
+        state: Bytes of state that its tasks own, about; 0 when they have none, or it is not known.
     """
 
     id: ComponentId
@@ -71,6 +72,7 @@ class ComponentView:
     blocked: float = 0.0
     finished: int = 0
     custom: Mapping[str, float] = field(default_factory=dict)
+    state: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class ExecutorView:
         cpu: Thread CPU seconds per second.
         queued: Tuples in its tasks' queues.
         executed_rate, emitted_rate: Tuples per second.
+        state: Bytes of state that its tasks own, about.
     """
 
     id: str
@@ -99,6 +102,41 @@ class ExecutorView:
     queued: int = 0
     executed_rate: float = 0.0
     emitted_rate: float = 0.0
+    state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PairView:
+    """What one executor sends another.
+
+    Attributes:
+        source, target: `component[first-last]`.
+        tuples: Per second.
+        bytes: Per second, encoded; 0 between two executors of one worker, where tuples go by reference.
+    """
+
+    source: str
+    target: str
+    tuples: float
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficView:
+    """What the executors of a topology send each other, per second.
+
+    Attributes:
+        tuples: All.
+        between_workers, between_nodes: How many of these go to another worker, and to another node.
+        bytes: Encoded, of those that go to another worker.
+        pairs: Who sends most to whom: the heaviest first, a bounded number.
+    """
+
+    tuples: float = 0.0
+    between_workers: float = 0.0
+    between_nodes: float = 0.0
+    bytes: float = 0.0
+    pairs: tuple[PairView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +188,7 @@ class TopologyDetail:
         moved: What the moves that have ended came to.
         policy: What resizes it by load, with its parameters; "" when nothing does.
         decided: What was decided about it by load, why, and what that led to; the newest, oldest first.
+        traffic: What its executors send each other.
     """
 
     summary: TopologySummary
@@ -166,6 +205,7 @@ class TopologyDetail:
     moved: MoveTotals = field(default_factory=lambda: MoveTotals())
     policy: str = ""
     decided: tuple[Event, ...] = ()
+    traffic: TrafficView = field(default_factory=TrafficView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +219,9 @@ class NodeSummary:
         slots, used: How many workers it may run, and how many are assigned to it.
         workers: Those, sorted.
         host, kind, generation, address, pid: As in NodeInfo; empty while it is not alive.
+        cores: CPUs that its workers may use, its part of a machine that several nodes share; 0.0 before it has reported.
+        cpu: Cores of them in use, by its newest report.
+        memory: Bytes in use by its workers; 0 when unknown.
     """
 
     id: NodeId
@@ -193,6 +236,9 @@ class NodeSummary:
     generation: int = 0
     address: str = ""
     pid: int = 0
+    cores: float = 0.0
+    cpu: float = 0.0
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

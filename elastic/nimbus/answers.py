@@ -8,16 +8,21 @@ from collections.abc import Mapping, Sequence
 from elastic.model.assignment import Assignment, ExecutorId
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, WorkerId, node_of
-from elastic.model.load import ExecutorLoad, TaskLoad
+from elastic.model.load import ExecutorLoad, NodeReport, TaskLoad
+from elastic.model.loadview import LoadView, NodeLoad
 from elastic.model.records import TopologyStatus
 from elastic.model.views import (
     ComponentView,
     ExecutorView,
     NodeSummary,
+    PairView,
     TopologyDetail,
     TopologySummary,
+    TrafficView,
     WorkerView,
 )
+from elastic.model.words import counted
+from elastic.nimbus import subjects
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.reports import Life, Measured
 from elastic.scheduler.round_robin import natural
@@ -40,6 +45,10 @@ def summary(t: TopologyFacts, now: float) -> TopologySummary:
     )
 
 
+_PAIRS = 100
+"""Pairs of executors that are told of."""
+
+
 class _Load:
     """The measurements that count now, by task and executor."""
 
@@ -47,6 +56,7 @@ class _Load:
         self.tasks: dict[int, TaskLoad] = {}
         self.rates: dict[int, tuple[float, float, float]] = {}
         self.executors: dict[str, ExecutorLoad] = {}
+        self.sent: dict[tuple[int, int], tuple[float, float]] = {}
         places = t.assignment.place_of() if t.assignment is not None else {}
         for worker, m in measured.items():
             living = worker in t.workers and t.workers[worker].incarnation == m.newest.incarnation
@@ -57,6 +67,7 @@ class _Load:
             if living:
                 self.rates.update({n: r for n, r in m.rates().items() if n in self.tasks})
                 self.executors.update({e.executor: e for e in m.newest.executors})
+                self.sent.update({p: r for p, r in m.sent().items() if p[0] in self.tasks})
 
     def of(self, tasks: range) -> list[TaskLoad]:
         return [self.tasks[n] for n in tasks if n in self.tasks]
@@ -89,6 +100,7 @@ def detail(
         reports=tuple(m.newest for _, m in sorted(measured.items())),
         errors=tuple(errors),
         waits=tuple(waits(t, facts)),
+        traffic=_traffic(assignment, load),
     )
 
 
@@ -122,6 +134,7 @@ def _components(t: TopologyFacts, executors: Sequence[ExecutorId], load: _Load) 
                 blocked=sum(x.blocked for x in shares) / len(shares) if shares else 0.0,
                 finished=sum(1 for n in tasks if n in t.finished),
                 custom=dict(sorted(custom.items())),
+                state=sum(x.state for x in loads),
             )
         )
     return tuple(result)
@@ -144,6 +157,30 @@ def _executor(e: ExecutorId, worker: str, assignment: Assignment, load: _Load) -
         queued=sum(x.queued for x in load.of(e.tasks())),
         executed_rate=executed,
         emitted_rate=emitted,
+        state=sum(x.state for x in load.of(e.tasks())),
+    )
+
+
+def _traffic(assignment: Assignment, load: _Load) -> TrafficView:
+    """By executors, of what was measured by tasks."""
+    place = {t: (str(e), w) for e, w in assignment.executors for t in e.tasks()}
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    far = apart = 0.0
+    for (source, target), (tuples, size) in sorted(load.sent.items()):
+        if source not in place or target not in place or tuples <= 0:
+            continue
+        (a, here), (b, there) = place[source], place[target]
+        sums[a, b][0] += tuples
+        sums[a, b][1] += size
+        apart += tuples if here != there else 0.0
+        far += tuples if node_of(here) != node_of(there) else 0.0
+    heaviest = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))[:_PAIRS]
+    return TrafficView(
+        tuples=sum(tuples for tuples, _ in sums.values()),
+        between_workers=apart,
+        between_nodes=far,
+        bytes=sum(size for _, size in sums.values()),
+        pairs=tuple(PairView(a, b, tuples, size) for (a, b), (tuples, size) in heaviest),
     )
 
 
@@ -213,7 +250,9 @@ def waits(t: TopologyFacts, facts: Facts) -> list[str]:
         )
     elif t.plan is None and len(a.workers) < min(t.workers_wanted(), len(a.executors)) and not _free(facts):
         # With free slots it has fewer because a scheduler wants it so, or because nobody has asked since there are more.
-        result.append(f"{t.workers_wanted()} workers are wanted, and {len(a.workers)} found a slot")
+        result.append(
+            f"wanted: {counted(t.workers_wanted(), 'worker')}; there are slots for {len(a.workers)}"
+        )
     for worker, slot in sorted(a.workers.items()):
         if slot.node not in facts.nodes:
             result.append(f"node {slot.node} of worker {worker} is not there")
@@ -227,9 +266,10 @@ def waits(t: TopologyFacts, facts: Facts) -> list[str]:
     return result
 
 
-def node_summaries(facts: Facts) -> tuple[NodeSummary, ...]:
+def node_summaries(facts: Facts, reports: Mapping[NodeId, NodeReport]) -> tuple[NodeSummary, ...]:
     """A line for each node that is alive, wanted or being drained, as people count."""
     result = []
+    loads = _node_loads({n: r for n, r in reports.items() if n in facts.nodes})
     for id in sorted({*facts.nodes, *facts.wanted, *facts.drains}, key=natural):
         info, wanted = facts.nodes.get(id), facts.wanted.get(id)
         workers = facts.assigned_to(NodeId(id))
@@ -247,6 +287,15 @@ def node_summaries(facts: Facts) -> tuple[NodeSummary, ...]:
                 generation=info.generation if info is not None else 0,
                 address=info.address if info is not None else "",
                 pid=info.pid if info is not None else 0,
+                cores=loads[id].cores if id in loads else 0.0,
+                cpu=loads[id].cpu if id in loads else 0.0,
+                memory=int(loads[id].memory) if id in loads else 0,
             )
         )
     return tuple(result)
+
+
+def _node_loads(reports: Mapping[NodeId, NodeReport]) -> Mapping[NodeId, NodeLoad]:
+    """What nodes have and use, as schedulers and policies count it."""
+    view = LoadView(nodes={n: NodeLoad(r.cores, r.cpu, r.memory) for n, r in reports.items()})
+    return subjects.shared(view, {n: r.machine for n, r in reports.items()}).nodes

@@ -25,7 +25,7 @@ MAX_NODES = 1000
 
 def nodes(reign: Reign) -> tuple[NodeSummary, ...]:
     """See `Nimbus.nodes`."""
-    return answers.node_summaries(reign.facts())
+    return answers.node_summaries(reign.facts(), reign.reports.nodes())
 
 
 def add_nodes(reign: Reign, count: int, slots: int | None, host: str, wait: float) -> tuple[NodeId, ...]:

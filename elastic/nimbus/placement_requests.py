@@ -16,6 +16,7 @@ from elastic.model.codec import encode
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch
 from elastic.model.records import TopologyState
+from elastic.model.words import counted
 from elastic.nimbus import placing
 from elastic.nimbus.decisions import Place
 from elastic.nimbus.facts import EXECUTORS, WORKERS, Facts, TopologyFacts
@@ -49,13 +50,11 @@ def rebalance(
         state = replace(t.state, settings=settings)
         asked = ", ".join(
             [f"{c}={n}" for c, n in sorted(executors.items())]
-            + ([f"{workers} workers"] if workers is not None else [])
+            + ([counted(workers, "worker")] if workers is not None else [])
         )
         placed = _plan(reign, facts, t, new, state, f"rebalance {asked}".strip(), share)
         if placed.changed:
-            message = (
-                f"topology {name} is rebalanced: {len(new.executors)} executors in {len(new.workers)} workers"
-            )
+            message = f"topology {name} is rebalanced: {counted(len(new.executors), 'executor')} in {counted(len(new.workers), 'worker')}"
             reign.tell(
                 Event(
                     time.time(),
@@ -319,6 +318,6 @@ def _refuse_failed(reign: Reign, found: TopologyFacts, placed: _Placed) -> None:
         reasons = "; ".join(f"task {n}: {why}" for n, why in sorted(failed.items())[:5])
         more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
         raise Refused(
-            f"topology {name!r}: {len(failed)} tasks stay where they are: {reasons}{more}",
+            f"topology {name!r}: {counted(len(failed), 'task')} cannot be moved: {reasons}{more}",
             remedy=f"see `elastic moves {name}`, mend the cause, and ask again",
         )

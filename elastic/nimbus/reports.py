@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from elastic.model.events import Event, Severity
-from elastic.model.ids import TopologyName, WorkerId
-from elastic.model.load import TaskLoad, WorkerReport
+from elastic.model.ids import NodeId, TopologyName, WorkerId
+from elastic.model.load import NodeReport, TaskLoad, WorkerReport
 from elastic.model.records import WorkerInfo
 
 ERRORS = frozenset(
@@ -38,6 +38,21 @@ class Measured:
     def seconds(self) -> float:
         """Between the two; 0 when there is only one."""
         return max(0.0, self.newest.time - self.before.time) if self.before is not None else 0.0
+
+    def sent(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Tuples and bytes per second by pairs of tasks; nothing while there is only one report."""
+        if self.before is None or self.seconds <= 0:
+            return {}
+        old = {(p.source, p.target): p for p in self.before.pairs}
+        result = {}
+        for p in self.newest.pairs:
+            known = old.get((p.source, p.target))
+            if (
+                known is not None and p.tuples >= known.tuples
+            ):  # else it came from elsewhere, or began anew, between the two
+                size = max(0, p.bytes - known.bytes)
+                result[p.source, p.target] = (p.tuples - known.tuples) / self.seconds, size / self.seconds
+        return result
 
     def rates(self) -> dict[int, tuple[float, float, float]]:
         """Each task's tuples executed, emitted and failed per second; nothing while there is only one
@@ -77,6 +92,7 @@ class ReportStore:
         self._measured: dict[TopologyName, dict[WorkerId, Measured]] = {}
         self._errors: dict[TopologyName, deque[Event]] = {}
         self._lives: dict[TopologyName, dict[WorkerId, Life]] = {}
+        self._nodes: dict[NodeId, NodeReport] = {}
 
     def add_reports(self, reports: Iterable[WorkerReport]) -> None:
         """Take in measurements; a report that is older than what is known of the same life does not count."""
@@ -89,6 +105,18 @@ class ReportStore:
                     continue
                 before = known.newest if known is not None and same else None
                 workers[WorkerId(report.worker)] = Measured(report, before)
+
+    def add_nodes(self, reports: Iterable[NodeReport], known: Collection[NodeId]) -> None:
+        """Keep each node's newest, of those nodes that are known."""
+        with self._lock:
+            self._nodes.update((NodeId(r.node), r) for r in reports)
+            for node in self._nodes.keys() - set(known):
+                del self._nodes[node]
+
+    def nodes(self) -> dict[NodeId, NodeReport]:
+        """The newest report of each node."""
+        with self._lock:
+            return dict(self._nodes)
 
     def add_event(self, event: Event) -> None:
         """Keep it if it is an error of some topology."""

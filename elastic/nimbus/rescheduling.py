@@ -25,6 +25,10 @@ from elastic.scheduler.registry import Choice
 log = logging.getLogger(__name__)
 _SAMPLES = 3
 """Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
+_RELIEF = 10.0
+"""Seconds between two decisions because of overload: the period in which T-Storm (2014), section IV.C, takes new schedules."""
+_WORSE = 0.05
+"""Cores by which an overload that could not be relieved has to grow before it is a reason again."""
 
 
 class Rescheduling:
@@ -42,13 +46,17 @@ class Rescheduling:
         self._places: dict[TopologyName, Epoch] = {}
         self._since = 0.0
         """Since when everything has been where it is."""
+        self._decided = 0.0
+        self._borne = 0.0
+        """Cores of overload that the last decision could not relieve."""
 
     def use(self, choice: Choice | None) -> None:
         """Use another scheduler, from now on."""
-        self.choice, self._at = choice, 0.0
+        self.choice, self._at, self._borne = choice, 0.0, 0.0
+        self._teller.anew()
 
     def run(self, facts: Facts, view: LoadView, period: float, sample: float, now: float) -> None:
-        """Let it place everything, if it is due and nothing is just changing.
+        """Let it place everything, if it is due, or something is overloaded, and nothing is just changing.
 
         Args:
             period: Seconds between two decisions; 0: as suits the scheduler.
@@ -64,10 +72,17 @@ class Rescheduling:
         moving = any(not subjects.settled(t, facts, self._ruler.rules) for t in running if not t.finished)
         if moving or places != self._places:
             self._places, self._since = places, now
-        if now < max(self._at, self._since + _SAMPLES * sample):
+        if now < self._since + _SAMPLES * sample:
             return
-        self._at = now + (period or self.choice.kind.period)
+        due = now >= self._at
+        if not due and (self.choice.kind.excess is None or now < self._decided + _RELIEF):
+            return
         claims = facts.claims()
+        excess = self.choice.excess(facts.cluster, view, claims)
+        self._borne = min(self._borne, excess)
+        if not due and excess <= self._borne + _WORSE:
+            return
+        self._at, self._decided, self._borne = now + (period or self.choice.kind.period), now, excess
         decision, seat = self._decide(self.choice, [t.demand() for t in running], facts, view, claims)
         changed = [
             t
@@ -77,9 +92,8 @@ class Rescheduling:
         self._teller.explain(decision.reasons)
         who = self.choice.kind.name + (f" by {seat.name}" if seat is not None else "")
         for t in changed:
-            why = next(
-                (r.message for r in reversed(decision.reasons) if r.topology in ("", t.name)), "by load"
-            )
+            about = [r for r in reversed(decision.reasons) if r.topology in ("", t.name) and not r.warning]
+            why = about[0].message if about else "by load"
             try:
                 self._ruler.adopt(t.name, decision.assignments[t.name], f"{who}: {why}")
             except (Refused, Conflict) as error:

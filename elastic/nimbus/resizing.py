@@ -14,6 +14,7 @@ from elastic.errors import Conflict, Refused
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
+from elastic.model.words import counted
 from elastic.nimbus import subjects
 from elastic.nimbus.balance_port import Ruler
 from elastic.nimbus.elastic_lines import PolicyLine
@@ -173,12 +174,12 @@ class Resizing:
             seconds = time.time() - begun.at
             pause = max((task.pause for task in tasks), default=0.0)
             sizes = ", ".join(f"{c} {a} -> {b}" for c, (a, b) in begun.changes.items())
-            what = sizes or f"{begun.workers} workers"
+            what, moved = sizes or counted(begun.workers, "worker"), counted(len(tasks), "task")
             self._teller.tell(
                 Event(
                     time.time(),
                     "topology-resized",
-                    f"topology {name}: {what} after {seconds:.1f} s; {len(tasks)} tasks moved, longest pause {1000 * pause:.0f} ms",
+                    f"topology {name}: {what} after {seconds:.1f} s; {moved} moved, longest pause {1000 * pause:.0f} ms",
                     topology=name,
                     details={
                         "seconds": round(seconds, 3),

@@ -11,6 +11,7 @@ from elastic.model.events import Event, Severity
 from elastic.model.ids import node_of, worker_of
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.views import MoveView
+from elastic.model.words import counted
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan
@@ -63,7 +64,7 @@ def moved(t: TopologyFacts, new: Assignment, facts: Facts) -> Iterator[Event]:
         yield Event(
             facts.now,
             "executors-reassigned",
-            f"topology {t.name}: {len(executors)} executors go {where}",
+            f"topology {t.name}: {counted(len(executors), 'executor')} {where}",
             Severity.WARNING if came_from else Severity.INFO,
             topology=t.name,
             details={"epoch": new.epoch, "executors": " ".join(executors), "tasks": len(tasks)},
@@ -86,7 +87,7 @@ def node_joined(node: NodeInfo, now: float) -> Event:
     return Event(
         now,
         "node-joined",
-        f"node {node.id} is there, with {node.slots} slots on {node.host}",
+        f"node {node.id} is there, with {counted(node.slots, 'slot')} on {node.host}",
         node=node.id,
         details={"slots": node.slots, "generation": node.generation, "kind": node.kind},
     )
@@ -100,7 +101,7 @@ def node_lost(node: NodeInfo, drained: bool, facts: Facts) -> Event:
     return Event(
         facts.now,
         "node-lost",
-        f"node {node.id} is gone; {len(workers)} workers were assigned to it",
+        f"node {node.id} is gone, with {counted(len(workers), 'worker')}",
         Severity.WARNING,
         node=node.id,
         details={"generation": node.generation, "workers": " ".join(workers)},
@@ -117,7 +118,7 @@ def began(record: MoveRecord) -> Event:
     return Event(
         record.began,
         "move-began",
-        f"topology {record.topology}: move {record.epoch} of {_tasks(len(record.tasks))} {where}: {record.why}",
+        f"topology {record.topology}: move {record.epoch} of {counted(len(record.tasks), 'task')} {where}: {record.why}",
         topology=record.topology,
         details={
             "epoch": record.epoch,
@@ -135,7 +136,7 @@ def paused(before: MoveRecord, after: MoveRecord, now: float) -> Iterator[Event]
         yield Event(
             now,
             "move-paused",
-            f"topology {after.topology}: move {after.epoch} pauses {_tasks(len(tasks))}, "
+            f"topology {after.topology}: move {after.epoch} pauses {counted(len(tasks), 'task')}, "
             f"batch {batch + 1} of {after.batches}",
             topology=after.topology,
             details={"epoch": after.epoch, "batch": batch, "tasks": len(tasks)},
@@ -182,7 +183,7 @@ def move_ended(view: MoveView) -> Event:
     return Event(
         view.ended,
         "move-ended",
-        f"topology {view.topology}: move {view.epoch} has ended: {_tasks(moved)} moved{unhappy}; {size:,} bytes, "
+        f"topology {view.topology}: move {view.epoch} has ended: {counted(moved, 'task')} moved{unhappy}; {size:,} bytes, "
         f"longest pause {1000 * pause:.0f} ms",
         Severity.WARNING if back or lost else Severity.INFO,
         topology=view.topology,
@@ -213,7 +214,7 @@ def given_up(
         yield Event(
             now,
             "move-given-up",
-            f"topology {t.name}: {_tasks(len(new))} ({numbers}) will not be moved again by itself: {new[0].reason}",
+            f"topology {t.name}: {counted(len(new), 'task')} ({numbers}) will not be moved again by itself: {new[0].reason}",
             Severity.WARNING,
             topology=t.name,
             details={"tasks": numbers, "count": len(new), "reason": new[0].reason},
@@ -235,7 +236,3 @@ def awaiting(t: TopologyFacts, after: Plan | None, facts: Facts) -> Iterator[Eve
                 topology=t.name,
                 node=node,
             )
-
-
-def _tasks(count: int) -> str:
-    return "1 task" if count == 1 else f"{count} tasks"

@@ -59,6 +59,10 @@ class Teller:
                 )
             self.tell(event)
 
+    def anew(self) -> None:
+        """Another scheduler is in use: what it says first is news."""
+        self._said = ()
+
     def explain(self, reasons: Sequence[PlacingReason]) -> None:
         """Say why a scheduler did something, and once why it does nothing."""
         idle = tuple(sorted((r.topology, r.kind) for r in reasons if r.kind in QUIET or r.warning))

@@ -19,6 +19,7 @@ from elastic.model.ids import TopologyName
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import TopologySpec
 from elastic.model.views import TopologyDetail, TopologySummary
+from elastic.model.words import counted
 from elastic.nimbus import answers, placing
 from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
 from elastic.nimbus.lookup import echo, find, running, same
@@ -123,7 +124,7 @@ def _tell_submitted(reign: Reign, spec: TopologySpec, state: TopologyState, firs
         Event(
             state.submitted,
             "topology-submitted",
-            f"topology {spec.name} is submitted: {len(first.executors)} executors in {len(first.workers)} workers",
+            f"topology {spec.name} is submitted: {counted(len(first.executors), 'executor')} in {counted(len(first.workers), 'worker')}",
             topology=spec.name,
             details={"id": state.id, "tasks": spec.task_count, "bundle": state.bundle},
         )
@@ -132,9 +133,7 @@ def _tell_submitted(reign: Reign, spec: TopologySpec, state: TopologyState, firs
         names = ", ".join(str(e) for e in first.unassigned)
         message = f"topology {spec.name}: no slot is free for {names}; add nodes with `elastic nodes add`"
     elif len(first.workers) < min(spec.workers, len(first.executors)):
-        message = (
-            f"topology {spec.name} wants {spec.workers} workers, and found slots for {len(first.workers)}"
-        )
+        message = f"topology {spec.name} wants {counted(spec.workers, 'worker')}, and found slots for {len(first.workers)}"
     else:
         return
     reign.tell(Event(state.submitted, "executors-waiting", message, Severity.WARNING, topology=spec.name))

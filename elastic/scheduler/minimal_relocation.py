@@ -19,6 +19,7 @@ from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId, worker_id
 from elastic.model.loadview import ExecutorKey, LoadView, regrouped
 from elastic.model.split import split_tasks
+from elastic.model.words import counted
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Reason, homes
 from elastic.scheduler.instance import assemble, cores_of
@@ -370,7 +371,7 @@ def _reasons(
         Reason(
             "relocated",
             f"Executors of {name}: {numbers}; {moved} of {len(was)} tasks leave their worker ({proof}), "
-            f"{fresh} new workers.",
+            f"{counted(fresh, 'new worker')}.",
             name,
             details={"moved": moved, "tasks": len(was), "new_workers": fresh},
         )

@@ -18,6 +18,7 @@ from elastic.model.assignment import Assignment
 from elastic.model.ids import TopologyName, worker_id
 from elastic.model.loadview import LoadView
 from elastic.model.parameters import parameter
+from elastic.model.words import counted
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decision, Reason
 from elastic.scheduler.instance import MEASURES, Home, Instance, cores_of
@@ -340,8 +341,8 @@ def _case(p: Instance, cycle: Deployment, params: OtdParams) -> tuple[Move | Non
             move = cycle.balance(source)
             if move is not None:
                 text = (
-                    f"Case 1: {len(high)} workers have high load, {_name(p, move.source)} the highest that can be relieved "
-                    f"({_use(source)}); {len(low)} have low load."
+                    f"Case 1: {counted(len(high), 'worker')} with high load, {_name(p, move.source)} the highest that can be relieved "
+                    f"({_use(source)}); {len(low)} with low load."
                 )
                 return move, [
                     Reason("case-1", text, source.topology, details={"high": len(high), "low": len(low)})
@@ -349,14 +350,14 @@ def _case(p: Instance, cycle: Deployment, params: OtdParams) -> tuple[Move | Non
         return None, [_lack(p, cycle, high)]
     open_low = [*low] or [w for t in sorted(p.movable) for w in cycle.empty(t)]
     if not open_low:
-        text = f"Case 4: none of {len(cycle.workers)} workers has high or low load."
+        text = f"Case 4: of {counted(len(cycle.workers), 'worker')} none has high or low load."
         return None, [Reason("case-4", text, details={"workers": len(cycle.workers)})]
     move = cycle.optimise()
     threshold = max(params.threshold, params.share * p.traffic)
     asc = 0.0 if move is None else move.asc
     verdict = "more" if asc > threshold else "not more"
     text = (
-        f"Case 3: no worker has high load, {len(low)} have low load. The best move saves {asc:,.0f} tuples/s between nodes, "
+        f"Case 3: no worker has high load, {counted(len(low), 'worker')} low load. The best move saves {asc:,.0f} tuples/s between nodes, "
         f"{verdict} than the threshold of {threshold:,.0f}."
     )
     details: dict[str, str | int | float] = {"asc": asc, "threshold": threshold, "low": len(low)}
@@ -382,7 +383,7 @@ def _lack(p: Instance, cycle: Deployment, high: Sequence[Worker]) -> Reason:
         why = f"none of its {len(worst.members)} executors fits into a worker with low load without making that one's high"
     return Reason(
         "resources-lack",
-        f"{len(high)} workers have high load, {_name(p, worst)} the highest ({_use(worst)}), and {why}. "
+        f"{counted(len(high), 'worker')} with high load, {_name(p, worst)} the highest ({_use(worst)}), and {why}. "
         "Add nodes, slots or executors.",
         worst.topology,
         warning=True,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, TopologyName
 from elastic.model.loadview import ExecutorKey, LoadView, regrouped
+from elastic.model.words import counted
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decision, Reason, homes, same_places
 from elastic.scheduler.minimal_relocation import Limits, relocate
@@ -136,7 +137,7 @@ def _said(name: TopologyName, old: Assignment | None, new: Assignment) -> list[R
         reasons.append(
             Reason(
                 "dealt",
-                f"{len(moved)} executors of {name} had no place to stay and are dealt evenly to {len(nodes)} nodes.",
+                f"{counted(len(moved), 'executor')} of {name} without a place to stay: dealt evenly to {counted(len(nodes), 'node')}.",
                 name,
                 details={"executors": len(moved), "nodes": len(nodes)},
             )
@@ -145,7 +146,7 @@ def _said(name: TopologyName, old: Assignment | None, new: Assignment) -> list[R
         reasons.append(
             Reason(
                 "slots-lack",
-                f"{len(new.unassigned)} executors of {name} wait for a slot. Add nodes or slots.",
+                f"{name}: no slot is free for {counted(len(new.unassigned), 'executor')}. Add nodes or slots.",
                 name,
                 warning=True,
                 details={"executors": len(new.unassigned)},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -22,6 +22,8 @@ from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decide, Decision
 
 GROUP = "elastic.schedulers"
+Excess = Callable[[ClusterView, LoadView, Mapping[TopologyName, Assignment], Any], float]
+"""(living nodes, load, assignments in force, the scheduler's parameters) -> cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Kind:
         params: The dataclass of its parameters; every field is made by `elastic.model.parameters.parameter`.
         decide: The function itself.
         period: Seconds between two decisions that suit it, when nobody says otherwise.
+        excess: Cores by which the present placement exceeds what the parameters allow. It is asked with every sample of the load; when it
+            says more than nothing, a decision does not wait for the period. None: decisions are made once a period, whatever the load.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Kind:
     params: type[Any]
     decide: Decide
     period: float = 10.0
+    excess: Excess | None = None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -66,6 +71,7 @@ BUILT_IN = (
         tstorm.TStormParams,
         tstorm.decide,
         300.0,
+        tstorm.excess,
     ),
     Kind(
         "otd",
@@ -93,6 +99,12 @@ class Choice:
     ) -> Decision:
         """See `elastic.scheduler.decision.Decide`."""
         return self.kind.decide(demands, cluster, load, current, self.params)
+
+    def excess(
+        self, cluster: ClusterView, load: LoadView, current: Mapping[TopologyName, Assignment]
+    ) -> float:
+        """Cores by which the present placement exceeds what it may; 0.0 when the scheduler does not say. See `Kind.excess`."""
+        return 0.0 if self.kind.excess is None else self.kind.excess(cluster, load, current, self.params)
 
     def __str__(self) -> str:
         """Text that `choose` reads."""

@@ -16,6 +16,7 @@ from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, TopologyName, WorkerId, worker_id
 from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec
+from elastic.model.words import counted
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.tasks import STAYS, regroup, runs
 
@@ -261,28 +262,28 @@ class _Placing:
         executors = len(self.placed) + len(self.waiting) + len(self.leaving)
         if not 1 <= wanted <= executors:
             raise Refused(
-                f"topology {self.name!r} has {executors} executors and cannot run in {wanted} workers",
-                remedy=f"ask for 1 to {executors} workers",
+                f"topology {self.name!r} has {counted(executors, 'executor')} and cannot run in {counted(wanted, 'worker')}",
+                remedy=f"ask for 1 to {counted(executors, 'worker')}",
             )
         holding = {w for e, w in self.placed.items() if self.demand.pinned(e)}
         if wanted < len(holding):
             raise Refused(
-                f"topology {self.name!r} cannot shrink to {wanted} workers: {', '.join(sorted(holding))} hold "
+                f"topology {self.name!r} cannot shrink to {counted(wanted, 'worker')}: {', '.join(sorted(holding))} hold "
                 f"tasks of {self._stateful_names(holding)}, and {STAYS}",
-                remedy=f"ask for at least {len(holding)} workers",
+                remedy=f"ask for at least {counted(len(holding), 'worker')}",
             )
         self._close_workers(wanted, holding)
         fresh = self._take_slots(wanted - len(self._staying()))
         have = len({*self.placed.values(), *self.leaving.values()}) + len(fresh)
         if have < wanted and (self.placed or self.leaving):
             raise Refused(
-                f"topology {self.name!r} cannot have {wanted} workers: there are slots for {have}",
+                f"topology {self.name!r} cannot have {counted(wanted, 'worker')}: there are slots for {have}",
                 remedy="add nodes (`elastic nodes add`), or ask for fewer workers",
             )
         self._deal(fresh)
         if self.waiting and self.placed:
             raise Refused(
-                f"topology {self.name!r} cannot have {wanted} workers: those that would remain are on draining nodes",
+                f"topology {self.name!r} cannot have {counted(wanted, 'worker')}: those that would remain are on draining nodes",
                 remedy="add nodes (`elastic nodes add`)",
             )
         self._level(fresh)
@@ -334,7 +335,7 @@ class _Placing:
         empty = sorted(set(fresh) - self._staying())
         if empty and self.placed:
             raise Refused(
-                f"topology {self.name!r} cannot have {self.demand.workers} workers: what could move there are "
+                f"topology {self.name!r} cannot have {counted(self.demand.workers, 'worker')}: what could move there are "
                 f"tasks of {self._stateful_names(self._staying())}, and {STAYS}",
                 remedy="ask for fewer workers",
             )

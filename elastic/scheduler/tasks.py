@@ -10,6 +10,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.model.ids import TaskId, WorkerId
 from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec
+from elastic.model.words import counted
 
 STAYS = "their state does not go along"
 """Why tasks of a demand that is not `movable` keep their worker."""
@@ -45,9 +46,9 @@ def regroup(
     if executors < len(pieces):
         workers = sorted({w or "(waiting)" for _, w in pieces})
         raise Refused(
-            f"component {component.id!r} cannot have {executors} executors: its tasks lie in {len(pieces)} "
+            f"component {component.id!r} cannot have {counted(executors, 'executor')}: its tasks lie in {len(pieces)} "
             f"separate runs in {', '.join(workers)}, and {STAYS}",
-            remedy=f"ask for at least {len(pieces)} executors",
+            remedy=f"ask for at least {counted(len(pieces), 'executor')}",
         )
     shares = [1] * len(pieces)
     for _ in range(executors - len(pieces)):

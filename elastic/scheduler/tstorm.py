@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
+from elastic.model.words import counted
+from elastic.scheduler import overload
 from elastic.scheduler.algorithm1 import EPSILON, Algorithm1, Schedule, TStormParams
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decision, Reason
-from elastic.scheduler.instance import Home, Instance
+from elastic.scheduler.instance import Home, Instance, cores_of
 from elastic.scheduler.labels import label
 from elastic.scheduler.prepare import prepare
 
-__all__ = ["Standing", "TStormParams", "decide"]
+__all__ = ["Standing", "TStormParams", "decide", "excess"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,10 @@ def decide(
         "limit": run.limit,
         "gamma": params.gamma,
     }
-    allowance = f"gamma {params.gamma:g} allows {run.limit} of {len(p.keys)} executors on each of {len(run.usable)} nodes"
+    usable = counted(len(run.usable), "node")
+    allowance = (
+        f"gamma {params.gamma:g} allows {run.limit} of {counted(len(p.keys), 'executor')} on each of {usable}"
+    )
     change = (
         f"traffic between nodes {old.cut:,.0f} -> {new.cut:,.0f} of {p.traffic:,.0f} tuples/s, "
         f"nodes in use {old.nodes} -> {new.nodes}; {allowance}"
@@ -144,22 +149,37 @@ def decide(
 
 def _verdict(old: Standing, new: Standing, params: TStormParams) -> str:
     """Why the new placement is to be taken; "" when it is not."""
-    if new.duty != old.duty:
-        if new.duty > old.duty:
-            return ""
-        if new.homeless < old.homeless:
-            return f"{old.homeless - new.homeless} executors had no place on an open node"
-        if new.duty[1] < old.duty[1]:
-            return f"capacities were exceeded by {old.excess:.2f} cores (now {new.excess:.2f})"
-        return (
-            f"{old.irregular} executors or workers were beyond what gamma and --workers-per-node allow "
-            f"(now {new.irregular})"
-        )
+    if new.homeless != old.homeless:
+        lacked = f"{counted(old.homeless - new.homeless, 'executor')} had no place on an open node"
+        return lacked if new.homeless < old.homeless else ""
+    relief = round(old.excess - new.excess, 6)
+    if relief < 0:
+        return ""
+    # Where everything is full, some other placement is always a little less so: that is measuring, and no reason to move.
+    if relief > 0 and relief >= params.gain * old.excess:
+        return f"capacities were exceeded by {old.excess:.2f} cores (now {new.excess:.2f})"
+    if new.irregular != old.irregular:
+        beyond = f"{old.irregular} executors or workers were beyond what gamma and --workers-per-node allow (now {new.irregular})"
+        return beyond if new.irregular < old.irregular else ""
     if new.cut < old.cut and old.cut - new.cut >= params.gain * old.cut:
         return f"it saves {(old.cut - new.cut) / old.cut:.0%} of the traffic between nodes"
     if new.nodes < old.nodes and new.cut <= old.cut:
-        return f"it needs {old.nodes - new.nodes} nodes less and no more traffic"
+        return f"it needs {counted(old.nodes - new.nodes, 'node')} less and no more traffic"
     return ""
+
+
+def excess(
+    cluster: ClusterView, load: LoadView, current: Mapping[TopologyName, Assignment], params: TStormParams
+) -> float:
+    """Cores by which nodes and workers exceed their capacities: what does not wait for the next period."""
+    return overload.excess(
+        cluster,
+        load,
+        current,
+        capacity=params.capacity,
+        worker_cores=params.worker_cores,
+        measure=params.measure,
+    )
 
 
 def _shortage(p: Instance, run: Algorithm1, found: Schedule, final: Standing) -> list[Reason]:
@@ -168,24 +188,37 @@ def _shortage(p: Instance, run: Algorithm1, found: Schedule, final: Standing) ->
     if final.excess > 0:
         have = sum(run.cap[k] for k in run.usable)
         need = sum(p.load) + sum(p.nodes[k].load for k in run.usable)
+        nodes = counted(len(run.usable), "node")
         which = "" if not found.strained else f"; the first that found no room: {p.keys[found.strained[0]]}"
         reasons.append(
             Reason(
                 "resources-lack",
-                f"Capacities are exceeded by {final.excess:.2f} cores: executors use {need:.2f}, the {len(run.usable)} nodes may give "
-                f"{have:.2f} ({run.params.capacity:.0%} of their cores), and a worker {run.worker_cap:.2f}{which}. "
-                "Add nodes, slots or executors.",
+                f"Capacities are exceeded by {final.excess:.2f} cores: executors use {need:.2f}, {nodes} may give "
+                f"{have:.2f} ({run.params.capacity:.0%} of the cores), and a worker {run.worker_cap:.2f}{which}. "
+                f"{_remedy(run, need, have)}",
                 warning=True,
                 details={"excess": final.excess, "needed": need, "available": have},
             )
         )
     if final.homeless:
+        lack = f"{counted(final.homeless, 'executor')} without a slot on an open node."
         reasons.append(
             Reason(
                 "slots-lack",
-                f"{final.homeless} executors have no slot on an open node. Add nodes or slots.",
+                f"{lack} Add nodes or slots.",
                 warning=True,
                 details={"executors": final.homeless},
             )
         )
     return reasons
+
+
+def _remedy(run: Algorithm1, need: float, have: float) -> str:
+    """What helps where capacities are exceeded."""
+    # A worker is one interpreter, with one lock: where nodes have cores left, it is workers that are missing.
+    if need <= have and any(run.most[k] < cores_of(run.p.nodes[k].cores) for k in run.usable):
+        return (
+            "Its nodes have cores left: let it have as many workers on a node as the node has cores (--workers-per-node 0); "
+            "if its work releases the interpreter's lock, let a worker use more than one core (--worker-cores 0)."
+        )
+    return "Add nodes, slots or executors."

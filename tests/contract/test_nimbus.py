@@ -246,7 +246,7 @@ def test_rebalance_without_numbers_spreads_over_nodes_that_came_later(cluster: C
     cluster.node("n1", 1)
     cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
     nimbus.submit(spec(stateful=False), bundle=cluster.bundle(nimbus))
-    assert nimbus.describe("wc").waits[0] == "2 workers are wanted, and 1 found a slot"
+    assert nimbus.describe("wc").waits[0] == "wanted: 2 workers; there are slots for 1"
     before = nimbus.describe("wc").assignment
     assert nimbus.rebalance("wc", wait=PATIENCE) == before
     cluster.node("n2", 1)

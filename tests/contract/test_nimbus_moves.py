@@ -110,7 +110,7 @@ def test_what_is_added_is_used_when_somebody_asks(moving_in_memory: Moving) -> N
     moving.cluster.node("a", 1)
     moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
     nimbus.submit(spec(), bundle=moving.cluster.bundle(nimbus))
-    assert "2 workers are wanted, and 1 found a slot" in nimbus.describe("wc").waits
+    assert "wanted: 2 workers; there are slots for 1" in nimbus.describe("wc").waits
     moving.cluster.node("b", 1)
     moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
     waits = lambda: nimbus.describe("wc").waits  # noqa: E731

@@ -252,7 +252,7 @@ def test_a_move_that_fails_is_given_up_and_said_and_tried_again_when_asked(movin
     moving = moving_in_memory
     nimbus = moving.started({"a": 1, "b": 1})
     moving.actors.fails["prepared", 7] = "class not found"
-    with pytest.raises(Refused, match="1 tasks stay where they are: task 7: class not found"):
+    with pytest.raises(Refused, match="1 task cannot be moved: task 7: class not found"):
         nimbus.move("wc", "count", "b", wait=PATIENCE)
     assert {t for t, w in places(moving).items() if w == B} == {6, 8, 9}
     assert len(moving.moves(nimbus, 3)) == 3

@@ -27,10 +27,12 @@ from elastic.model.views import (
     MoveTotals,
     MoveView,
     NodeSummary,
+    PairView,
     SizedView,
     TaskMoveView,
     TopologyDetail,
     TopologySummary,
+    TrafficView,
     WorkerView,
 )
 from elastic.scheduler.question import Answer, Question
@@ -106,7 +108,20 @@ def detail(**changes: Any) -> TopologyDetail:
         ),
         executors=(
             ExecutorView(
-                "count[2-3]", ComponentId("count"), 2, 3, str(W0), "node-1", 0.9, 0.0, 0.1, 0.8, 10, 615.0, 0
+                "count[2-3]",
+                ComponentId("count"),
+                2,
+                3,
+                str(W0),
+                "node-1",
+                0.9,
+                0.0,
+                0.1,
+                0.8,
+                10,
+                615.0,
+                0,
+                3 << 19,
             ),
             ExecutorView(
                 "count[4-5]", ComponentId("count"), 4, 5, str(W1), "node-2", 0.9, 0.0, 0.1, 0.8, 0, 615.0, 0
@@ -123,6 +138,16 @@ def detail(**changes: Any) -> TopologyDetail:
         ),
         errors=(error(1.0),),
         waits=("worker word-count@node-2/0 has not registered yet",),
+        traffic=TrafficView(
+            1230.0,
+            615.0,
+            492.0,
+            12_300.0,
+            (
+                PairView("lines[1-1]", "count[2-3]", 615.0),
+                PairView("lines[1-1]", "count[4-5]", 615.0, 12_300.0),
+            ),
+        ),
     )
     return replace(made, **changes)
 
@@ -320,7 +345,21 @@ class FakeClient:
         self._asked("nodes")
         return (
             NodeSummary(
-                NodeId("node-1"), True, True, False, 2, 1, (W0,), "127.0.0.1", "process", 1, "127.0.0.1:9", 55
+                *(
+                    NodeId("node-1"),
+                    True,
+                    True,
+                    False,
+                    2,
+                    1,
+                    (W0,),
+                    "127.0.0.1",
+                    "process",
+                    1,
+                    "127.0.0.1:9",
+                    55,
+                ),
+                *(2.0, 0.5, 90 << 20),
             ),
             NodeSummary(NodeId("node-2"), False, True, False, 2, 0),
         )

@@ -49,6 +49,8 @@ def test_describe_shows_everything() -> None:
         "has not registered yet",
         "ZeroDivisionError",
         "90 MiB",
+        "1.5 MiB",
+        "1,230 tuples/s between executors, 50% between workers (12 KiB/s), 40% between nodes",
     ):
         assert part in text, part
     data = json.loads(invoke(FakeClient(), "describe", "word-count", "-o", "json").stdout)
@@ -57,6 +59,9 @@ def test_describe_shows_everything() -> None:
     ]
     assert data["executor_list"][0]["busy"] == 0.9
     assert data["worker_list"][1]["alive"] is False
+    assert data["executor_list"][0]["state"] == 3 << 19
+    pairs = [(p["source"], p["target"], p["tuples"], p["bytes"]) for p in data["traffic"]["pairs"]]
+    assert pairs[0] == ("lines[1-1]", "count[2-3]", 615.0, 0.0)
 
 
 def test_describe_of_what_is_not_there_is_4() -> None:
@@ -119,6 +124,8 @@ def test_nodes() -> None:
     assert "node-1  alive     process   1/2" in table and "node-2  starting" in table
     data = json.loads(invoke(client, "nodes", "list", "-o", "json").stdout)
     assert data[0]["workers"] == ["word-count@node-1/0"]
+    assert "0.50/2" in table and "90 MiB" in table
+    assert (data[0]["cores"], data[0]["cpu"], data[0]["memory"]) == (2.0, 0.5, 90 << 20)
     added = invoke(client, "nodes", "add", "2", "--slots", "3", "--host", "spark")
     assert added.stdout.split() == ["node-3", "node-4"]
     assert invoke(client, "nodes", "drain", "node-1").exit_code == 0

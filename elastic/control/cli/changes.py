@@ -17,6 +17,7 @@ from elastic.control.cli.moving import Following
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded
+from elastic.model.words import counted
 
 KILL_WAIT = 10.0
 CHANGE_WAIT = 30.0
@@ -215,9 +216,11 @@ def _rebalance(
     }
     tell(settings, data, moves)
     if settings.output == "table":
-        note(f"{name}: {data['executors']} executors in {data['workers']} workers (epoch {data['epoch']}).")
+        executors_now = counted(len(assignment.executors), "executor")
+        workers_now = counted(len(assignment.workers), "worker")
+        note(f"{name}: {executors_now} in {workers_now} (epoch {data['epoch']}).")
     if assignment.unassigned:
         note(
-            f"{len(assignment.unassigned)} executors wait for a free slot: {settings.command('nodes', 'add', '1')}"
+            f"No slot is free for {counted(len(assignment.unassigned), 'executor')}: {settings.command('nodes', 'add', '1')}"
         )
         raise Outcome(DeadlineExceeded.exit_code)

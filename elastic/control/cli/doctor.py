@@ -12,6 +12,7 @@ from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
 from elastic.errors import EnvironmentProblem
+from elastic.model.words import counted
 
 
 @command(
@@ -48,8 +49,6 @@ def doctor(settings: Settings) -> None:
     problems = sum(c.status == PROBLEM for c in found)
     warnings = sum(c.status == WARNING for c in found)
     if problems:
-        note(
-            f"{problems} problem{'s' * (problems > 1)}: elastic will not work fully until that is put right."
-        )
+        note(f"{counted(problems, 'problem')}: elastic will not work fully until that is put right.")
         raise Outcome(EnvironmentProblem.exit_code)
-    note("All is well." if not warnings else f"{warnings} warning{'s' * (warnings > 1)}; elastic works.")
+    note("All is well." if not warnings else f"{counted(warnings, 'warning')}; elastic works.")

@@ -19,7 +19,6 @@ from elastic.control.cli.base import command
 from elastic.control.cli.moving import (
     Following,
     cost,
-    counted,
     milliseconds,
     outcome,
     show_tasks,
@@ -31,6 +30,7 @@ from elastic.control.cli.output import Column, Row
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, NotFound
 from elastic.model.views import MoveView
+from elastic.model.words import counted
 
 MOVE_WAIT = 60.0
 share_option = click.option(
@@ -148,7 +148,7 @@ def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> 
     output.show(settings, {**data, "moves": plain}, show)
     if moves:
         numbers = ", ".join(str(m.epoch) for m in moves)
-        note(f"{data['topology']}: {cost(plain)} (move{'s' * (len(moves) > 1)} {numbers}).")
+        note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
 
 
 def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:

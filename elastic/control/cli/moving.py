@@ -17,6 +17,7 @@ from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import ElasticError
 from elastic.model.views import MoveView, TaskMoveView
+from elastic.model.words import counted
 
 SETTLE = 6.0
 """Seconds that the last words of moves are waited for: Nimbus itself waits for those of workers (its option move_linger)."""
@@ -166,11 +167,6 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([n])
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
-
-
-def counted(count: int, what: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def milliseconds(seconds: float) -> str:

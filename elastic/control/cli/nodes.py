@@ -13,6 +13,7 @@ from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
 from elastic.model.ids import node_of
 from elastic.model.views import TaskMoveView
+from elastic.model.words import counted
 
 _HERE = "elastic.control.cli.nodes"
 
@@ -48,7 +49,11 @@ nodes = LazyGroup(
     see=("nodes add", "nodes drain", "get"),
 )
 def list_(settings: Settings) -> None:
-    """List the nodes, their slots and their workers."""
+    """List the nodes, their slots, load and workers.
+
+    USED is slots with a worker, of all. CPU is cores in use, of those that workers may use: nodes on one machine share its.
+    MEMORY is what the node's workers use.
+    """
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         rows = [present.node(n) for n in client.nodes()]
 
@@ -63,6 +68,8 @@ def list_(settings: Settings) -> None:
                 Column("STATUS", "status", status=True),
                 Column("HOST", "kind"),
                 Column("USED", lambda r: f"{r['used']}/{r['slots']}", right=True),
+                Column("CPU", lambda r: f"{r['cpu']:.2f}/{r['cores']:g}" if r["cores"] else None, right=True),
+                Column("MEMORY", lambda r: output.size(r["memory"]) if r["memory"] else None, right=True),
                 Column("PID", lambda r: r["pid"] or None, right=True),
                 Column("ADDRESS", "address"),
                 Column("WORKERS", lambda r: ", ".join(r["workers"])),
@@ -94,7 +101,7 @@ def add(settings: Settings, count: int, slots: int | None, host: str | None, wai
     `elastic rebalance NAME`.
     """
     left = f"the nodes, once asked for, go on starting; {settings.command('nodes', 'list')} shows them."
-    with Waiting(f"starting {count} node{'s' * (count > 1)}"), leaving(left), settings.connect() as client:
+    with Waiting(f"starting {counted(count, 'node')}"), leaving(left), settings.connect() as client:
         names = [str(n) for n in client.add_nodes(count, slots=slots, host=host or "", wait=wait)]
 
     def show() -> None:
@@ -102,7 +109,7 @@ def add(settings: Settings, count: int, slots: int | None, host: str | None, wai
             click.echo(name)
 
     output.show(settings, names, show)
-    note(f"{len(names)} node{'s' * (len(names) != 1)} joined.")
+    note(f"{counted(len(names), 'node')} joined.")
 
 
 @command(

@@ -17,6 +17,7 @@ from elastic.model.views import (
     TaskMoveView,
     TopologyDetail,
     TopologySummary,
+    TrafficView,
     WorkerView,
 )
 
@@ -61,6 +62,7 @@ def component(view: ComponentView) -> Plain:
         "busy": round(view.busy, 4),
         "blocked": round(view.blocked, 4),
         "metrics": dict(view.custom),
+        "state": view.state,
     }
 
 
@@ -80,6 +82,21 @@ def executor(view: ExecutorView) -> Plain:
         "blocked": round(view.blocked, 4),
         "idle": round(view.idle, 4),
         "cpu": round(view.cpu, 4),
+        "state": view.state,
+    }
+
+
+def traffic(view: TrafficView) -> Plain:
+    """What executors send each other, per second."""
+    return {
+        "tuples": round(view.tuples, 3),
+        "between_workers": round(view.between_workers, 3),
+        "between_nodes": round(view.between_nodes, 3),
+        "bytes": round(view.bytes, 3),
+        "pairs": [
+            {"source": p.source, "target": p.target, "tuples": round(p.tuples, 3), "bytes": round(p.bytes, 3)}
+            for p in view.pairs
+        ],
     }
 
 
@@ -114,6 +131,9 @@ def node(summary: NodeSummary) -> Plain:
         "generation": summary.generation,
         "address": summary.address,
         "pid": summary.pid,
+        "cores": round(summary.cores, 3),
+        "cpu": round(summary.cpu, 4),
+        "memory": summary.memory,
     }
 
 
@@ -232,4 +252,5 @@ def description(detail: TopologyDetail) -> Plain:
         "moved": move_totals(detail.moved),
         "policy": detail.policy,
         "decided": [event(e) for e in detail.decided],
+        "traffic": traffic(detail.traffic),
     }

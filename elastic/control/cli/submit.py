@@ -22,6 +22,7 @@ from elastic.control.cli.troubles import Troubles
 from elastic.errors import ExecutionError, NotFound, Refused, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologySummary
+from elastic.model.words import counted
 
 SUBMIT_SECONDS = 120.0
 """For sending the code and for the check, on every node, that what it imports is installed."""
@@ -198,7 +199,7 @@ def tell_end(settings: Settings, name: str, end: End, troubles: Troubles) -> Non
     failed = _failed_tuples(settings, name)
     _late_warnings(settings, name, end, troubles)
     if failed:
-        note(f"{failed} tuple{'s' * (failed > 1)} failed: {settings.command('errors', name)}")
+        note(f"{counted(failed, 'tuple')} failed: {settings.command('errors', name)}")
         raise Outcome(ExecutionError.exit_code)
 
 

@@ -20,6 +20,7 @@ from elastic.control.cli.topologies import COMPONENT_COLUMNS, EXECUTOR_COLUMNS, 
 from elastic.errors import Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
+from elastic.model.words import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,8 +116,8 @@ class Looks:
 def title(detail: TopologyDetail) -> str:
     """One line about a topology."""
     s = detail.summary
-    parts = [str(s.name), s.status.value, f"up {duration(s.uptime)}", f"{s.workers} workers"]
-    parts += [f"{s.executors} executors", f"{s.tasks} tasks"]
+    parts = [str(s.name), s.status.value, f"up {duration(s.uptime)}", counted(s.workers, "worker")]
+    parts += [counted(s.executors, "executor"), counted(s.tasks, "task")]
     return "  ".join(parts + ([f"{s.unassigned} wait for a slot"] if s.unassigned else []))
 
 

@@ -7,11 +7,12 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.moving import counted, milliseconds, steps
+from elastic.control.cli.moving import milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
 from elastic.model.views import TopologyDetail
+from elastic.model.words import counted
 
 
 @command(
@@ -96,8 +97,8 @@ def get(settings: Settings, name: str) -> None:
 def describe(settings: Settings, name: str) -> None:
     """Show everything about a topology.
 
-    Components with their rates and queues, executors with their load, workers, the moves of tasks under way, the
-    newest errors, and for what does not run: why it waits.
+    Components with their rates and queues, executors with their load and state, workers, what executors send each other, the
+    moves of tasks under way, what was decided by load, the newest errors, and for what does not run: why it waits.
     """
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         detail = client.describe(name)
@@ -131,6 +132,7 @@ def _describe(settings: Settings, detail: TopologyDetail) -> None:
     click.echo()
     output.heading(settings, "Workers")
     output.table(settings, WORKER_COLUMNS, [present.worker(w) for w in detail.workers], indent="  ")
+    _traffic(settings, detail)
     if detail.moves:
         click.echo()
         output.heading(settings, "Moves under way")
@@ -177,7 +179,17 @@ EXECUTOR_COLUMNS = [
     Column("BLOCKED", lambda r: share(r["blocked"]), right=True),
     Column("IDLE", lambda r: share(r["idle"]), right=True),
     Column("CPU", lambda r: share(r["cpu"]), right=True),
+    Column("STATE", lambda r: output.size(r["state"]) if r["state"] else None, right=True),
 ]
+
+PAIR_COLUMNS = [
+    Column("FROM", "source"),
+    Column("TO", "target"),
+    Column("TUPLES/S", lambda r: number(r["tuples"]), right=True),
+    Column("BYTES/S", lambda r: output.size(r["bytes"]) if r["bytes"] else None, right=True),
+]
+_PAIRS = 8
+"""Pairs of executors in the table: those that exchange most."""
 
 WORKER_COLUMNS = [
     Column("WORKER", "worker"),
@@ -198,7 +210,10 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
         ("Status", summary.status.value),
         ("Id", summary.id),
         ("Submitted", f"{output.clock(summary.submitted)} ({output.duration(summary.uptime)} ago)"),
-        ("Placed", f"{summary.executors} executors of {summary.tasks} tasks in {summary.workers} workers"),
+        (
+            "Placed",
+            f"{counted(summary.executors, 'executor')} of {counted(summary.tasks, 'task')} in {counted(summary.workers, 'worker')}",
+        ),
         ("Epoch", int(detail.assignment.epoch)),
     ]
     if summary.reason:
@@ -211,6 +226,25 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
     if detail.policy:
         values.append(("Policy", detail.policy))
     output.pairs(settings, values)
+
+
+def _traffic(settings: Settings, detail: TopologyDetail) -> None:
+    """What executors send each other, by whoever sends most."""
+    plain = present.traffic(detail.traffic)
+    total, pairs = plain["tuples"], plain["pairs"]
+    if not total:
+        return
+    click.echo()
+    output.heading(settings, "Traffic")
+    far, apart = (share(plain[k] / total) for k in ("between_nodes", "between_workers"))
+    click.echo(
+        f"  {number(total)} tuples/s between executors, {apart} between workers ({output.size(plain['bytes'])}/s), {far} between nodes"
+    )
+    output.table(settings, PAIR_COLUMNS, pairs[:_PAIRS], indent="  ")
+    if len(pairs) > _PAIRS:
+        click.echo(
+            f"  and those that exchange less: {settings.command('describe', str(detail.summary.name), '-o json')}"
+        )
 
 
 def _waits(settings: Settings, detail: TopologyDetail) -> None:

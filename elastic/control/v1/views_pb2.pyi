@@ -91,6 +91,7 @@ class TopologyDetail(_message.Message):
     MOVED_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     DECIDED_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """What resizes it by load, with its parameters; empty when nothing does."""
     @_builtins.property
@@ -133,6 +134,8 @@ class TopologyDetail(_message.Message):
     def decided(self) -> _containers.RepeatedCompositeFieldContainer[_measurements_pb2.Event]:
         """What was decided about it by load, why, and what that led to; oldest first."""
 
+    @_builtins.property
+    def traffic(self) -> Global___TrafficView: ...
     def __init__(
         self,
         *,
@@ -150,14 +153,84 @@ class TopologyDetail(_message.Message):
         moved: Global___MoveTotals | None = ...,
         policy: _builtins.str = ...,
         decided: _abc.Iterable[_measurements_pb2.Event] | None = ...,
+        traffic: Global___TrafficView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "moved", b"moved", "spec", b"spec", "state", b"state", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "moved", b"moved", "spec", b"spec", "state", b"state", "summary", b"summary", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "decided", b"decided", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "policy", b"policy", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "components", b"components", "decided", b"decided", "errors", b"errors", "executors", b"executors", "moved", b"moved", "moves", b"moves", "policy", b"policy", "reports", b"reports", "spec", b"spec", "state", b"state", "summary", b"summary", "traffic", b"traffic", "waits", b"waits", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopologyDetail: _TypeAlias = TopologyDetail  # noqa: Y015
+
+@_typing.final
+class TrafficView(_message.Message):
+    """What the executors of a topology send each other. All figures are per second."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUPLES_FIELD_NUMBER: _builtins.int
+    BETWEEN_WORKERS_FIELD_NUMBER: _builtins.int
+    BETWEEN_NODES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PAIRS_FIELD_NUMBER: _builtins.int
+    tuples: _builtins.float
+    """Tuples: all, and how many of them go to another worker and to another node."""
+    between_workers: _builtins.float
+    between_nodes: _builtins.float
+    bytes: _builtins.float
+    """Encoded, of those that go to another worker."""
+    @_builtins.property
+    def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairView]:
+        """Who sends most to whom: the heaviest first, a bounded number."""
+
+    def __init__(
+        self,
+        *,
+        tuples: _builtins.float = ...,
+        between_workers: _builtins.float = ...,
+        between_nodes: _builtins.float = ...,
+        bytes: _builtins.float = ...,
+        pairs: _abc.Iterable[Global___PairView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_nodes", b"between_nodes", "between_workers", b"between_workers", "bytes", b"bytes", "pairs", b"pairs", "tuples", b"tuples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrafficView: _TypeAlias = TrafficView  # noqa: Y015
+
+@_typing.final
+class PairView(_message.Message):
+    """What one executor (`component[first-last]`) sends another, per second."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    TUPLES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    target: _builtins.str
+    tuples: _builtins.float
+    bytes: _builtins.float
+    """0 between two executors of one worker."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        tuples: _builtins.float = ...,
+        bytes: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "source", b"source", "target", b"target", "tuples", b"tuples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairView: _TypeAlias = PairView  # noqa: Y015
 
 @_typing.final
 class ElasticityView(_message.Message):
@@ -287,6 +360,7 @@ class ComponentView(_message.Message):
     BLOCKED_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     CUSTOM_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     kind: _builtins.str
     stateful: _builtins.bool
@@ -302,6 +376,8 @@ class ComponentView(_message.Message):
     busy: _builtins.float
     blocked: _builtins.float
     finished: _builtins.int
+    state: _builtins.int
+    """Bytes of state that its tasks own, about."""
     @_builtins.property
     def custom(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
@@ -323,10 +399,11 @@ class ComponentView(_message.Message):
         blocked: _builtins.float = ...,
         finished: _builtins.int = ...,
         custom: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        state: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "custom", b"custom", "emitted", b"emitted", "emitted_rate", b"emitted_rate", "executed", b"executed", "executed_rate", b"executed_rate", "executors", b"executors", "failed", b"failed", "failed_rate", b"failed_rate", "finished", b"finished", "id", b"id", "kind", b"kind", "queued", b"queued", "stateful", b"stateful", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "custom", b"custom", "emitted", b"emitted", "emitted_rate", b"emitted_rate", "executed", b"executed", "executed_rate", b"executed_rate", "executors", b"executors", "failed", b"failed", "failed_rate", b"failed_rate", "finished", b"finished", "id", b"id", "kind", b"kind", "queued", b"queued", "state", b"state", "stateful", b"stateful", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -349,6 +426,7 @@ class ExecutorView(_message.Message):
     QUEUED_FIELD_NUMBER: _builtins.int
     EXECUTED_RATE_FIELD_NUMBER: _builtins.int
     EMITTED_RATE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     component: _builtins.str
     first: _builtins.int
@@ -363,6 +441,8 @@ class ExecutorView(_message.Message):
     queued: _builtins.int
     executed_rate: _builtins.float
     emitted_rate: _builtins.float
+    state: _builtins.int
+    """Bytes of state that its tasks own, about."""
     def __init__(
         self,
         *,
@@ -379,10 +459,11 @@ class ExecutorView(_message.Message):
         queued: _builtins.int = ...,
         executed_rate: _builtins.float = ...,
         emitted_rate: _builtins.float = ...,
+        state: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "component", b"component", "cpu", b"cpu", "emitted_rate", b"emitted_rate", "executed_rate", b"executed_rate", "first", b"first", "id", b"id", "idle", b"idle", "last", b"last", "node", b"node", "queued", b"queued", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked", b"blocked", "busy", b"busy", "component", b"component", "cpu", b"cpu", "emitted_rate", b"emitted_rate", "executed_rate", b"executed_rate", "first", b"first", "id", b"id", "idle", b"idle", "last", b"last", "node", b"node", "queued", b"queued", "state", b"state", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -469,6 +550,9 @@ class NodeSummary(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    CORES_FIELD_NUMBER: _builtins.int
+    CPU_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     alive: _builtins.bool
     """Whether its supervisor is registered."""
@@ -482,6 +566,11 @@ class NodeSummary(_message.Message):
     generation: _builtins.int
     address: _builtins.str
     pid: _builtins.int
+    cores: _builtins.float
+    """CPUs that its workers may use, and those of them in use; 0 before it has reported."""
+    cpu: _builtins.float
+    memory: _builtins.int
+    """Bytes in use by its workers; 0 when unknown."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -499,10 +588,13 @@ class NodeSummary(_message.Message):
         generation: _builtins.int = ...,
         address: _builtins.str = ...,
         pid: _builtins.int = ...,
+        cores: _builtins.float = ...,
+        cpu: _builtins.float = ...,
+        memory: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "draining", b"draining", "generation", b"generation", "host", b"host", "id", b"id", "kind", b"kind", "pid", b"pid", "slots", b"slots", "used", b"used", "wanted", b"wanted", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "cores", b"cores", "cpu", b"cpu", "draining", b"draining", "generation", b"generation", "host", b"host", "id", b"id", "kind", b"kind", "memory", b"memory", "pid", b"pid", "slots", b"slots", "used", b"used", "wanted", b"wanted", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

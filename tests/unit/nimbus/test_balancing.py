@@ -156,6 +156,28 @@ def test_a_scheduler_is_exchanged_and_explains_itself() -> None:
     assert reign.kinds()[before:].count("kept") <= 1, "that nothing is done is said once"
 
 
+def test_overload_does_not_wait_for_the_period() -> None:
+    """T-Storm (2014), section IV.C. Two executors fit into a worker while they compute little, and not when one needs all of its core."""
+    reign = Reign(ALONE, scheduler="tstorm --gamma 2", period=300.0)
+    clock = Clock(reign)
+    clock.go(12, 0.5, cpu=0.5)
+    assert reign.adopted == [], "nothing is overloaded"
+    clock.go(12, 1.0, cpu=1.0)
+    ((desired, why, _, _),) = reign.adopted
+    assert len({s.node for s in desired.workers.values()}) == 2
+    assert why.startswith("tstorm: T-Storm's schedule, because capacities were exceeded by")
+
+
+def test_overload_that_nothing_relieves_is_looked_at_once() -> None:
+    reign = Reign(ALONE, scheduler="tstorm", period=300.0)
+    reign.seen = replace(reign.seen, nodes={N1: reign.seen.nodes[N1]})
+    clock = Clock(reign)
+    clock.go(12, 0.5, cpu=0.5)
+    clock.go(60, 1.0, cpu=1.0)
+    assert reign.adopted == []
+    assert reign.kinds().count("resources-lack") == 1
+
+
 def test_otd_that_does_nothing_says_so_once_and_again_after_a_move() -> None:
     said = Reign()
     teller = Teller(said)

@@ -174,6 +174,9 @@ def check_tstorm(
 
     (verdict,) = [r for r in decision.reasons if r.kind in ("rescheduled", "kept", "nothing-measured")]
     (cut, *load), (new_cut, *new_load) = measures(ready, ready.places), measures(ready, after)
+    if set(ready.movable) == set(after):
+        told = tstorm.excess(case.cluster, ready.load, after, p)
+        assert told == pytest.approx(excess(*new_load), abs=1e-6), "overload is not seen as it is"
     if verdict.kind != "rescheduled":
         assert all(same_places(after[n], ready.places[n]) for n in ready.movable), "changed without a word"
         return
@@ -186,7 +189,7 @@ def check_tstorm(
     )
     warned = any(r.kind == "resources-lack" for r in decision.reasons)
     assert excess(*new_load) <= 1e-6 or warned, "a capacity is exceeded"
-    if "saves" in verdict.message or "nodes less" in verdict.message:
+    if "saves" in verdict.message or "less and no more" in verdict.message:
         assert new_cut <= cut + 1e-6, "worse by its own measure"
     assert verdict.details["before"] == pytest.approx(cut)
     assert verdict.details["after"] == pytest.approx(new_cut)

@@ -128,7 +128,7 @@ def test_rebalance_regroups_a_stateful_component_within_its_workers() -> None:
 def test_rebalance_refuses_fewer_executors_than_separate_runs() -> None:
     s, cluster = spec(b=(8, 4, True)), nodes(n1=1, n2=1)
     a = place(Demand(s, 2), cluster)
-    with pytest.raises(Refused, match=r"'b' cannot have 1 executors.*2 separate runs in t@n1/0, t@n2/0"):
+    with pytest.raises(Refused, match=r"'b' cannot have 1 executor:.*2 separate runs in t@n1/0, t@n2/0"):
         rebalanced(a, cluster, s, b=1)
 
 

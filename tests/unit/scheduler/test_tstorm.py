@@ -119,13 +119,37 @@ def test_overload_is_relieved_although_traffic_grows() -> None:
     assert "capacities were exceeded by 0.30 cores (now 0.00)" in decision.reasons[0].message
 
 
+def test_a_full_cluster_is_not_stirred_by_a_little_less_overload() -> None:
+    # Any placement exceeds the two nodes' 1.8 cores; the schedule, by 0.01 less than this one. That is worth no move.
+    full = case(
+        {"a": 1.0, "b": 0.99, "c": 0.02},
+        {"ac": 1.0},
+        {"a": ("n1", 0), "b": ("n2", 0), "c": ("n1", 0)},
+        cores=1.0,
+    )
+    assert ask(full)[0] is full.current[T]
+    new, decision = ask(full, "tstorm --gain 0")
+    assert new is not full.current[T]
+    assert "capacities were exceeded by 0.33 cores (now 0.32)" in decision.reasons[0].message
+
+
+def test_lack_of_workers_is_told_from_lack_of_nodes() -> None:
+    # One node of four cores: they use 1.6 cores in the one worker that the topology may have there.
+    locked = case(dict.fromkeys("ab", 0.8), {"ab": 1.0}, {"a": ("n1", 0), "b": ("n1", 0)}, nodes=1)
+    (warning,) = ask(locked)[1].warnings
+    assert "--workers-per-node 0" in warning.message
+    assert "Add nodes" not in warning.message
+    new, decision = ask(locked, "tstorm --workers-per-node 0")
+    assert len(new.workers) == 2 and not decision.warnings
+
+
 def test_lack_of_resources_is_said() -> None:
     full = case(dict.fromkeys("ab", 0.8), {"ab": 1.0}, {"a": ("n1", 0), "b": ("n1", 0)}, nodes=1, cores=1.0)
     new, decision = ask(full)
     assert new is full.current[T]
     (warning,) = decision.warnings
     assert warning.kind == "resources-lack"
-    assert "executors use 1.60, the 1 nodes may give 0.90" in warning.message
+    assert "executors use 1.60, 1 node may give 0.90" in warning.message
 
 
 def test_too_little_gain_changes_nothing() -> None:

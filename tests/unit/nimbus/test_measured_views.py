@@ -1,0 +1,80 @@
+"""What is told of measured traffic, state and nodes: who sends how much to whom, between workers and nodes, and what nodes use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from balance_harness import APART, N1, N2, W1, W2, T, topology
+
+from elastic.model.assignment import NodeInfo
+from elastic.model.load import NodeReport, PairLoad, TaskLoad, WorkerReport
+from elastic.model.views import PairView, TopologyDetail
+from elastic.nimbus import answers
+from elastic.nimbus.facts import Facts
+from elastic.nimbus.reports import ReportStore
+
+WORK = "work[2-5]"
+
+
+def report(worker: str, second: float, *pairs: PairLoad, state: int = 0, life: int = 1) -> WorkerReport:
+    tasks = (
+        (TaskLoad(1, "out", "out[1-1]", emitted=10),)
+        if worker == W1
+        else tuple(TaskLoad(n, "work", WORK, executed=10, state=state) for n in range(2, 6))
+    )
+    return WorkerReport(T, worker, f"{worker}#{life}", second, 1, tasks=tasks, pairs=pairs)
+
+
+def seen(*reports: WorkerReport) -> TopologyDetail:
+    store = ReportStore(errors=5)
+    store.add_reports(reports)
+    facts = Facts(0.0, {}, {}, topologies={T: topology(APART)})
+    return answers.detail(facts.topologies[T], facts, store.measured(T), store.lives(T), ())
+
+
+def test_traffic_is_what_was_sent_between_two_reports_by_executors() -> None:
+    found = seen(
+        report(W1, 10.0, PairLoad(1, 2, 1000, 5000), PairLoad(1, 3, 400)),
+        report(W1, 12.0, PairLoad(1, 2, 1600, 9000), PairLoad(1, 3, 500, 1000)),
+    ).traffic
+    assert found.pairs == (PairView("out[1-1]", WORK, 350.0, 2500.0),)
+    assert (found.tuples, found.between_workers, found.between_nodes) == (350.0, 350.0, 350.0)
+    assert found.bytes == 2500.0
+
+
+def test_what_began_between_two_reports_is_no_rate_yet() -> None:
+    before, after = PairLoad(1, 2, 1000), PairLoad(1, 2, 40)
+    assert seen(report(W1, 10.0, before)).traffic.tuples == 0, "one report says nothing about time"
+    assert seen(report(W1, 10.0, before), report(W1, 11.0, after, life=2)).traffic.tuples == 0, "another life"
+    assert seen(report(W1, 10.0, before), report(W1, 11.0, after)).traffic.tuples == 0, "it began anew"
+    assert seen(report(W1, 10.0), report(W1, 11.0, before)).traffic.tuples == 0, "it came from elsewhere"
+
+
+def test_state_is_told_by_executor_and_component() -> None:
+    found = seen(report(W2, 10.0, state=1000))
+    assert {e.id: e.state for e in found.executors} == {"out[1-1]": 0, WORK: 4000}
+    assert {c.id: c.state for c in found.components} == {"out": 0, "work": 4000}
+
+
+def test_nodes_on_one_machine_share_its_cores_and_those_that_are_gone_are_forgotten() -> None:
+    store = ReportStore(errors=5)
+    nodes = {n: NodeInfo(n, "h", 2, 1, "process") for n in (N1, N2)}
+    facts = Facts(0.0, nodes, {})
+    store.add_nodes([NodeReport(n, 1.0, 4.0, 1.0, 100, "m") for n in (N1, N2)], nodes)
+    told = answers.node_summaries(facts, store.nodes())
+    assert [(n.cores, n.cpu, n.memory) for n in told] == [(2.0, 0.5, 100)] * 2
+    store.add_nodes([NodeReport(N1, 2.0, 4.0, 3.0, 200, "m")], [N1])
+    assert set(store.nodes()) == {N1}
+    alone = answers.node_summaries(replace(facts, nodes={N1: nodes[N1]}), store.nodes())
+    assert [(n.cores, n.cpu, n.memory) for n in alone] == [(4.0, 3.0, 200)]
+
+
+def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes counters for rates tells of traffic that there is not."""
+    monkeypatch.setattr(
+        "elastic.nimbus.reports.Measured.sent",
+        lambda self: {(p.source, p.target): (float(p.tuples), 0.0) for p in self.newest.pairs},
+    )
+    with pytest.raises(AssertionError):
+        test_what_began_between_two_reports_is_no_rate_yet()
