@@ -68,6 +68,8 @@ class Executor:
         self._unread: dict[int, Task] = {}  # tasks whose state came with a move and is bytes still, in part
         self._order = itertools.count()
         self.thread = threading.Thread(target=self._run, name=f"executor-{id}", daemon=True)
+        self._clock: int | None = None
+        self._cpu = 0.0
 
     # ------------------------------------------------------------------ from any thread
 
@@ -245,6 +247,13 @@ class Executor:
 
     _idle_since = 0.0
 
+    def cpu_seconds(self) -> float:
+        """Processor time of its thread so far, also when that has ended; 0 where the system doesn't say."""
+        if self._clock is not None and self.thread.is_alive():
+            with contextlib.suppress(OSError):  # it has just ended
+                self._cpu = time.clock_gettime(self._clock)
+        return self._cpu
+
     # ------------------------------------------------------------------ Emitter
 
     def written(self, link: Link) -> None:
@@ -307,6 +316,9 @@ class Executor:
             task.say_again(tuple(task.outputs.outs))
 
     def _run(self) -> None:
+        if hasattr(time, "pthread_getcpuclockid"):
+            # By the thread itself: to ask for that of one that has ended brings the process down.
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             self._loop()
         except ExecutorStopped:

@@ -34,7 +34,7 @@ class Measurer:
         before, self._before = self._before, {}
         for id, executor in sorted(worker.executors.copy().items()):
             idle, blocked = executor.shares()
-            cpu = _thread_cpu(executor.thread.ident)
+            cpu = executor.cpu_seconds()
             ready = machine.ready_seconds(executor.thread.native_id)
             old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0, 0.0))
             self._before[id_] = (idle, blocked, cpu, ready)
@@ -106,15 +106,6 @@ def _custom(read: object) -> dict[str, float]:
         values: dict[str, float] = read()
         return values
     return {}
-
-
-def _thread_cpu(ident: int | None) -> float:
-    if ident is None or not hasattr(time, "pthread_getcpuclockid"):
-        return 0.0
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(ident))
-    except OSError:  # the thread has ended
-        return 0.0
 
 
 def resident_bytes() -> int:

@@ -495,3 +495,25 @@ def test_the_flood_of_errors_is_told_by_doublings(monkeypatch: pytest.MonkeyPatc
 def _tell_all(self: failures.Failures, error: Exception, tup: Any, count: int = 1) -> None:
     self.count += count
     self._listener.on_task_event(self._task, "tuple-failed", str(error), Severity.ERROR, {})
+
+
+def test_an_executor_is_measured_by_a_clock_that_its_own_thread_has_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To ask the system for the clock of a thread that has just ended brings the process down."""
+    asked: list[tuple[int, int]] = []
+    real = time.pthread_getcpuclockid
+
+    def ask(thread: int) -> int:
+        asked.append((thread, threading.get_ident()))
+        return real(thread)
+
+    monkeypatch.setattr(time, "pthread_getcpuclockid", ask)
+    with LocalCluster() as cluster:
+        r = cluster.submit(topology(Do(), Count(0)))
+        executors = list(r.worker.executors.values())
+        r.stop()
+        for executor in executors:
+            executor.thread.join(LIMIT)
+            assert executor.cpu_seconds() == executor.cpu_seconds() >= 0.0
+    assert len(asked) == len(executors) == 2 and all(a == b for a, b in asked)
