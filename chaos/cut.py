@@ -58,7 +58,7 @@ class Cuts(Run):
 
     def rounds(self, rounds: Rounds, part: Part, share: float) -> None:
         """See `Run.rounds`."""
-        count = max(1, round(self.options.kills * share))
+        rounds.wanted = count = max(1, round(self.options.kills * share))
         number = self.options.first
         while len(part.kills) < count and number < 3 * count + 10:
             chance = random.Random(f"{self.options.seed}/{number}/{part.name}")
@@ -116,7 +116,8 @@ class Cuts(Run):
                     if owner and str(node_of(worker_of(owner))) in BEYOND:
                         kill.owned.add(int(task))
         part.kills.append(kill)
-        self.say(f"    cut at {kill.step}" + (f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""))
+        costs = f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""
+        self.say(f"    cut at {kill.step}{costs} ({len(part.kills)} of {rounds.wanted})")
 
 
 def _node(worker: str) -> str:

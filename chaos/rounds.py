@@ -86,6 +86,8 @@ class Rounds:
         self.kills: list[Kill] = []
         self.missed: list[str] = []
         self.unsettled = ""
+        self.wanted = 0
+        """How many kills there are to be; 0: as many as there is time for."""
         self._open: tuple[Kill, Aim] | None = None
 
     # ------------------------------------------------------------------ what runs where
@@ -258,7 +260,8 @@ class Rounds:
         self._await_death(kill)
         self.kills.append(kill)
         self._open = (kill, aim)
-        self._say(f"    killed {kill.pids} at {kill.step}, {count} held")
+        done = f"{len(self.kills)} of {self.wanted}" if self.wanted else str(len(self.kills))
+        self._say(f"    killed {kill.pids} at {kill.step}, {count} held ({done})")
         return kill
 
     def _due(self, round: Round, aim: Aim, seen: Seen, base: int, step: str) -> bool:

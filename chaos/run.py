@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import shutil
 import statistics
 import subprocess
@@ -72,6 +73,17 @@ class Part:
     seconds: float = 0.0
 
 
+class _Told(logging.Handler):
+    """What the run's own sessions have to say, as lines of the run."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(f"    chaos itself: {record.getMessage()}")
+
+
 class Run:
     """See the module."""
 
@@ -122,6 +134,8 @@ class Run:
         Args:
             accounts: Of each its name, whether its kills may cost something, and its share of the kills or the time.
         """
+        told = _Told(self.say)
+        logging.getLogger("elastic").addHandler(told)
         self.cluster = cluster = Cluster(self.directory, up, self.say, start, end)
         try:
             for name, cost, share in accounts:
@@ -130,6 +144,7 @@ class Run:
             with (self.directory / "events.jsonl").open("w") as file:
                 file.writelines(json.dumps(e) + "\n" for e in cluster.events())
             cluster.close()
+            logging.getLogger("elastic").removeHandler(told)
         self._print()
         good = all(not p.wrong for p in self.parts) and bool(self.parts)
         if good and not self.options.keep:
@@ -178,6 +193,7 @@ class Run:
         o = self.options
         until = time.monotonic() + o.seconds * share if o.seconds else float("inf")
         count = max(1, round(o.kills * share)) if o.kills else sys.maxsize
+        rounds.wanted = count if o.kills else 0
         number = o.first
         tries = 0
         while len(rounds.kills) < count and time.monotonic() < until:
