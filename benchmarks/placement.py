@@ -8,6 +8,7 @@ a placement for a light load is none for a heavy one. So every ratio is one of t
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import time
 from array import array
@@ -40,7 +41,7 @@ SCHEDULERS = {
     "T-Storm, gamma 4": "tstorm --gamma 4",
     "OTD": "otd",
 }
-PART = 0.1
+PART = 0.02
 """The steady rate, as a share of what it does flat out under round robin."""
 EVERY = 1.0
 """Seconds between two decisions."""
@@ -60,6 +61,7 @@ class Measured:
         between: Share of tuples between executors that go from node to node at the steady rate, 0 to 1.
         nodes: How many are used at the steady rate.
         p50, p99: ms, at the steady rate.
+        cores: That its workers use at the steady rate.
         throughput: Tuples/s at the end of the chain, flat out.
         busy_nodes: How many are used flat out.
     """
@@ -68,6 +70,7 @@ class Measured:
     nodes: int = 0
     p50: float = 0.0
     p99: float = 0.0
+    cores: float = 0.0
     throughput: float = 0.0
     busy_nodes: int = 0
 
@@ -118,8 +121,10 @@ class Run:
         """Measure it at a rate, as it is placed."""
         self.pace(rate)
         before = self.job.client.describe(self.job.name)
+        used = processor_time(before)
         w.steady = self._window()
         after = self.job.client.describe(self.job.name)
+        w.measured.cores = (processor_time(after) - used) / self.seconds
         w.measured.between, w.measured.nodes = between(before, after), nodes_of(after)
 
     def fresh(self) -> Windows:
@@ -179,6 +184,17 @@ class Run:
 def nodes_of(detail: TopologyDetail) -> int:
     """How many nodes have executors."""
     return len({node_of(w) for _, w in detail.assignment.executors})
+
+
+def processor_time(detail: TopologyDetail) -> float:
+    """Seconds of CPU that its workers, processes of this machine, have used."""
+    ticks = 0
+    for worker in detail.workers:
+        fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(
+            fields[12]
+        )  # user and system: 14 and 15 of the line, whose second may have spaces
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def moved_all(detail: TopologyDetail) -> bool:
@@ -299,6 +315,7 @@ class Placement:
         rate, line = self.rate(kind), SCHEDULERS[name]
         with self._open(kind) as run:
             as_dealt = run.fresh()
+            run.flat_out(Windows())  # until every word was met once
             run.flat_out(as_dealt)
             run.drain()
             run.steadily(as_dealt, rate)
@@ -313,7 +330,8 @@ class Placement:
         self.session.progress(
             f"    light load: nodes {first.nodes} -> {then.nodes}, {counted(tasks, 'task')} moved; "
             f"between nodes {first.between:.0%} -> {then.between:.0%}; "
-            f"p50 {first.p50:.2f} -> {then.p50:.2f} ms, p99 {first.p99:.2f} -> {then.p99:.2f} ms\n"
+            f"p50 {first.p50:.2f} -> {then.p50:.2f} ms, p99 {first.p99:.2f} -> {then.p99:.2f} ms; "
+            f"{first.cores:.2f} -> {then.cores:.2f} cores\n"
             f"    full load: nodes {first.busy_nodes} -> {then.busy_nodes}, {counted(more, 'task')} moved; "
             f"{first.throughput:,.0f} -> {then.throughput:,.0f} tuples/s"
         )
@@ -323,6 +341,7 @@ class Placement:
             ("nodes", first.nodes, then.nodes),
             ("latency p50, ms", first.p50, then.p50),
             ("latency p99, ms", first.p99, then.p99),
+            ("CPU, cores", first.cores, then.cores),
             ("nodes at full load", first.busy_nodes, then.busy_nodes),
             ("throughput, tuples/s", first.throughput, then.throughput),
         ):

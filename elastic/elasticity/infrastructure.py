@@ -51,7 +51,7 @@ def check(params: Infrastructure) -> None:
     """Raises ConfigError when minimum and maximum contradict each other."""
     if params.minimum > params.maximum:
         raise ConfigError(
-            f"infrastructure: --minimum {params.minimum} is above --maximum {params.maximum}",
+            f"`nodes auto`: --minimum {params.minimum} is above --maximum {params.maximum}",
             remedy="raise --maximum or lower --minimum",
         )
 

@@ -133,10 +133,15 @@ def spell(params: Any) -> str:
     return " ".join(words)
 
 
+def valued(params: Any) -> dict[str, str]:
+    """Every parameter's value as text, by name."""
+    return {p.name: _spelt(getattr(params, p.name.replace("-", "_"))) for p in describe(type(params))}
+
+
 def _spelt(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(value) if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _known(kind: type[Any]) -> str:
@@ -148,13 +153,13 @@ def _checked(who: str, p: Parameter, value: Any) -> Any:
     try:
         result = _converted(p, value)
     except ValueError:
-        raise ConfigError(f"{who}: --{p.name} is {value!r}", remedy=f"give a {p.kind}: {p.help}") from None
+        raise ConfigError(f"{who}: --{p.name} is {value!r}", remedy=f"give a {p.kind}. {p.help}") from None
     if p.choices and result not in p.choices:
         raise ConfigError(f"{who}: --{p.name} is {value!r}", remedy="give one of: " + ", ".join(p.choices))
     low = p.minimum is not None and result < p.minimum
     if low or (p.maximum is not None and result > p.maximum):
         bound = f"at least {p.minimum:g}" if low else f"at most {p.maximum:g}"
-        raise ConfigError(f"{who}: --{p.name} is {_spelt(result)}", remedy=f"it must be {bound}: {p.help}")
+        raise ConfigError(f"{who}: --{p.name} is {_spelt(result)}", remedy=f"it must be {bound}. {p.help}")
     return result
 
 

@@ -120,8 +120,10 @@ class Balancer:
         facts, settings = self._ruler.facts(), self._ruler.settings()
         lines = {t.name: line for t in facts.in_order() if t.running and (line := self.policy(t))}
         self._choose(settings, set(lines.values()))
-        in_use = self._resizing.lines()
+        in_use, idle = self._resizing.lines(), not self._active
         self._active = bool(in_use or self._rescheduling.choice is not None or self._extending.params.enabled)
+        if self._active and idle:
+            self._measuring.anew()
         if self._active and not self._recalled:
             self._recall(facts, now)
         self._forget(facts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from elastic.elasticity import infrastructure, registry
 from elastic.elasticity.infrastructure import Infrastructure
@@ -83,6 +82,8 @@ def read_policy(text: str) -> PolicyLine | None:
     try:
         registry.parameters_of(found, policy)
     except ConfigError as error:
+        if all(w[2:].partition("=")[0] in own for w in policy if w.startswith("--")):
+            raise
         known = ", ".join(f"--{n}" for n in sorted({*ours, *_MONITOR}))
         raise ConfigError(error.message, remedy=f"{error.remedy}; with every policy: {known}") from None
     config = parse("the elasticity manager", ManagerConfig, manager)
@@ -110,9 +111,27 @@ def changed_policy(before: str, text: str) -> str:
             f"there is no policy whose {words[0]} could be changed",
             remedy=f"name one: {', '.join(registry.names())}",
         )
-    new = _by_name(words)
-    kept = {key: given for key, given in _by_name(old).items() if key not in new}
-    return spell_policy(shlex.join([name, *(w for given in (*kept.values(), *new.values()) for w in given)]))
+    return spell_policy(shlex.join([name, *_changed(old, words)]))
+
+
+def changed_nodes(before: str, text: str) -> str:
+    """What the line of automatic nodes becomes by parameters: those that are given change, the others stay; `off` forgets them.
+
+    Raises:
+        ConfigError: As `read_nodes`.
+    """
+    words = _words("line of automatic nodes", text)
+    if words != [OFF] and before:
+        words = _changed(_words("line of automatic nodes", before), words)
+    params = read_nodes(shlex.join(words))
+    return spell(params) if params.enabled else ""
+
+
+def _changed(old: list[str], new: list[str]) -> list[str]:
+    """The words of a line whose parameters are given anew."""
+    given = _by_name(new)
+    kept = {key: words for key, words in _by_name(old).items() if key not in given}
+    return [w for words in (*kept.values(), *given.values()) for w in words]
 
 
 def _by_name(words: list[str]) -> dict[str, list[str]]:
@@ -146,12 +165,13 @@ def read_nodes(text: str) -> Infrastructure:
     Raises:
         ConfigError: An unknown name, or a value that cannot be.
     """
-    words = _words("infrastructure", text)
+    words = _words("line of automatic nodes", text)
     if words == [OFF]:
         return Infrastructure()
-    params: Any = parse("infrastructure", Infrastructure, words)
+    params = parse("`nodes auto`", Infrastructure, words)
     infrastructure.check(params)
-    return replace(params, enabled=True)  # type: ignore[no-any-return]
+    said = any(w.partition("=")[0] == "--enabled" for w in words)
+    return params if said else replace(params, enabled=True)
 
 
 def policy_of(topology: TopologyName, setting: object, default: str) -> str:

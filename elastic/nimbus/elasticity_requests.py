@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 
@@ -11,11 +12,10 @@ from elastic.elasticity import registry as policies
 from elastic.errors import ConfigError, Unavailable
 from elastic.model.codec import encode
 from elastic.model.events import Event
-from elastic.model.parameters import spell
 from elastic.model.records import ElasticitySettings
 from elastic.model.views import ElasticityView, SizedView
 from elastic.nimbus.balancing import Balancer
-from elastic.nimbus.elastic_lines import OFF, changed_policy, read_nodes
+from elastic.nimbus.elastic_lines import OFF, changed_nodes, changed_policy
 from elastic.nimbus.followed import read_value
 from elastic.nimbus.reign import Reign
 from elastic.scheduler import registry as schedulers
@@ -31,7 +31,8 @@ def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
     sized = [SizedView(t.name, balancer.policy(t)) for t in facts.in_order() if t.running]
     period = settings.period
     if settings.scheduler and not period:
-        period = schedulers.choose(settings.scheduler).kind.period
+        with contextlib.suppress(ConfigError):  # the package that offers it is missing since; that was said
+            period = schedulers.choose(settings.scheduler).kind.period
     return ElasticityView(
         policy=settings.policy,
         scheduler=settings.scheduler,
@@ -39,7 +40,7 @@ def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
         nodes=settings.nodes,
         topologies=tuple(sorted(sized, key=lambda s: s.name)),
         policies=policies.names(),
-        schedulers=tuple(sorted(schedulers.kinds())),
+        schedulers=schedulers.names(),
         generators=balancer.generators.names(),
         decided=balancer.told()[-_DECIDED:],
     )
@@ -65,9 +66,6 @@ def set_elasticity(
                 remedy="give seconds, more than 0 and up to a day",
             )
         changes["period"] = period
-    if nodes is not None:
-        params = read_nodes(nodes)
-        changes["nodes"] = spell(params) if params.enabled else ""
     with reign.deciding():
         found = reign.coordination.get(paths.ELASTICITY)
         if found is None:
@@ -75,7 +73,14 @@ def set_elasticity(
         before = read_value(paths.ELASTICITY, found.data, ElasticitySettings) if found.data else None
         if policy is not None:
             changes["policy"] = changed_policy(before.policy if before is not None else "", policy)
+        if nodes is not None:
+            changes["nodes"] = changed_nodes(before.nodes if before is not None else "", nodes)
         settings = replace(before or ElasticitySettings(), **changes)  # type: ignore[arg-type]
+        if period is not None and not settings.scheduler:
+            raise ConfigError(
+                "there is no scheduler whose period could be changed",
+                remedy=f"name one: {', '.join(schedulers.names())}",
+            )
         if settings != before:
             reign.commit([Set(paths.ELASTICITY, encode(settings), found.version)])
             said = ", ".join(

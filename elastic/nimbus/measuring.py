@@ -33,6 +33,12 @@ class Measuring:
         with self._lock:
             self._monitor.configure(**values)
 
+    def anew(self) -> None:
+        """Forget what was measured, as nobody has looked since."""
+        with self._lock:
+            self._monitor = LoadMonitor(self._monitor.config)
+            self._machines.clear()
+
     def observe(self, reports: Iterable[WorkerReport], nodes: Iterable[NodeReport]) -> None:
         """Take in measurements."""
         now = time.monotonic()

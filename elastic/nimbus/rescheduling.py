@@ -52,6 +52,8 @@ class Rescheduling:
 
     def use(self, choice: Choice | None) -> None:
         """Use another scheduler, from now on."""
+        if self.choice is None:
+            self._places = {}  # nobody has looked meanwhile: it begins to be measured now
         self.choice, self._at, self._borne = choice, 0.0, 0.0
         self._teller.anew()
 
@@ -90,6 +92,8 @@ class Rescheduling:
             if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
         ]
         self._teller.explain(decision.reasons)
+        if any(r.kind == "nothing-measured" for r in decision.reasons):
+            self._at = min(self._at, now + _SAMPLES * sample)  # not a period later
         who = self.choice.kind.name + (f" by {seat.name}" if seat is not None else "")
         for t in changed:
             about = [r for r in reversed(decision.reasons) if r.topology in ("", t.name) and not r.warning]

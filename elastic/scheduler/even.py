@@ -52,6 +52,4 @@ def decide(
     )
     if ready.reasons:
         return ready.decision()
-    return ready.decision(
-        Reason("kept", f"Everything of {len(demands)} topologies has a valid place and stays there.")
-    )
+    return ready.decision(Reason("kept", "Everything has a valid place and stays there."))

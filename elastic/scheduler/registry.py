@@ -111,25 +111,17 @@ class Choice:
         return f"{self.kind.name} {spell(self.params)}".strip()
 
 
-def kinds(plugins: Sequence[EntryPoint] | None = None) -> dict[str, Kind]:
-    """All schedulers by name, those of plug-ins included.
+def names(plugins: Sequence[EntryPoint] | None = None) -> tuple[str, ...]:
+    """All that `find` knows, ascending; nothing is loaded for it.
 
     Args:
         plugins: Entry points; by default those of the installed packages.
-
-    Raises:
-        ConfigError: A plug-in cannot be loaded, gives something else than a Kind, or has a name that is taken.
     """
-    result = {kind.name: kind for kind in BUILT_IN}
-    for point in sorted(entry_points(group=GROUP) if plugins is None else plugins, key=lambda p: p.name):
-        kind = load_plugin(point)
-        if kind.name in result:
-            raise ConfigError(
-                f"the plug-in {point.value!r} offers a scheduler {kind.name!r}, and there is one already",
-                remedy="uninstall one of the two, or give the plug-in's another name",
-            )
-        result[kind.name] = kind
-    return result
+    return tuple(sorted({kind.name for kind in BUILT_IN} | {point.name for point in _points(plugins)}))
+
+
+def _points(plugins: Sequence[EntryPoint] | None) -> Sequence[EntryPoint]:
+    return sorted(entry_points(group=GROUP) if plugins is None else plugins, key=lambda p: p.name)
 
 
 def load_plugin(point: EntryPoint) -> Kind:
@@ -150,6 +142,11 @@ def load_plugin(point: EntryPoint) -> Kind:
             f"the scheduler plug-in {point.name!r} ({point.value}) is no elastic.scheduler.registry.Kind but {kind!r}",
             remedy="let its entry point name a Kind",
         )
+    if kind.name != point.name:
+        raise ConfigError(
+            f"the scheduler plug-in {point.name!r} ({point.value}) calls itself {kind.name!r}",
+            remedy="give its entry point that name",
+        )
     try:
         describe(kind.params)
     except TypeError as error:
@@ -160,8 +157,11 @@ def load_plugin(point: EntryPoint) -> Kind:
     return kind
 
 
-def choose(text: str | Sequence[str], among: Mapping[str, Kind] | None = None) -> Choice:
+def choose(text: str | Sequence[str], plugins: Sequence[EntryPoint] | None = None) -> Choice:
     """A scheduler from a line or from its words: `tstorm --gamma 1.7`.
+
+    Args:
+        plugins: As for `names`.
 
     Raises:
         ConfigError: No such scheduler or parameter, or a value that it cannot have.
@@ -173,34 +173,37 @@ def choose(text: str | Sequence[str], among: Mapping[str, Kind] | None = None) -
             f"the scheduler {text!r} cannot be read: {error}", remedy="close the quotes"
         ) from None
     if not words:
-        raise ConfigError("no scheduler is named", remedy=_known(kinds() if among is None else among))
-    kind = find(words[0], among)
+        raise ConfigError("no scheduler is named", remedy=_known(plugins))
+    kind = find(words[0], plugins)
     return Choice(kind, parse(kind.who, kind.params, words[1:]))
 
 
-def choice(name: str, values: Mapping[str, Any], among: Mapping[str, Kind] | None = None) -> Choice:
+def choice(name: str, values: Mapping[str, Any], plugins: Sequence[EntryPoint] | None = None) -> Choice:
     """A scheduler from its name and a mapping of parameters.
 
     Raises:
         ConfigError: As `choose`.
     """
-    kind = find(name, among)
+    kind = find(name, plugins)
     return Choice(kind, make(kind.who, kind.params, values))
 
 
-def find(name: str, among: Mapping[str, Kind] | None = None) -> Kind:
-    """The scheduler of that name.
+def find(name: str, plugins: Sequence[EntryPoint] | None = None) -> Kind:
+    """The scheduler of that name. Those of elastic come first: a plug-in that is broken is in nobody's way but its own.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is none, or the package that offers it gives something else.
     """
-    known = kinds() if among is None else among
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"there is no scheduler {name!r}", remedy=hint + _known(known))
-    return known[name]
+    for kind in BUILT_IN:
+        if kind.name == name:
+            return kind
+    for point in _points(plugins):
+        if point.name == name:
+            return load_plugin(point)
+    near = difflib.get_close_matches(name, names(plugins), 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ConfigError(f"there is no scheduler {name!r}", remedy=hint + _known(plugins))
 
 
-def _known(known: Mapping[str, Kind]) -> str:
-    return "there are: " + ", ".join(sorted(known))
+def _known(plugins: Sequence[EntryPoint] | None) -> str:
+    return "there are: " + ", ".join(names(plugins))

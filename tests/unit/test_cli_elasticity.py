@@ -48,7 +48,7 @@ def test_serve_decides_and_says_what() -> None:
     result = invoke(client, "scheduler", "serve")
     assert result.exit_code == 0, result.output
     decided, failed = result.stdout.splitlines()
-    assert "tstorm --gamma 6.0" in decided and "T-Storm's schedule, because" in decided
+    assert "tstorm --gamma 6 " in decided and "T-Storm's schedule, because" in decided
     assert "there is no scheduler 'tsturm'" in failed
     assert [c[0] for c in client.calls] == ["generate"]
     assert invoke(client, "scheduler", "serve", "--every", "5s").exit_code == 2

@@ -12,6 +12,7 @@ import click
 from elastic.control.cli.settings import SHARED, settings_of, shared_options
 
 F = TypeVar("F", bound=Callable[..., Any])
+More = Callable[[], Sequence[tuple[str, Sequence[tuple[str, str]]]]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Command(click.Command):
     Args:
         examples: (command line, what it does) pairs.
         see: Names of related commands.
+        more: What the help lists beside options, made when the help is asked for: (heading, (term, text) pairs).
     """
 
     def __init__(
@@ -36,9 +38,11 @@ class Command(click.Command):
         *args: Any,
         examples: Sequence[tuple[str, str]] = (),
         see: Sequence[str] = (),
+        more: More | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.more = more
         self.own_params = list(self.params)
         self.examples = tuple(examples)
         self.see = tuple(see)
@@ -61,6 +65,9 @@ class Command(click.Command):
             formatter.write_text("--cluster  --address  --home  -o table|json|yaml  -v  --no-color")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, terms in self.more() if self.more is not None else ():
+            with formatter.section(heading):
+                formatter.write_dl(terms)
         write_examples(formatter, self.examples)
         if self.see:
             formatter.write_paragraph()

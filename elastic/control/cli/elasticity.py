@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import click
 
@@ -15,6 +17,8 @@ from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
+from elastic.errors import ConfigError
+from elastic.model import parameters
 from elastic.model.events import Event
 from elastic.model.views import ElasticityView
 
@@ -30,11 +34,60 @@ def _line(words: tuple[str, ...], what: str) -> str | None:
     if first == "set":
         if not rest:
             raise click.UsageError(f"set what {what}? For example: elastic {what} set {_EXAMPLES[what]}")
-        return " ".join(rest)
+        return rest[0] if len(rest) == 1 else shlex.join(rest)
     if first == "off" and not rest:
         return "off"
     more = ", `elastic scheduler serve`" if what == "scheduler" else ""
     raise click.UsageError(f"write `elastic {what}`, `elastic {what} set ...`{more} or `elastic {what} off`.")
+
+
+def _terms(kind: type[Any], without: Collection[str] = ()) -> list[tuple[str, str]]:
+    """What can be set, for the help."""
+    return [
+        (f"--{p.name} {'|'.join(p.choices) or p.kind.upper()}", f"{p.help} [{_spelt(p)}]")
+        for p in parameters.describe(kind)
+        if p.name not in without
+    ]
+
+
+def _spelt(p: parameters.Parameter) -> str:
+    return str(p.default).lower() if isinstance(p.default, bool) else f"{p.default}".removesuffix(".0")
+
+
+def _policies() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The parameters of all policies that are installed here, for the help."""
+    from elastic.elasticity import registry
+    from elastic.elasticity.processes import ManagerConfig
+
+    result = []
+    for name in registry.names():
+        with contextlib.suppress(ConfigError):  # a plug-in that is broken is told of when it is chosen
+            found = registry.find(name)
+            result.append((f"Policy {name}: {found.summary}", _terms(found.params)))
+    measuring = [
+        ("--alpha NUMBER", "Weight of the past in averages of the load, 0 to below 1 [0.5]"),
+        ("--sample NUMBER", "Seconds that a sample of the load covers [half a period, at most 1]"),
+    ]
+    return [*result, ("Every policy", [*_terms(ManagerConfig, ("enabled",)), *measuring])]
+
+
+def _schedulers() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The parameters of all schedulers that are installed here, for the help."""
+    from elastic.scheduler import registry
+
+    result = []
+    for name in registry.names():
+        with contextlib.suppress(ConfigError):
+            kind = registry.find(name)
+            result.append((f"Scheduler {name}: {kind.summary}", _terms(kind.params)))
+    return result
+
+
+def _nodes() -> list[tuple[str, list[tuple[str, str]]]]:
+    """The parameters of automatic nodes, for the help."""
+    from elastic.elasticity.infrastructure import Infrastructure
+
+    return [("Parameters", _terms(Infrastructure, ("enabled",)))]
 
 
 _EXAMPLES = {
@@ -68,6 +121,7 @@ def _plain(view: ElasticityView) -> dict[str, object]:
         ("elastic policy off", "numbers of executors stay as they are"),
     ],
     see=("scheduler", "nodes auto", "describe", "events"),
+    more=_policies,
     context_settings=_LINE,
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[set [NAME] --PARAMETER VALUE ... | off]")
@@ -75,8 +129,7 @@ def policy(settings: Settings, words: tuple[str, ...]) -> None:
     """Show or change the policy that resizes topologies by load.
 
     It is used from now on, without stopping anything, and stays when Nimbus ends. Without a NAME only the parameters that are given
-    change. docs/elasticity.md lists the policies and their
-    parameters. A topology's setting `elastic` comes before it.
+    change. A topology's setting `elastic` comes before it. docs/elasticity.md explains policies and parameters.
     """
     line = _line(words, "policy")
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
@@ -108,6 +161,7 @@ def policy(settings: Settings, words: tuple[str, ...]) -> None:
         ("elastic scheduler serve", "decide in this process, instead of Nimbus, until it ends"),
     ],
     see=("policy", "moves", "events"),
+    more=_schedulers,
     context_settings=_LINE,
 )
 @click.argument(
@@ -117,9 +171,9 @@ def policy(settings: Settings, words: tuple[str, ...]) -> None:
 def scheduler(settings: Settings, words: tuple[str, ...], every: float | None) -> None:
     """Show or change the scheduler that places executors by load.
 
-    It decides anew once a period, and what it decides is made true by moves. docs/schedulers.md lists the schedulers and their
-    parameters. With `serve` this process computes what Nimbus would: it is asked for as long as it runs, and Nimbus decides itself again
-    when it ends. More than one can run; the others stand by.
+    It decides anew once a period, and what it decides is made true by moves. docs/schedulers.md explains the schedulers. With `serve`
+    this process computes what Nimbus would: it is asked for as long as it runs, and Nimbus decides itself again when it ends. More
+    than one can run; the others stand by.
     """
     if words == ("serve",) and every is None:
         serve(settings)
@@ -165,9 +219,11 @@ def me() -> str:
     examples=[
         ("elastic nodes auto", "whether nodes come and go by themselves"),
         ("elastic nodes auto set --maximum 8 --minimum 2", "they do, between two and eight"),
+        ("elastic nodes auto set --step 1", "only this; what else was set stays"),
         ("elastic nodes auto off", "they stay as they are"),
     ],
     see=("nodes list", "policy", "events"),
+    more=_nodes,
     context_settings=_LINE,
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[set --PARAMETER VALUE ... | off]")
@@ -175,7 +231,7 @@ def auto(settings: Settings, words: tuple[str, ...]) -> None:
     """Show or change when nodes are asked for and returned by themselves.
 
     They are asked for when topologies want more cores or workers than there are, and returned, drained first, when fewer have been
-    enough for a while. docs/elasticity.md lists the parameters.
+    enough for a while. Parameters that are not given stay as they are set; `off` forgets them.
     """
     if words == ("set",):
         words = ("set", "--enabled")
@@ -184,10 +240,26 @@ def auto(settings: Settings, words: tuple[str, ...]) -> None:
         view = client.elasticity() if line is None else client.set_elasticity(nodes=line)
 
     def show() -> None:
-        output.pairs(settings, [("Nodes", view.nodes or "off")])
+        output.pairs(settings, [("Nodes", _limits(view.nodes) if view.nodes else "off")])
         _decided(settings, [e for e in view.decided if e.kind.startswith("node-")])
 
     output.show(settings, _plain(view), show)
+    if line is None and not view.nodes:
+        note(
+            f"They come and go by themselves after {settings.command('nodes', 'auto', 'set', '--maximum', '8')}"
+        )
+
+
+def _limits(text: str) -> str:
+    """All parameters in force, those that have their default too."""
+    from elastic.elasticity.infrastructure import Infrastructure
+
+    try:
+        values = parameters.valued(parameters.parse("`nodes auto`", Infrastructure, text.split()))
+    except ConfigError:  # another version's
+        return text
+    del values["enabled"]
+    return " ".join(f"--{name} {value}" for name, value in values.items())
 
 
 def _decided(settings: Settings, events: Sequence[Event]) -> None:

@@ -168,6 +168,32 @@ def test_overload_does_not_wait_for_the_period() -> None:
     assert why.startswith("tstorm: T-Storm's schedule, because capacities were exceeded by")
 
 
+def test_a_scheduler_that_is_set_again_decides_by_what_is_measured_then() -> None:
+    reign = Reign(ALONE, scheduler="tstorm --gamma 2", period=300.0)
+    clock = Clock(reign)
+    clock.go(8, 0.5, cpu=0.5)
+    set_again = reign.said
+    reign.said = ElasticitySettings()
+    clock.go(5, 1.0, cpu=1.0)
+    before = len(reign.events)
+    reign.said = set_again
+    clock.go(2, 1.0, cpu=1.0)
+    assert reign.kinds()[before:] == [], "what was measured a while ago is nothing to decide by"
+    clock.go(4, 1.0, cpu=1.0)
+    assert [why for _, why, _, _ in reign.adopted] and "exceeded by 0.11 cores" in reign.adopted[0][1]
+
+
+def test_a_scheduler_that_found_nothing_measured_does_not_wait_for_its_period() -> None:
+    reign = Reign(ALONE, scheduler="tstorm --gamma 2", period=300.0)
+    clock = Clock(reign)
+    for _ in range(4):  # nobody reports
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+    assert reign.kinds() == ["nothing-measured"]
+    clock.go(8, 0.5, cpu=0.5)
+    assert reign.kinds() == ["nothing-measured", "kept"]
+
+
 def test_overload_that_nothing_relieves_is_looked_at_once() -> None:
     reign = Reign(ALONE, scheduler="tstorm", period=300.0)
     reign.seen = replace(reign.seen, nodes={N1: reign.seen.nodes[N1]})

@@ -6,7 +6,14 @@ import pytest
 
 from elastic.errors import ConfigError
 from elastic.model.ids import TopologyName
-from elastic.nimbus.elastic_lines import changed_policy, policy_of, read_nodes, read_policy, spell_policy
+from elastic.nimbus.elastic_lines import (
+    changed_nodes,
+    changed_policy,
+    policy_of,
+    read_nodes,
+    read_policy,
+    spell_policy,
+)
 
 
 def test_each_parameter_finds_its_owner() -> None:
@@ -68,6 +75,25 @@ def test_parameters_alone_change_the_line_that_is_in_use() -> None:
         changed_policy(before, "--speed 3")
     with pytest.raises(ConfigError, match="no policy whose --alpha"):
         changed_policy("", "--alpha 0.8")
+
+
+def test_only_a_name_that_is_not_known_brings_all_that_are() -> None:
+    with pytest.raises(ConfigError) as unknown:
+        read_policy("thresholds --scale-uot 1")
+    assert "with every policy: --alpha" in (unknown.value.remedy or "")
+    with pytest.raises(ConfigError) as wrong:
+        read_policy("thresholds --scale-out 2")
+    assert wrong.value.remedy == "it must be at most 1. An executor above it is overloaded (ScaleOutThr)."
+
+
+def test_nodes_change_by_parameters_and_are_forgotten_by_off() -> None:
+    before = changed_nodes("", "--maximum 8 --minimum 2")
+    assert before == "--enabled true --minimum 2 --maximum 8"
+    assert changed_nodes(before, "--minimum 3") == "--enabled true --minimum 3 --maximum 8"
+    assert changed_nodes(before, "--enabled") == before
+    assert changed_nodes(before, "off") == "" == changed_nodes(before, "--enabled no")
+    with pytest.raises(ConfigError, match="is above"):
+        changed_nodes(before, "--minimum 9")
 
 
 def test_nodes() -> None:

@@ -14,7 +14,7 @@ from elastic.errors import ConfigError
 from elastic.model.parameters import describe, make, parameter, parse, spell
 from elastic.scheduler.decision import Decision, Reason
 from elastic.scheduler.otd import OtdParams
-from elastic.scheduler.registry import GROUP, Kind, choice, choose, kinds
+from elastic.scheduler.registry import GROUP, Kind, choice, choose, find, names
 from elastic.scheduler.tstorm import TStormParams
 
 
@@ -38,7 +38,7 @@ def test_a_line_names_a_scheduler_with_its_parameters() -> None:
         ),
         ("", "no scheduler is named"),
         ("tstorm --gama 2", "scheduler 'tstorm' has no parameter --gama\n  did you mean --gamma?"),
-        ("tstorm --gamma 0.5", "--gamma is 0.5\n  it must be at least 1: Consolidation factor"),
+        ("tstorm --gamma 0.5", "--gamma is 0.5\n  it must be at least 1. Consolidation factor"),
         ("tstorm --gamma nan", "--gamma is 'nan'\n  give a number"),
         ("tstorm --gamma much", "--gamma is 'much'\n  give a number"),
         ("tstorm --gamma", "--gamma has no value"),
@@ -92,8 +92,9 @@ def _point(monkeypatch: pytest.MonkeyPatch, value: object) -> EntryPoint:
 
 
 def test_a_plugin_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = kinds([_point(monkeypatch, Kind("stay", "Leaves everything.", Mine, _stay))])
-    chosen = choose("stay --name because", known)
+    plugins = [_point(monkeypatch, Kind("stay", "Leaves everything.", Mine, _stay))]
+    assert names(plugins) == ("otd", "roundrobin", "stay", "tstorm")
+    chosen = choose("stay --name because", plugins)
     question = chain((2, 2), 2)
     decision = question.ask(chosen)
     assert decision.reasons[0].message == "because"
@@ -104,18 +105,21 @@ def test_a_plugin_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     ("value", "message"),
     [
         (3, "is no elastic.scheduler.registry.Kind but 3"),
-        (Kind("tstorm", "", Mine, _stay), "there is one already"),
+        (Kind("tstorm", "", Mine, _stay), "calls itself 'tstorm'"),
         (
-            Kind("odd", "", dataclass(type("P", (), {"__annotations__": {"x": int}, "x": 1})), _stay),
+            Kind("stay", "", dataclass(type("P", (), {"__annotations__": {"x": int}, "x": 1})), _stay),
             "field 'x'",
         ),
     ],
 )
 def test_a_broken_plugin_is_named(value: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = [_point(monkeypatch, value), EntryPoint("gone", "no_such_module:x", GROUP)]
     with pytest.raises(ConfigError, match=message):
-        kinds([_point(monkeypatch, value)])
+        find("stay", plugins)
     with pytest.raises(ConfigError, match="cannot be loaded: ModuleNotFoundError"):
-        kinds([EntryPoint("gone", "no_such_module:x", GROUP)])
+        choose("gone --fast", plugins)
+    assert choose("tstorm", plugins).kind.name == "tstorm", "it is in nobody's way but its own"
+    assert names(plugins) == ("gone", "otd", "roundrobin", "stay", "tstorm")
 
 
 def test_the_scheduler_is_swapped_while_everything_runs() -> None:
