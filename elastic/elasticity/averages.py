@@ -9,7 +9,7 @@ from elastic.model.load import ExecutorLoad
 
 @dataclass(slots=True)
 class Average:
-    """An exponentially weighted one: Y = weight Y + (1 - weight) sample. (Seed 003, section IV.B.) The first sample is taken as it is."""
+    """An exponentially weighted one: Y = weight Y + (1 - weight) sample (T-Storm (2014), section IV.B). The first is taken as it is."""
 
     value: float = 0.0
     samples: int = 0

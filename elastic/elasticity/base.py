@@ -52,7 +52,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many executors a component may have. `minimum` is minExec(op) of seed 004, section IV.B; `maximum` 0: as many as tasks."""
+    """How many executors a component may have. `minimum` is minExec(op) of Elastic Storm (2016), IV.B; `maximum` 0: as many as tasks."""
 
     minimum: int = 1
     maximum: int = 0

@@ -1,6 +1,6 @@
 """Guards against oscillation: what the manager remembers of a topology, and when a change that a policy wants is made.
 
-- *Cooldown*: after a decision a topology is left alone for some runs. (EM_cld of seed 004, section IV.A.)
+- *Cooldown*: after a decision a topology is left alone for some runs. (EM_cld of Elastic Storm (2016), section IV.A.)
 - *Confirmation*: a change has to be wanted in so many runs in a row.
 - *Damping*: a scale-in that had to be undone soon was a mistake; each such mistake doubles the runs that the next scale-in of that
   component has to be wanted. What has not erred for long enough begins anew. Scale-outs are never damped: they protect the latency.

@@ -1,6 +1,7 @@
 """Elasticity of the infrastructure: when executors no longer fit, ask for nodes; when nodes are not needed, drain and return them.
 
-What seed 004 (section VIII) names as future work. A pure function again: nodes, what topologies want, memory, time -> steps with reasons.
+What Elastic Storm (2016), section VIII, names as future work. A pure function again: nodes, what topologies want, memory, time ->
+steps with reasons.
 
 Growth: as many nodes as the cores, the workers and the executors without a slot need, at most `step` at once; nodes that have been asked
 for count as if they were there, until they are overdue: then they are given up, and others asked for if they are still needed, so

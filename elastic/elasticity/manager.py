@@ -1,4 +1,4 @@
-"""The ElasticityManager: asks a policy once a period, and keeps it from oscillating. (Seed 004, section IV.A.)
+"""The ElasticityManager: asks a policy once a period, and keeps it from oscillating. (Elastic Storm (2016), section IV.A.)
 
 Every T_nbs it looks at each running topology, and changes at most one of them, so that what a change does to the others can be seen.
 `run` is a pure function from measurements, memory and time to a decision with its reasons and a new memory; `ElasticityManager` keeps
@@ -41,7 +41,7 @@ class Decision:
         cores: What each component is expected to use; see `expected`.
         reasons: Which measurement crossed which threshold, and what follows.
         dry_run: It is only to be shown.
-        marked: Tell the scheduler that a scaling decision was made, so that it relocates as few tasks as possible (seed 004, IV.C).
+        marked: Tell the scheduler that a scaling decision was made, so that it relocates few tasks (Elastic Storm (2016), IV.C).
     """
 
     topology: TopologyName

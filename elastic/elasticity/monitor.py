@@ -1,4 +1,4 @@
-"""The load monitor: from what workers report to smoothed measurements. (Seed 003, section IV.B.)
+"""The load monitor: from what workers report to smoothed measurements. (T-Storm (2014), section IV.B.)
 
 Counters become rates over at least one period, and every rate is averaged as Y = alpha Y + (1 - alpha) sample. A sample that covers
 k periods weighs as k of them: its old part is alpha^k. What cannot be trusted is no sample: a life's first report, an executor's first
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 from elastic.elasticity.averages import Average, Sums
+from elastic.elasticity.costs import WorkerCosts, together
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.model.load import ExecutorLoad, NodeReport, PairLoad, TaskLoad, WorkerReport
@@ -34,7 +35,7 @@ Pair = tuple[ExecutorKey, ExecutorKey]
 
 @dataclass(frozen=True, slots=True)
 class MonitorConfig:
-    """How measurements are smoothed. Seed 003 has alpha 0.5 and a period of 20 s, for nodes that report to a data base."""
+    """How measurements are smoothed. T-Storm (2014) has alpha 0.5 and a period of 20 s, for nodes that report to a data base."""
 
     alpha: float = parameter(
         0.5, minimum=0.0, maximum=0.99, help="Weight of the past in every average; 0: only the newest sample."
@@ -92,6 +93,7 @@ class _Worker:
     cpu: Average = field(default_factory=Average)
     members: set[ExecutorKey] = field(default_factory=set)
     flow: dict[Pair, _Pair] = field(default_factory=dict)
+    costs: WorkerCosts = field(default_factory=WorkerCosts)
 
 
 @dataclass(slots=True)
@@ -217,7 +219,14 @@ class LoadMonitor:
         for node in [n for n, known in self._nodes.items() if known.seen < limit]:
             del self._nodes[node]
         executors = {k: e.load() for k, e in self._executors.items() if e.samples}
-        return LoadView(executors, self.traffic(), self._node_loads(), now, self._worker_loads())
+        rates = {
+            (name, component): found
+            for name in self._owners
+            for component, found in together(
+                w.costs for w in self._workers.values() if w.newest.topology == name
+            ).items()
+        }
+        return LoadView(executors, self.traffic(), self._node_loads(), now, self._worker_loads(), rates)
 
     def traffic(self) -> Traffic:
         """Tuples per second between pairs of executors."""
@@ -336,6 +345,8 @@ class LoadMonitor:
             between = owners[pair >> _BITS], owners[pair & _MASK]
             sent, size = known.sent.get(between, (0.0, 0.0))
             known.sent[between] = (sent + count, size + sizes.get(pair, 0))
+            if between[0] in known.sums:
+                known.costs.count(*between, count)
 
     def _sample(self, id: WorkerId, known: _Worker) -> None:
         """A period is full: every average takes its sample."""
@@ -347,6 +358,7 @@ class LoadMonitor:
             for name in _RATES:
                 found.averages.setdefault(name, Average()).take(sums.rate(name), weight)
             found.newest = sums.rate("emitted")
+        known.costs.sample(known.sums, known.seconds, weight)
         known.cpu.take(known.cpu_seconds / known.seconds, weight)
         for pair in known.flow.keys() | known.sent.keys():
             if not self._flows(id, pair):
@@ -388,7 +400,7 @@ class LoadMonitor:
         }
 
     def _node_loads(self) -> dict[NodeId, NodeLoad]:
-        """What nodes say, and for those that say nothing the sums of their workers (as in seed 003)."""
+        """What nodes say, and for those that say nothing the sums of their workers (as in T-Storm (2014))."""
         result = {
             id: NodeLoad(known.newest.cores, known.cpu.value, float(known.newest.memory))
             for id, known in sorted(self._nodes.items())

@@ -27,8 +27,8 @@ NOTICED = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ManagerConfig:
-    """Seed 004 (section VI.A) has a period of 10 s and a cooldown of 12 runs, because there a decision stopped the topology for about 10 s;
-    here it takes a fraction of a second.
+    """Elastic Storm (2016), section VI.A, has a period of 10 s and a cooldown of 12 runs, because there a decision stopped the topology
+    for about 10 s; here it takes a fraction of a second.
     """
 
     enabled: bool = parameter(True, help="Whether it runs at all.")

@@ -1,4 +1,4 @@
-"""The policy of Elastic Storm: two thresholds. (Seed 004, section IV.B.)
+"""The policy of Elastic Storm: two thresholds. (Elastic Storm (2016), section IV.B.)
 
 Scale-out: one executor more for each whose measure is above the upper threshold, so at most twice as many. Scale-in: half as many (rounded
 up, so that utilisation at most doubles) when all are below the lower threshold and none is above the upper. So that what was halved is not
@@ -31,7 +31,7 @@ WORTH = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """See the module. The defaults are seed 004's (section VI.A); of the gap it says no number."""
+    """See the module. The defaults are those of Elastic Storm (2016), section VI.A; of the gap it says no number."""
 
     scale_out: float = parameter(
         0.7, minimum=0.0, maximum=1.0, help="An executor above it is overloaded (ScaleOutThr)."
@@ -49,7 +49,7 @@ class Thresholds:
 
 
 def check(params: Thresholds) -> None:
-    """The stability condition of seed 004, section IV.B.
+    """The stability condition of Elastic Storm (2016), section IV.B.
 
     Raises:
         ConfigError: It does not hold.
@@ -180,7 +180,7 @@ def _reason(
 
 POLICY = Policy(
     "thresholds",
-    "one executor more for each overloaded one, half of them when all are underused (seed 004)",
+    "one executor more for each overloaded one, half of them when all are underused (Elastic Storm (2016))",
     Thresholds,
     size,
     check,

@@ -1,4 +1,4 @@
-"""Schedule generators: processes beside Nimbus that decide for it (seed 003, section IV.A), so that it need not compute itself.
+"""Schedule generators: processes beside Nimbus that decide for it (T-Storm (2014), section IV.A), so that it need not compute itself.
 
     WAITING (others came before it)  ->  FIRST (it is asked)  ->  GONE (for ever; who comes again is last)
 

@@ -78,7 +78,7 @@ def chain(
 
 
 def fpd(compute: float = 0.012, executors: int = 5) -> Model:
-    """Frequent Pattern Detection: seed 004, figure 3 and table I. The detector computes.
+    """Frequent Pattern Detection: Elastic Storm (2016), figure 3 and table I. The detector computes.
 
     Args:
         compute: CPU seconds of the detector per tuple; with 0.012 the paper's numbers of executors are the right ones.

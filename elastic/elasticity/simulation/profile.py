@@ -50,7 +50,7 @@ class Profile:
 
 
 def fivephase(seconds: float = 180.0, scale: float = 1.0) -> Profile:
-    """The five phases of seed 004, section VI.A (there 900 s each)."""
+    """The five phases of Elastic Storm (2016), section VI.A (there 900 s each)."""
     return Profile("fivephase", _phases((120, 350, 900, 250, 120), seconds, scale))
 
 

@@ -11,7 +11,7 @@ from elastic.elasticity.manager import Decision
 from elastic.elasticity.simulation.profile import Profile
 
 SERIOUS = 0.6
-"""Loss of throughput from which on it counts as seriously degraded. (Seed 000, section V.)"""
+"""Loss of throughput from which on it counts as seriously degraded. (N-Storm (2019), section V.)"""
 
 
 @dataclass(frozen=True, slots=True)

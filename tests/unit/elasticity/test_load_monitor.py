@@ -1,4 +1,4 @@
-"""The load monitor: averages as in seed 003, and what must not count."""
+"""The load monitor: averages as in T-Storm (2014), and what must not count."""
 
 from __future__ import annotations
 

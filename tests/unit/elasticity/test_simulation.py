@@ -46,7 +46,7 @@ def results() -> dict[str, Result]:
 
 
 def test_the_detector_has_the_papers_numbers_of_executors(results: dict[str, Result]) -> None:
-    """Seed 004, section VI.B: {20, 10, 5, 10, 20, 10, 5}."""
+    """Elastic Storm (2016), section VI.B: {20, 10, 5, 10, 20, 10, 5}."""
     assert results["thresholds"].sequence("detector") == [20, 10, 5, 10, 20, 10, 5]
 
 

@@ -1,4 +1,4 @@
-"""The policy of seed 004, section IV.B, case by case."""
+"""The policy of Elastic Storm (2016), section IV.B, case by case."""
 
 from __future__ import annotations
 
