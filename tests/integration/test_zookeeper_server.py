@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from elastic.cluster import zookeeper_server
 from elastic.cluster.java import VARIABLE
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper, free_port, port_is_free
 from elastic.coordination.zookeeper import connect
@@ -52,6 +53,21 @@ def test_only_this_machine_reaches_it_and_nothing_else_of_it_listens(tmp_path: P
         address, _, number = listening[0].partition(":")
         assert int(number, 16) == port
         assert address in ("0100007F", "0000000000000000FFFF00000100007F")
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_java_is_ready_to_be_managed_before_the_server_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    """That takes the longest of all that it does between listening and serving, in which sessions' time runs."""
+    options = [o for o in zookeeper_server._OPTIONS if not (planted and "authProvider" in o)]
+    log = tmp_path / "classes.log"
+    monkeypatch.setattr(zookeeper_server, "_OPTIONS", (*options, f"-Xlog:class+load:file={log}"))
+    with EmbeddedZooKeeper(tmp_path / "z"):
+        loaded = [line.split()[1] for line in log.read_text().splitlines() if len(line.split()) > 1]
+    managed = loaded.index("com.sun.jmx.mbeanserver.JmxMBeanServer")
+    listens = loaded.index("org.apache.zookeeper.server.NIOServerCnxnFactory$AcceptThread")
+    assert (managed < listens) is not planted
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
