@@ -51,11 +51,18 @@ def background() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture(scope="session")
-def hazelcast_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hazelcast]:
+def hazelcast_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hazelcast]:
     """Two members of a Hazelcast cluster; skips where they cannot be had."""
     service = Hazelcast(tmp_path_factory.mktemp("hazelcast"))
     yield service
     service.close()
+
+
+@pytest.fixture(scope="module")
+def hazelcast_service(hazelcast_members: Hazelcast) -> Iterator[Hazelcast]:
+    """The same, with clients that end with the module of tests: they have threads and sockets of their own."""
+    yield hazelcast_members
+    hazelcast_members.disconnect()
 
 
 @pytest.fixture(params=["memory", "tcp", "unix"])

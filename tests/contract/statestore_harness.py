@@ -133,6 +133,7 @@ class Hazelcast:
         options = MemberOptions(self.cluster, backups=backups, heap=384 << 20)
         self.members = [HazelcastMember(options, directory / f"member{n}", java=java) for n in range(2)]
         self._stores: list[HazelcastStore] = []
+        self._opened: list[HazelcastStore] = []
         self._next = itertools.count()
         self._oldest = 0
         self.members[0].start()
@@ -141,8 +142,8 @@ class Hazelcast:
     def open(
         self, local: int = 0, directory: Path | None = None, on_replaced: Callable[[], None] = lambda: None
     ) -> HazelcastStore:
-        """A connection of its own; whoever opens it closes it."""
-        return HazelcastStore(
+        """A connection of its own; whoever opens it closes it, and else `disconnect`."""
+        store = HazelcastStore(
             HazelcastOptions(
                 members=tuple(m.address for m in self.members),
                 cluster=self.cluster,
@@ -152,6 +153,16 @@ class Hazelcast:
             ),
             on_replaced,
         )
+        self._opened.append(store)
+        return store
+
+    def disconnect(self) -> None:
+        """Close every connection: a test that was cut off leaves none behind, which would go on trying to reach its members."""
+        opened, self._opened = self._opened, []
+        self._stores.clear()
+        self._next = itertools.count()
+        for store in opened:
+            store.close()
 
     def store(self) -> HazelcastStore:
         index = next(self._next) % 2
@@ -161,10 +172,7 @@ class Hazelcast:
 
     def crash(self) -> None:
         """The stores' process and the oldest member die; the member comes back, empty."""
-        for store in self._stores:
-            store.close()
-        self._stores.clear()
-        self._next = itertools.count()
+        self.disconnect()
         self.kill_member()
         self.restart_member()
 
@@ -181,7 +189,6 @@ class Hazelcast:
         self._oldest = 1 - self._oldest
 
     def close(self) -> None:
-        for store in self._stores:
-            store.close()
+        self.disconnect()
         for member in self.members:
             member.kill()

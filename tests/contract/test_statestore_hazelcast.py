@@ -6,12 +6,14 @@ import signal
 import threading
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from hazelcast.future import ImmediateExceptionFuture
+from leaks import held, left_since
 from statestore_harness import Hazelcast, hazelcast_java
 from test_statestore import noise, put
 
@@ -29,8 +31,21 @@ from statestore.writing import Write, read_bytes
 
 
 @pytest.fixture
-def cluster(hazelcast_service: Hazelcast) -> Hazelcast:
-    return hazelcast_service
+def cluster(hazelcast_service: Hazelcast) -> Iterator[Hazelcast]:
+    """Whatever becomes of a test, no client of it goes on: see `test_a_test_that_is_cut_off_leaves_no_client`."""
+    yield hazelcast_service
+    hazelcast_service.disconnect()
+
+
+def test_a_test_that_is_cut_off_leaves_no_client(hazelcast_service: Hazelcast) -> None:
+    hazelcast_service.disconnect()
+    before = held()
+    cut_off = hazelcast_service.open()
+    assert set(held().threads) - set(before.threads)
+    hazelcast_service.disconnect()
+    assert left_since(before) == []
+    with pytest.raises(Unavailable):
+        cut_off.head("gone")
 
 
 def test_members_listen_on_loopback_only(cluster: Hazelcast) -> None:
