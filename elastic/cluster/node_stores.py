@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from elastic.cluster.state_write import StateWrite
-from elastic.cluster.store_ends import Begun, FarWay, NearWay, Way, ask_all, translated
+from elastic.cluster.store_ends import Begun, FarWay, NearWay, Way, ask_all, groups, to_the_end, translated
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.errors import ElasticError, NotFound, ProtocolViolation, Superseded, Unavailable
@@ -27,14 +29,13 @@ from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId, TopologyName
 from statestore import errors as store_errors
 from statestore.address import StoreAddress
-from statestore.base import Fetched, Piece, State, Ticket
+from statestore.base import Piece, State, Ticket
 from statestore.errors import Full, StateStoreError
 
+T = TypeVar("T")
 PATIENCE = 10.0
 MANY_SIZE = 1 << 20
 """Bytes of a state that goes together with others."""
-_MESSAGE = 2 << 20
-_MANY = 2000
 _LOOK = 1.0
 """Seconds until `address_of` is asked again by somebody who was not told of a change."""
 
@@ -94,6 +95,7 @@ class NodeStores:
         self._changed = threading.Condition()
         self._ways: dict[str, Way] = {}
         self._addresses: dict[NodeId, str] = {}
+        self._away: set[NodeId] = set()
         self._changes = 0
         self._closed = False
 
@@ -102,6 +104,52 @@ class NodeStores:
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
+
+    def node_said(self, node: NodeId, address: str) -> None:
+        """Of one node, what `address_of` says now: see `nodes_changed`. May be left out.
+
+        When a node's store has ended, and another one before the same cluster serves, calls to it that are under way end, and go to
+        that one: what they bring lies with the cluster. Others wait for it to be started again, with the files that it has.
+        """
+        ended: Way | None = None
+        with self._changed:
+            self._away -= {node}
+            if not address:
+                self._away.add(node)
+                if self._serving_for(node) is not None:
+                    ended = self._ways.pop(self._addresses[node], None)
+        if ended is not None:
+            ended.close()
+        self.nodes_changed()
+
+    def _serving_for(self, node: NodeId) -> NodeId | None:
+        """Another node whose store stands before the same cluster, and serves as far as is known. With the lock."""
+        known = {n: StoreAddress.parse(text).group for n, text in self._addresses.items()}
+        group = known.get(node, "")
+        return next((n for n, g in sorted(known.items()) if g and g == group and n not in self._away), None)
+
+    def _instead(self, node: NodeId, way: Way) -> tuple[NodeId, Way] | None:
+        """Whom to ask in the place of a node's store that has ended; None when it has not, or there is nobody."""
+        with self._changed:
+            if self._closed or self._ways.get(self._addresses.get(node, "")) is way:
+                return None
+            other = self._serving_for(node)
+            return None if other is None else (other, self._way_by(other, self._addresses[other]))
+
+    def _by_ways(self, nodes: Sequence[NodeId], do: Callable[[dict[NodeId, Way]], T]) -> T:
+        """Do something by the ways to some nodes' stores; again when one of these has ended meanwhile and another serves in its place.
+
+        Raises:
+            NotFound, Unavailable: There is no way; or what `do` raises.
+        """
+        for _ in range(len(nodes)):
+            ways = self._ways_to(nodes)
+            try:
+                return do(ways)
+            except Unavailable:
+                if not any(self._instead(n, w) for n, w in ways.items()):
+                    raise
+        return do(self._ways_to(nodes))
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
         """Take a key over in the stores of some nodes, and keep room there.
@@ -119,15 +167,16 @@ class NodeStores:
             Unavailable: A store cannot be reached, or a node is gone.
         """
         ticket = Ticket(key, epoch, writer)
-        doing = f"keep room for {key}"
         if not nodes:
             raise ProtocolViolation(f"{key}: a state has to be stored somewhere")
         try:
-            ways = self._ways_to(nodes)
+            return self._by_ways(nodes, lambda ways: self._begin(ticket, ways, size))
         except NotFound as error:
             raise Unavailable(f"{key} cannot be stored: {error.message}") from error
-        begun: dict[NodeId, Begun] = {}
-        self._reserve(epoch, {key: size}, ways, doing)
+
+    def _begin(self, ticket: Ticket, ways: dict[NodeId, Way], size: int) -> StateWrite:
+        key, begun = ticket.key, dict[NodeId, Begun]()
+        self._reserve(ticket.epoch, {key: size}, ways, f"keep room for {key}")
         try:
             ask_all(
                 [
@@ -139,9 +188,9 @@ class NodeStores:
         except Superseded:
             raise  # the room may be another's
         except BaseException:
-            _release(epoch, [key], ways)
+            _release(ticket.epoch, [key], ways)
             raise
-        return StateWrite(ticket, ways, begun, size)
+        return StateWrite(ticket, ways, begun, size, self._instead)
 
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """Keep room for states that `save_many` is to bring, in the stores of some nodes.
@@ -155,10 +204,9 @@ class NodeStores:
         """
         doing = f"keep room for {len(sizes)} states"
         try:
-            ways = self._ways_to(nodes)
+            self._by_ways(nodes, lambda ways: self._reserve(epoch, dict(sizes), ways, doing))
         except NotFound as error:
             raise Unavailable(f"{len(sizes)} states cannot be stored: {error.message}") from error
-        self._reserve(epoch, dict(sizes), ways, doing)
 
     def _reserve(self, epoch: int, sizes: dict[str, int], ways: Mapping[NodeId, Way], doing: str) -> None:
         try:
@@ -179,30 +227,34 @@ class NodeStores:
         Returns:
             For each state in order: None when every node has confirmed it, else why not. Doing it again is harmless.
         """
-        outcomes: list[ElasticError | Full | None] = [None] * len(states)
-        try:
-            ways = self._ways_to(nodes)
-        except (NotFound, Unavailable) as error:
-            return [Unavailable(f"states cannot be stored: {error.message}")] * len(states)
+        outcomes: list[ElasticError | Full | None] = []
+        for begin, end in groups(states):
+            part = states[begin:end]
+            try:
+                outcomes += self._by_ways(nodes, lambda ways: self._save(part, ways))  # noqa: B023
+            except NotFound as error:
+                outcomes += [Unavailable(f"states cannot be stored: {error.message}")] * len(part)
+            except (ElasticError, Full) as error:
+                outcomes += [error] * len(part)
+        return outcomes
 
-        def took(node: NodeId, begin: int, found: list[StateStoreError | None]) -> None:
-            for at, error in enumerate(found, begin):
+    def _save(self, states: Sequence[State], ways: dict[NodeId, Way]) -> list[ElasticError | Full | None]:
+        """As many as go with one message."""
+        outcomes: list[ElasticError | Full | None] = [None] * len(states)
+
+        def took(node: NodeId, found: list[StateStoreError | None]) -> None:
+            for at, error in enumerate(found):
                 if error is not None and outcomes[at] is None:
                     doing = f"save {states[at].ticket.key}"
                     outcomes[at] = error if isinstance(error, Full) else translated(error, node, doing)
 
-        for begin, end in _groups(states):
-            part = states[begin:end]
-            try:
-                ask_all(
-                    [
-                        (n, lambda n=n, w=w: w.start_save(part, partial(took, n, begin)))  # type: ignore[misc]  # noqa: B023
-                        for n, w in ways.items()
-                    ],
-                    f"save {len(part)} states from {part[0].ticket.key} on",
-                )
-            except (ElasticError, Full) as error:
-                outcomes[begin:end] = [outcome or error for outcome in outcomes[begin:end]]
+        ask_all(
+            [(n, lambda n=n, w=w: w.start_save(states, partial(took, n))) for n, w in ways.items()],  # type: ignore[misc]
+            f"save {len(states)} states from {states[0].ticket.key} on",
+        )
+        unreached = next((o for o in outcomes if isinstance(o, Unavailable)), None)
+        if unreached is not None and any(self._instead(n, w) for n, w in ways.items()):
+            raise unreached  # all of it is done again elsewhere, which does no harm
         return outcomes
 
     def fetch_many(
@@ -225,18 +277,19 @@ class NodeStores:
         missing = list(range(len(wanted)))
         reasons: dict[int, list[str]] = {n: [] for n in missing}
         unknown: set[int] = set()
-        for node in self._order(nodes):
-            if not missing:
-                break
+        order = deque(self._order(nodes))
+        asked: set[NodeId] = set()
+        while order and missing:
+            node = order.popleft()
+            asked.add(node)
             if node not in nodes and not self._shared(node):
                 continue
             left = missing
             missing = []
             try:
-                answers: Iterator[Fetched | StateStoreError] = self._way(node).fetch(
-                    [wanted[n] for n in left], ahead or {}
-                )
-                for n, answer in zip(left, _to_the_end(answers, len(left)), strict=True):
+                way = self._way(node)
+                answers = to_the_end(way.fetch([wanted[n] for n in left], ahead or {}), len(left))
+                for n, answer in zip(left, answers, strict=True):
                     if isinstance(answer, StateStoreError):
                         missing.append(n)
                         reasons[n].append(f"{node}: {answer.message}")
@@ -246,6 +299,9 @@ class NodeStores:
                         found[n] = StoredState(
                             answer.head.meta, list(answer.pieces), node, answer.head.pieces
                         )
+                other = self._instead(node, way) if missing else None
+                if other is not None and other[0] not in asked and other[0] not in order:
+                    order.append(other[0])
             except (NotFound, Unavailable) as error:
                 missing = left
                 for n in left:
@@ -405,31 +461,3 @@ def _release(epoch: int, keys: Sequence[str], ways: Mapping[NodeId, Way]) -> Non
     for way in ways.values():
         with contextlib.suppress(StateStoreError):
             way.release(epoch, keys)
-
-
-def _to_the_end(
-    answers: Iterator[Fetched | StateStoreError], count: int
-) -> Iterator[Fetched | StateStoreError]:
-    """All answers; where they end too early, why they do is the answer to the rest."""
-    done = 0
-    try:
-        for answer in answers:
-            done += 1
-            yield answer
-        wrong: StateStoreError = store_errors.Unavailable("the store ended its answer too early")
-    except StateStoreError as error:
-        wrong = error
-    yield from [wrong] * (count - done)
-
-
-def _groups(states: Sequence[State]) -> Iterator[tuple[int, int]]:
-    """Where the messages of many states begin and end."""
-    begin = size = 0
-    for at, state in enumerate(states):
-        mine = sum(map(len, state.pieces)) + len(state.meta)
-        if at > begin and (size + mine > _MESSAGE or at - begin >= _MANY):
-            yield begin, at
-            begin, size = at, 0
-        size += mine
-    if begin < len(states):
-        yield begin, len(states)

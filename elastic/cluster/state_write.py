@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from elastic.cluster.store_ends import Begun, Load, Way, ask_all, told
-from elastic.errors import ElasticError
+from elastic.cluster.store_ends import Begun, Finish, Load, Way, ask_all, told
+from elastic.errors import ElasticError, Unavailable
 from elastic.model.ids import NodeId
 from statestore.base import MAX_PIECE, Piece, Ticket, cost
 from statestore.errors import Invalid, StateStoreError
@@ -22,13 +23,26 @@ class StateWrite:
 
     Pieces for stores of this machine are written to a file once, whatever the number of those stores; for others
     they are under way at once.
+
+    Args:
+        ticket: What is written.
+        ways: To the stores where it has begun.
+        begun: What these said.
+        size: Bytes that are expected.
+        instead: Whom to ask in the place of a store that has ended, before the same cluster; None: nobody, or it has not ended.
     """
 
     def __init__(
-        self, ticket: Ticket, ways: Mapping[NodeId, Way], begun: Mapping[NodeId, Begun], size: int
+        self,
+        ticket: Ticket,
+        ways: Mapping[NodeId, Way],
+        begun: Mapping[NodeId, Begun],
+        size: int,
+        instead: Callable[[NodeId, Way], tuple[NodeId, Way] | None],
     ) -> None:
         self.ticket = ticket
-        self._ways = ways
+        self._ways = dict(ways)
+        self._instead = instead
         self._number = max(b.number for b in begun.values())
         self._sequences = {node: b.sequence for node, b in begun.items()}
         self._directory = next((b.directory for b in begun.values() if b.directory), "")
@@ -95,15 +109,10 @@ class StateWrite:
         if load.parcel is not None:
             with told(next(iter(self._ways)), f"save {self.ticket.key}"):
                 load.parcel.flush()
-        ask_all(
-            [
-                (
-                    node,
-                    lambda way=way, node=node: way.start_commit(  # type: ignore[misc]
-                        self.ticket, self._sequences[node] + 1, pieces, meta, load
-                    ),
-                )
-                for node, way in self._ways.items()
+        self._ask(
+            lambda: [
+                (n, partial(w.start_commit, self.ticket, self._sequences[n] + 1, pieces, meta, load))
+                for n, w in self._ways.items()
             ],
             f"save {self.ticket.key}",
         )
@@ -125,6 +134,38 @@ class StateWrite:
         """Let go of what was put and not committed, without telling anybody. Safe to call twice."""
         self._forget()
 
+    def _ask(self, starts: Callable[[], Sequence[tuple[NodeId, Callable[[], Finish]]]], doing: str) -> None:
+        """Make a call to every store; to another one where one has ended meanwhile."""
+        while True:
+            try:
+                ask_all(starts(), doing)
+                return
+            except Unavailable:
+                if not self._go_elsewhere():
+                    raise
+
+    def _go_elsewhere(self) -> bool:
+        """Go on by another store where one has ended meanwhile. What was committed lies with the cluster, and the rest comes along with
+        the commit; pieces that were sent as they were put went with the store.
+
+        Returns:
+            Whether anything is different now.
+
+        Raises:
+            Superseded, Unavailable: The other one does not take it over.
+        """
+        gone = {n: found for n, w in self._ways.items() if not w.streams and (found := self._instead(n, w))}
+        for node, (other, way) in gone.items():
+            begun: list[Begun] = []
+            ask_all(
+                [(other, partial(way.start_begin, self.ticket, begun.append))], f"begin {self.ticket.key}"
+            )
+            # The same number again: a commit whose answer was lost is done once.
+            sequence = self._sequences.pop(node)
+            del self._ways[node]
+            self._ways[other], self._sequences[other] = way, sequence
+        return bool(gone)
+
     def _make_room(self, size: int) -> None:
         """More than was expected is asked for before it is put, a good part at a time."""
         self._taken += size
@@ -134,9 +175,9 @@ class StateWrite:
         wanted = {self.ticket.key: self._room + more}
         epoch = self.ticket.epoch
         try:
-            ask_all(
-                [
-                    (node, lambda way=way: way.start_reserve(epoch, wanted))  # type: ignore[misc]
+            self._ask(
+                lambda: [
+                    (node, partial(way.start_reserve, epoch, wanted))
                     for node, way in self._ways.items()
                     if not way.streams  # the others have taken what was put, and take the rest as it comes
                 ],

@@ -38,6 +38,10 @@ class Load:
     placed: list[tuple[Piece, int]] = field(default_factory=list)
 
 
+_MESSAGE = 2 << 20
+_MANY = 2000
+
+
 class Finish(Protocol):
     """The second half of a call. Must be called; raises `StateStoreError`."""
 
@@ -252,6 +256,34 @@ def translated(error: StateStoreError, node: NodeId, doing: str) -> ElasticError
         return Conflict(text, remedy=error.remedy)
     # Also `Incomplete`: a piece that was put has not arrived, because its way broke or was closed meanwhile.
     return Unavailable(text, remedy=error.remedy)
+
+
+def to_the_end(
+    answers: Iterator[Fetched | StateStoreError], count: int
+) -> Iterator[Fetched | StateStoreError]:
+    """All answers; where they end too early, why they do is the answer to the rest."""
+    done = 0
+    try:
+        for answer in answers:
+            done += 1
+            yield answer
+        wrong: StateStoreError = errors.Unavailable("the store ended its answer too early")
+    except StateStoreError as error:
+        wrong = error
+    yield from [wrong] * (count - done)
+
+
+def groups(states: Sequence[State]) -> Iterator[tuple[int, int]]:
+    """Where the messages of many states begin and end."""
+    begin = size = 0
+    for at, state in enumerate(states):
+        mine = sum(map(len, state.pieces)) + len(state.meta)
+        if at > begin and (size + mine > _MESSAGE or at - begin >= _MANY):
+            yield begin, at
+            begin, size = at, 0
+        size += mine
+    if begin < len(states):
+        yield begin, len(states)
 
 
 def _finish(call: Call) -> Finish:

@@ -100,7 +100,7 @@ class WorkerStores:
         with self._lock:
             known = self._known.get(node)
             watched = node in self._watches or self._closed
-        if known:
+        if known is not None:
             return known  # not asked for again: it is wanted in the pause of every task
         if not watched:
             heard, said = functools.partial(self._heard, node), functools.partial(self._said, node)
@@ -117,9 +117,10 @@ class WorkerStores:
             self._known.pop(node, None)
 
     def _said(self, node: NodeId, value: Versioned | None) -> None:
+        address = codec.decode(value.data, NodeInfo).store if value is not None else ""
         with self._lock:
             if value is not None:
-                self._known[node] = codec.decode(value.data, NodeInfo).store
+                self._known[node] = address
             stores = self._stores
         if stores is not None:
-            stores.nodes_changed()
+            stores.node_said(node, address)

@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 T = TopologyName("t")
 MIB = 1 << 20
 LIMIT = 64 * MIB
-_tasks = itertools.count(1)
+_tasks = itertools.count(1, 4)
 
 
 class Node:
@@ -85,7 +86,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 
 @pytest.fixture
 def task() -> int:
-    return next(_tasks)
+    return next(_tasks)  # and some after it
 
 
 def key(task: int) -> str:
@@ -222,6 +223,60 @@ def test_of_stores_before_one_cluster_one_that_serves_is_enough(pair: Pair, task
         assert stores.fetch(key(task), 6, [A, B]).node == B
     with closing(pair.nodes[B].direct()) as store:
         assert store.delete(key(task), 6)
+
+
+def test_what_has_begun_at_a_store_that_ends_goes_on_at_another_before_the_same_cluster(
+    pair: Pair, task: int
+) -> None:
+    """Calls to it that are under way end by the word that it has ended: to wait until it is back would take an hour."""
+    addresses: dict[NodeId, str | None] = {
+        n: str(replace(StoreAddress.parse(node.address), group="g")) for n, node in pair.nodes.items()
+    }
+    near = StoreAddress.parse(pair.nodes[A].address).near
+    states = [State(Ticket(key(task + 1), 5, "w#1"), (b"small",), b"")]
+    with closing(NodeStores(A, addresses.get, patience=3600.0)) as stores, ThreadPoolExecutor(4) as pool:
+        for n in (A, B):  # both are known
+            stores.begin(key(task), 4, "w#1", [n], 10).abort()
+        write = stores.begin(key(task), 5, "w#1", [A, B], 10)
+        number = write.put(b"state")
+        pair.nodes[A].kill()
+        try:
+            commit = pool.submit(write.commit, [number])
+            save = pool.submit(stores.save_many, states, [A, B])
+            begin = pool.submit(stores.begin, key(task + 2), 5, "w#1", [A, B], 10)
+            fetch = pool.submit(stores.fetch_many, [(key(task + 3), 5)], [A])
+            addresses[A] = ""
+            stores.node_said(A, "")
+            assert save.result(60) == [None]
+            other = begin.result(60)
+            assert other.commit([other.put(b"other")]) == 5
+            (nothing,) = fetch.result(60)
+            assert isinstance(nothing, Unavailable), "the other one does not know of it; this one may"
+            if near:
+                assert commit.result(60) == 5
+                assert stores.fetch(key(task), 5, [A, B]).pieces == [b"state"]
+            else:
+                with pytest.raises(Unavailable):  # what was sent ahead went with the store
+                    commit.result(60)
+            assert stores.fetch(key(task + 2), 5, [A, B]).node == B
+        finally:
+            pair.nodes[A].start()
+
+
+def test_a_store_of_its_own_that_ends_is_waited_for(pair: Pair, task: int) -> None:
+    """What has begun there lies in its files."""
+    write = pair.stores.begin(key(task), 5, "w#1", [A], 10)
+    number = write.put(b"state")
+    pair.nodes[A].kill()
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(write.commit, [number])
+        pair.stores.node_said(A, "")
+        pair.nodes[A].start()
+        pair.stores.node_said(A, pair.nodes[A].address)
+        assert commit.result(60) == 5
+    assert pair.stores.fetch(key(task), 5, [A]).pieces == [b"state"]
+    with pytest.raises(Gone):
+        pair.stores.fetch(key(task), 5, [B])
 
 
 def test_cleaning_removes_everything_and_refuses_what_comes_late(pair: Pair, task: int) -> None:
