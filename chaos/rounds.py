@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from chaos.cluster import SLOTS, Cluster, Process, Stuck
@@ -20,8 +20,9 @@ SPOUTS, COUNTS, SINKS = range(1, 4), range(4, 16), range(16, 22)
 TASKS = range(1, 22)
 STEP = 25.0
 """Seconds until a round gives up waiting for its step."""
-_AS_IT_IS = ("workers are wanted", "stays in worker")
-"""Waits that nothing more follows from: tasks were gathered in fewer workers, as asked; a move was given up after its tries."""
+_AS_IT_IS = ("; there are slots for ", "; the next request for the topology tries again")
+"""In waits that nothing more follows from: tasks were gathered in fewer workers, as asked; a move was given up after its tries. What is
+tried again is on its way, and where it comes to is not to be killed meanwhile for what runs elsewhere."""
 HELD = (*SPOUTS, *SINKS)
 """Tasks that can be held within `get_state` and `set_state`."""
 
@@ -157,7 +158,7 @@ class Rounds:
         if unsafe := self.watch.unsafe():
             return f"stores are not as they should be: {'; '.join(unsafe)}"
         detail = self._cluster.client.describe(self._name)
-        waits = [w for w in detail.waits if all(x not in w for x in _AS_IT_IS)]
+        waits = on_the_way(detail.waits)
         if detail.moves or waits or detail.assignment.unassigned:
             return f"{len(detail.moves)} moves, waits {waits}, without a place {detail.assignment.unassigned}"
         return ""
@@ -343,6 +344,11 @@ class Rounds:
         from chaos.aims import aim
 
         return aim(self, self._cluster, self._name, self.watch, round)
+
+
+def on_the_way(waits: Sequence[str]) -> list[str]:
+    """Those of the sentences of `describe` about what is waited for from which something more follows by itself."""
+    return [w for w in waits if all(x not in w for x in _AS_IT_IS)]
 
 
 def _there(pid: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chaos.rounds import on_the_way
 from elastic.errors import Refused
 from elastic.migration.record import MoveRecord, Outcome
 from elastic.model.assignment import Assignment, NodeInfo
@@ -323,6 +324,25 @@ def test_a_move_that_always_fails_is_tried_so_often_and_not_more() -> None:
         for s in placing.waits(world.t, world.facts(), RULES)
     )
     assert list(placing.deadlines(world.t, world.facts(), RULES)) == []
+
+
+def test_chaos_knows_what_is_tried_again_from_what_was_given_up() -> None:
+    world = World.make()
+    world.ask(1, 3)
+    while True:
+        world.run()
+        while world.t.moving:
+            world.settle(0, Outcome.ROLLED_BACK)
+        world.close()
+        assert world.waits() and world.t.plan is not None
+        if placing.stuck(world.t, RULES):
+            break
+        assert on_the_way(world.waits()), "it is tried again"
+        world.now += 5.0
+    assert on_the_way(world.waits()) == []
+    assert (
+        on_the_way(["wanted: 2 workers; there are slots for 1"]) == []
+    )  # tests/contract/test_nimbus.py says so
 
 
 def awaits_a_store() -> None:
