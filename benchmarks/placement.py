@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks._pauses_notes import Window, parts, quantile
 from benchmarks._pauses_run import Job, cluster
 from benchmarks._placement_job import PARTS, SAMPLE, STOP
-from benchmarks.harness import Session, Wrong
+from benchmarks.harness import Session, Wrong, machine
 from elastic.api.bundle import build_bundle
 from elastic.cluster.launcher import ClusterInfo
 from elastic.control.cli.loading import load
@@ -41,13 +41,14 @@ SCHEDULERS = {
     "T-Storm, gamma 4": "tstorm --gamma 4",
     "OTD": "otd",
 }
-PART = 0.02
-"""The steady rate, as a share of what it does flat out under round robin."""
+LIGHT = 0.25
+"""Share of the machine's cores that workers use at most at the steady rate, under round robin. Few tuples a batch cost more each: how
+little of what it does flat out that is, is found by trying."""
 EVERY = 1.0
 """Seconds between two decisions."""
-SETTLE = 1.5
+SETTLE = 1.0
 """Seconds after a change that are not measured."""
-PATIENCE = 120.0
+PATIENCE = 180.0
 """Seconds until a scheduler must have come to rest."""
 REST = frozenset({"kept", "case-4"})
 """What a scheduler says when it does nothing any more; beside a case 3 that moves nothing, and OTD's lack of resources."""
@@ -274,7 +275,7 @@ class Placement:
 
     def __init__(self, session: Session, info: ClusterInfo) -> None:
         self.session, self.info = session, info
-        self.seconds = 3.0 if session.quick else 5.0
+        self.seconds = 3.0 if session.quick else 4.0
         self.rates: dict[str, float] = {}
         self.found: dict[str, dict[str, list[float]]] = {}
         self._number = 0
@@ -296,18 +297,30 @@ class Placement:
         return chain(self.info, f"chain-{self._number}", kind, self.seconds, given)
 
     def rate(self, kind: str) -> float:
-        """The steady rate of a chain: a share of what its spouts emit flat out under round robin, tuples/s."""
+        """The steady rate of a chain, tuples/s of its spouts: a light load under round robin."""
         given = self.session.options.get("rate")
         if given:
             return float(given)
         if kind not in self.rates:
+            cores = machine()["cores"]
             with self._open(kind) as run:
-                run.flat_out(run.fresh())
-                rows = run.job.client.describe(run.job.name).components
-                (measured,) = run.end()
-            most = measured.throughput * rows[0].emitted / rows[-1].executed
-            self.rates[kind] = PART * most
-            self.session.progress(f"  {kind}: {most:,.0f} tuples/s flat out; steady rate {PART * most:,.0f}")
+                probe = Windows()
+                run.flat_out(probe)
+                assert probe.flat is not None
+                emitted = run.job.client.describe(run.job.name).components[0].emitted
+                most = emitted / (time.monotonic_ns() - probe.flat.start) * 1e9
+                run.drain()
+                rate = most / 16
+                while True:
+                    run.steadily(probe, rate)
+                    if probe.measured.cores <= LIGHT * cores:
+                        break
+                    rate /= 2
+            self.rates[kind] = rate
+            self.session.progress(
+                f"  {kind}: the spouts emit about {most:,.0f} tuples/s flat out; at {rate:,.0f} tuples/s, the steady rate, "
+                f"workers use {probe.measured.cores:.2f} of {cores} cores"
+            )
         return self.rates[kind]
 
     def once(self, kind: str, name: str) -> float:

@@ -129,7 +129,7 @@ class UpOptions:
         )
         wanted(
             self.store_memory == 0 or self.store_memory >= _LEAST_MEMORY,
-            f"--store-memory must be {_LEAST_MEMORY >> 20}M or more, not {self.store_memory}",
+            f"--store-memory must be {_LEAST_MEMORY >> 20}M or more, not {self.store_memory / (1 << 20):.4g}M",
         )
         wanted(0 <= self.store_backups <= 6, f"--store-backups must be 0 to 6, not {self.store_backups}")
         wanted(0 <= self.port <= 65536 - self.nimbus, f"{self.port} is no port for {self.nimbus} Nimbuses")

@@ -109,6 +109,8 @@ class Balancer:
 
     def _tick(self) -> float:
         periods = [line.manager.period for line in self._resizing.lines().values()]
+        if self._chosen.scheduler and self._chosen.period:
+            periods.append(self._chosen.period / 2)
         return max(0.05, min([_TICK, *periods]))
 
     def look(self, now: float) -> None:
@@ -162,7 +164,8 @@ class Balancer:
                 self._complain(settings.nodes, error)
         self._chosen = settings
         own = lines.get(settings.policy)
-        values: dict[str, object] = {"period": min((x.sample for x in lines.values()), default=_TICK)}
+        placing = min(_TICK, settings.period / 2) if settings.scheduler and settings.period else _TICK
+        values: dict[str, object] = {"period": min((x.sample for x in lines.values()), default=placing)}
         # The cluster's line says how all is averaged. Without one, the topology that wants it quickest.
         quickest = min((x.alpha for x in lines.values() if x.alpha is not None), default=None)
         alpha = own.alpha if own is not None and own.alpha is not None else quickest

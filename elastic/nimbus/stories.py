@@ -133,6 +133,8 @@ def paused(before: MoveRecord, after: MoveRecord, now: float) -> Iterator[Event]
     """Further batches of a move are told to pause."""
     for batch in range(before.paused, after.paused):
         tasks = [t for t in after.tasks if t.batch == batch and not t.outcome]
+        if not tasks:
+            continue  # all of them have gone back already
         yield Event(
             now,
             "move-paused",

@@ -50,7 +50,11 @@ def tasks_named(spec: TopologySpec, what: str) -> list[TaskId]:
 def _range(spec: TopologySpec, within: range, first: str, last: str | None, of: str) -> set[TaskId]:
     a, b = int(first), int(last or first)
     if a > b or a not in within or b not in within:
-        raise NotFound(f"{of} has no tasks {a} to {b}", remedy=f"it has {within.start} to {within.stop - 1}")
+        named = f"task {a}" if last is None or a == b else f"tasks {a} to {b}"
+        order = "; write the smaller number first" if a > b else ""
+        raise NotFound(
+            f"{of} has no {named}", remedy=f"it has tasks {within.start} to {within.stop - 1}{order}"
+        )
     return {TaskId(t) for t in range(a, b + 1)}
 
 

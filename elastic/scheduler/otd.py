@@ -25,6 +25,8 @@ from elastic.scheduler.instance import MEASURES, Home, Instance, cores_of
 from elastic.scheduler.prepare import prepare
 
 EPSILON = 1e-9
+RELIEF = 0.5
+"""An executor that uses less than this share of what its worker's executors use on average is no relief to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +236,12 @@ class Deployment:
     def helps(self, executor: int, source: Worker) -> bool:
         """Whether its going away could relieve the source.
 
-        Full queues are a symptom where the CPU is short. Where it is not, whoever has the full queue takes it along, and where the
+        Who uses much less than the others there takes nothing away, however well it would stand elsewhere. Full queues are a symptom where the CPU is short. Where it is not, whoever has the full queue takes it along, and where the
         worker uses little it is not the worker that is slow.
         """
         p = self.params
         if source.use > p.high + EPSILON:
-            return True
+            return self.p.load[executor] >= RELIEF * source.cores / len(source.members) - EPSILON
         return source.use >= p.low and self.p.fill[executor] <= p.queue_high
 
     def balance(self, source: Worker) -> Move | None:

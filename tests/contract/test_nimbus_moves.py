@@ -79,7 +79,7 @@ def test_what_cannot_be_named_is_refused(moving_in_memory: Moving) -> None:
     moving_in_memory.cluster.started(nimbus, spec("other", workers=1))
     for what, where, kind, words in (
         ("count[1-2]", "b", NotFound, "has no tasks 1 to 2"),
-        ("12", "b", NotFound, "has no tasks 12 to 12"),
+        ("12", "b", NotFound, "has no task 12"),
         ("counts", "b", NotFound, "no task or component 'counts'"),
         ("count", "c", NotFound, "no node 'c'"),
         ("count", "b/7", NotFound, "no slot 7"),

@@ -115,14 +115,16 @@ def move(
         raise click.UsageError(
             f"Say where to, with --to WORKER or --to NODE. {settings.command('nodes', 'list')} shows the nodes."
         )
-    words = " ".join(what)
+    words = _named(what)
     shows, ends = settings.command("moves", name), settings.command("move", name, "--abort")
     left = f"the move, once asked for, goes on; {shows} shows it, {ends} ends it."
     if wait <= 0:
         with Waiting(f"asking {settings.target}"), leaving(left), settings.connect() as client:
             epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
         output.show(settings, {"topology": name, "epoch": int(epoch), "moves": []}, lambda: None)
-        note(f"{name}: {words} moves to {where}; {settings.command('moves', name)} shows how far it is.")
+        note(
+            f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
+        )
         return
     with (
         Waiting(f"moving {words} of {name} to {where}") as waiting,
@@ -134,7 +136,14 @@ def move(
         moves = following.settle(client)
     tell(settings, {"topology": name, "epoch": int(epoch)}, moves)
     if not moves:
-        note(f"{name}: nothing had to move: {words} is at {where} already.")
+        note(f"{name}: nothing had to move: {_named(what)} at {where} already.")
+
+
+def _named(what: Sequence[str]) -> str:
+    """What was asked for, for people: `task 7`, `tasks 3-5 9`, `count`."""
+    if not all(word.replace("-", "").replace(",", "").isdecimal() for word in what):
+        return " ".join(what)
+    return f"task {what[0]}" if len(what) == 1 and what[0].isdecimal() else f"tasks {' '.join(what)}"
 
 
 def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> None:

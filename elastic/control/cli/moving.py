@@ -124,8 +124,7 @@ class Following:
                     self._moves[_key(move)] = move
             self._changed.notify_all()
         under_way = [m for m in self.moves() if m.state != "ended"]
-        if under_way:
-            self._waiting.update(progress(under_way, self._concerns))
+        self._waiting.update(progress(under_way, self._concerns) if under_way else "")
 
 
 def _key(move: MoveView) -> Key:
@@ -133,9 +132,9 @@ def _key(move: MoveView) -> Key:
 
 
 def step(task: TaskMoveView) -> str:
-    """How far a task is, in a word."""
+    """How far a task is, in a word. Nobody resumes sending to a spout: it has begun."""
     if task.phase == "committed":
-        return "resumed" if "resumed" in task.times else "restored"
+        return "resumed" if {"resumed", "begun"} & task.times.keys() else "restored"
     if task.phase == "preparing" and "prepared" in task.times:
         return "prepared"
     return "stayed" if task.phase == "rolled back" else task.phase

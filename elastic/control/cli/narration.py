@@ -74,7 +74,7 @@ class Waiting:
     """
 
     def __init__(self, what: str, *, patience: float = PATIENCE) -> None:
-        self._what = what
+        self._what = self._first = what
         self._patience = patience
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -95,9 +95,9 @@ class Waiting:
         self._line.clear()
 
     def update(self, what: str) -> None:
-        """Say this from now on."""
+        """Say this from now on; "" for what was said at first."""
         with self._lock:
-            self._what = what
+            self._what = what or self._first
 
     def line(self, text: str) -> None:
         """Write a line of its own, above the one that changes."""

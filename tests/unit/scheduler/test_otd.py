@@ -228,3 +228,15 @@ def test_cycles_settle_and_never_make_the_score_worse() -> None:
         cuts.append(question.cut())
     assert cuts == sorted(cuts, reverse=True)
     assert cuts[-1] == cuts[-2]
+
+
+def test_who_uses_nothing_is_no_relief_however_well_it_would_stand_elsewhere() -> None:
+    # a uses nothing and exchanges much with n2; b and c share the load. Case 1 is to relieve n1.
+    crowded = case(
+        {("n1", 0): "abc", ("n2", 0): "d"},
+        {"a": 0.0, "b": 0.5, "c": 0.5, "d": 0.1},
+        {"ad": 1000.0, "bc": 10.0, "cd": 1.0},
+    )
+    decision = crowded.ask(choose(FIXED))
+    assert kinds(decision) == ["case-1", "moved"]
+    assert moves(crowded, decision) == {"c": "t@n2/0"}
