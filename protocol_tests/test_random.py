@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -13,6 +14,7 @@ from protocol_tests.profiles import PROFILE
 from protocol_tests.runner import Report, plan, replay, run_many, run_ops
 from protocol_tests.world import COSTLY, FREE, Op, World
 
+pytestmark = pytest.mark.timeout(PROFILE.timeout)
 WHICH = st.integers(0, 63)
 WHILE = st.sampled_from((2.0, 10.0, 40.0, 150.0))
 
