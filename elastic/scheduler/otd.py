@@ -236,8 +236,9 @@ class Deployment:
     def helps(self, executor: int, source: Worker) -> bool:
         """Whether its going away could relieve the source.
 
-        Who uses much less than the others there takes nothing away, however well it would stand elsewhere. Full queues are a symptom where the CPU is short. Where it is not, whoever has the full queue takes it along, and where the
-        worker uses little it is not the worker that is slow.
+        Who uses much less than the others there takes nothing away, however well it would stand elsewhere. Full queues are a symptom
+        where the CPU is short. Where it is not, whoever has the full queue takes it along, and where the worker uses little it is not
+        the worker that is slow.
         """
         p = self.params
         if source.use > p.high + EPSILON:
