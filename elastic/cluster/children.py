@@ -6,7 +6,7 @@ import logging
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from elastic.cluster.loop import Hand, Loop
 
@@ -100,3 +100,12 @@ class Kept:
         self._on_end(why, self._failures)
         pause = _PAUSES[min(self._failures, len(_PAUSES)) - 1]
         self._loop.call_later(pause, self.start)
+
+
+def stop_all(those: Sequence[Kept], grace: float) -> None:
+    """End some, all at once; returns when they have ended."""
+    stopping = [threading.Thread(target=kept.stop, args=(grace,), daemon=True) for kept in those]
+    for thread in stopping:
+        thread.start()
+    for thread in stopping:
+        thread.join(grace + 10.0)

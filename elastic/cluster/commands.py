@@ -9,11 +9,28 @@ from pathlib import Path
 
 from elastic.cluster import network
 from elastic.cluster.options import UpOptions
-from elastic.cluster.zookeeper_server import tail
-from elastic.errors import ConfigError
+from elastic.cluster.zookeeper_server import free_port, port_is_free, tail
+from elastic.errors import ConfigError, EnvironmentProblem
 from elastic.hosts.base import Host, NodeCommand
 from elastic.model.ids import NodeId
 from elastic.model.records import WantedNode
+
+
+def nimbus_ports(options: UpOptions) -> list[int]:
+    """Where the Nimbuses listen.
+
+    Raises:
+        EnvironmentProblem: A port that was asked for is taken.
+    """
+    if not options.port:
+        return [free_port(options.bind) for _ in range(options.nimbus)]
+    ports = list(range(options.port, options.port + options.nimbus))
+    for port in ports:
+        if not port_is_free(port, options.bind):
+            raise EnvironmentProblem(
+                f"port {port} is taken: Nimbus cannot listen there", remedy="Give another port, or 0."
+            )
+    return ports
 
 
 def nimbus(options: UpOptions, zookeeper: str, address: str) -> list[str]:

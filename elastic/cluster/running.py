@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from elastic import procs
 from elastic.cluster import commands, network
 from elastic.cluster import directory as dirs
-from elastic.cluster.children import Kept
+from elastic.cluster.children import Kept, stop_all
 from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.loop import Hand, Loop
 from elastic.cluster.nodes import Nodes
 from elastic.cluster.options import UpOptions
-from elastic.cluster.zookeeper_server import EmbeddedZooKeeper, free_port, port_is_free, tail
+from elastic.cluster.zookeeper_server import EmbeddedZooKeeper, free_port, tail
 from elastic.coordination import paths
 from elastic.errors import ConfigError, EnvironmentProblem, Unavailable
 from elastic.hosts.base import Host, NodeCommand
@@ -110,7 +110,7 @@ class Launcher:
         network.check_local(options.bind)
         for warning in network.warnings(options):
             self._tell(warning)
-        self._nimbus = tuple(f"{options.bind}:{port}" for port in self._ports())
+        self._nimbus = tuple(f"{options.bind}:{port}" for port in commands.nimbus_ports(options))
         if options.zookeeper:
             self._zookeeper = options.zookeeper
             self._tell(f"using ZooKeeper at {self._zookeeper}")
@@ -136,18 +136,6 @@ class Launcher:
             self._want(first)
         self._connect(first)
         self._loop.call_later(options.patience, self._too_late)
-
-    def _ports(self) -> list[int]:
-        options = self.options
-        if not options.port:
-            return [free_port(options.bind) for _ in range(options.nimbus)]
-        ports = list(range(options.port, options.port + options.nimbus))
-        for port in ports:
-            if not port_is_free(port, options.bind):
-                raise EnvironmentProblem(
-                    f"port {port} is taken: Nimbus cannot listen there", remedy="Give another port, or 0."
-                )
-        return ports
 
     def _keep(self, name: str, start: Callable[[], subprocess.Popen[bytes]], log_file: Path) -> None:
         kept = Kept(self._loop, name, start, functools.partial(self._child_ended, name, log_file))
@@ -249,16 +237,18 @@ class Launcher:
             self._registered = frozenset(nodes)
             if not self._ready:
                 for name in sorted(new & self._wanted.keys()):
-                    there = len(self._registered & self._wanted.keys())
-                    self._tell(f"{name} is there ({there} of {len(self._wanted)})")
+                    self._tell(f"{name} is there ({self._there()})")
         if candidates is not None:
             if candidates and not self._candidates and not self._ready:
-                self._tell("Nimbus leads")
+                self._tell(f"Nimbus leads (nodes: {self._there()})")
             self._candidates = frozenset(candidates)
         complete = self._wanted.keys() <= self._registered and bool(self._candidates)
         if complete and self._coordination is not None and not self._ready:
             self._ready = True
             self._on_ready(self._write())
+
+    def _there(self) -> str:
+        return f"{len(self._registered & self._wanted.keys())} of {len(self._wanted)}"
 
     def _session(self, coordination: ZooKeeperCoordination, state: SessionState) -> None:
         from elastic.coordination.base import SessionState
@@ -428,15 +418,7 @@ class Launcher:
             host.close()
 
     def _stop_kept(self, kind: str, grace: float) -> None:
-        stopping = [
-            threading.Thread(target=kept.stop, args=(grace,), daemon=True)
-            for kept in self._kept
-            if kept.name.startswith(kind)
-        ]
-        for thread in stopping:
-            thread.start()
-        for thread in stopping:
-            thread.join(grace + 10.0)
+        stop_all([kept for kept in self._kept if kept.name.startswith(kind)], grace)
 
     def _leave_coordination(self) -> None:
         coordination = self._coordination

@@ -15,7 +15,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ANSWER = 5.0
+_START = 180.0
+"""Seconds that Spark may take to start."""
 
 
 class Session:
@@ -113,6 +117,65 @@ class Session:
         return Path(_find_spark_home()) / "work" / str(self._context.applicationId)
 
 
+class _Start:
+    """The start of Spark that is under way: PySpark has one for a process, and none can be called back.
+
+    One that gets no answer in time is given up: what comes of it later on is ended at once, and no other begins before.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._began = 0.0
+
+    def within(self, seconds: float, build: Callable[[], Session]) -> Session:
+        """Start it; raises what `build` raises, and `TimeoutError`."""
+        result: Future[Session] = Future()
+
+        def start() -> None:
+            try:
+                session = build()
+            except BaseException as error:  # noqa: BLE001 - handed to the caller
+                with contextlib.suppress(InvalidStateError):
+                    result.set_exception(error)
+                return
+            try:
+                result.set_result(session)
+            except InvalidStateError:
+                log.warning("Spark has started after it was given up, and is ended")
+                session.close()
+
+        self._began = time.monotonic()
+        self._thread = threading.Thread(target=start, name="elastic-spark", daemon=True)
+        self._thread.start()
+        try:
+            return result.result(seconds)
+        except TimeoutError:
+            if not result.cancel():  # it has come at the last moment, or is the error of `build`
+                return result.result()
+            raise TimeoutError(f"no answer in {seconds:g} s") from None
+
+    def wait_for_earlier(self) -> None:
+        """Wait a moment for one that was given up.
+
+        Raises:
+            EnvironmentProblem: It has not ended.
+        """
+        thread = self._thread
+        if thread is None:
+            return
+        thread.join(_ANSWER)
+        if thread.is_alive():
+            raise EnvironmentProblem(
+                f"an earlier start of Spark has got no answer for {time.monotonic() - self._began:.0f} s, "
+                f"and another one cannot begin before it has ended",
+                remedy="see what keeps Java from starting; `elastic doctor` tries it",
+            )
+        self._thread = None
+
+
+_start = _Start()
+
+
 def open_session(
     master: str,
     remote: str | None,
@@ -142,6 +205,7 @@ def open_session(
         raise EnvironmentProblem(
             f"PySpark cannot be imported: {error}", remedy="pip install 'pyspark[connect]>=4.3,<4.4'"
         ) from error
+    _start.wait_for_earlier()
     if remote is None and (active := _active()) is not None:
         log.info(
             "nodes run in the Spark session that is active in this process; the master %s is not started",
@@ -179,7 +243,7 @@ def open_session(
         quiet.setLevel(logging.WARNING)  # it says when each node's connection is closed
     try:
         # Not in this thread: in the main thread, PySpark would put its own handler of SIGINT in place of ours.
-        return _bounded(build, 180.0)
+        return _start.within(_START, build)
     except ElasticError:
         raise
     except Exception as error:
@@ -232,7 +296,7 @@ def _active() -> Session | None:
     )
     if found is not None and not found.is_stopped:
         return Session(found, owned=False, connect=True, own_jvm=False, slots=0)
-    if context is None or context._jsc is None:
+    if context is None or getattr(context, "_jsc", None) is None:  # without one while it is being made
         return None
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         raise ConfigError(

@@ -191,7 +191,12 @@ def _start(settings: Settings, options: dict[str, Any], policy: str, foreground:
         return
     left = "starting was given up; what had been started has been ended."
     with leaving(left), Waiting(f"starting {settings.target}") as waiting:
-        cluster = launcher.start_background(made, waiting.line)
+
+        def said(text: str) -> None:
+            waiting.line(text)
+            waiting.update(f"starting {settings.target}: {text}")
+
+        cluster = launcher.start_background(made, said)
     show(cluster)
 
 
