@@ -401,13 +401,23 @@ class NodeStores:
         return ways
 
     def _needed(self, nodes: list[NodeId]) -> list[NodeId]:
-        """Without those whose store is being started again, where another one before the same cluster serves."""
+        """Where a store is being started again: without it when another one of these stands before the same cluster and serves, else
+        with one of another node that does, as far as one is known."""
         with self._changed:
             known = {n: self._addresses[n] for n in nodes if n in self._addresses}
         groups = {n: group for n, text in known.items() if (group := StoreAddress.parse(text).group)}
         away = [n for n in groups if self._address_of(n) == ""]
-        serving = {groups[n] for n in groups if n not in away} if away else set()
-        return [n for n in nodes if n not in away or groups[n] not in serving]
+        serving = {groups[n] for n in groups if n not in away}
+        needed = []
+        for node in nodes:
+            if node not in away:
+                needed.append(node)
+            elif groups[node] not in serving:
+                with self._changed:
+                    self._away.add(node)
+                    other = self._serving_for(node)
+                needed.append(other or node)
+        return list(dict.fromkeys(needed))
 
     def _group(self, node: NodeId) -> str:
         """Of a node that there is a way to."""
@@ -444,6 +454,7 @@ class NodeStores:
     def _way_by(self, node: NodeId, text: str) -> Way:
         former = self._addresses.get(node)
         self._addresses[node] = text
+        self._away.discard(node)
         if former is not None and former != text and former not in self._addresses.values():
             old = self._ways.pop(former, None)
             if old is not None:

@@ -221,6 +221,9 @@ def test_of_stores_before_one_cluster_one_that_serves_is_enough(pair: Pair, task
         states = [State(Ticket(key(task), 6, "w#1"), (b"state",), b"")]
         assert stores.save_many(states, [A, B]) == [None]
         assert stores.fetch(key(task), 6, [A, B]).node == B
+        moved_within = [State(Ticket(key(task + 1), 6, "w#1"), (b"state",), b"")]
+        assert stores.save_many(moved_within, [A]) == [None]
+        assert stores.fetch(key(task + 1), 6, [B]).node == B
     with closing(pair.nodes[B].direct()) as store:
         assert store.delete(key(task), 6)
 
