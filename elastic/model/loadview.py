@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from elastic.model.assignment import ExecutorId
@@ -87,6 +87,24 @@ class NodeLoad:
     memory: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ComponentRates:
+    """What all executors of a component do together, averaged over a longer past than theirs, whoever they were: what a tuple costs,
+    and what is made of it, follow from it.
+
+    Attributes:
+        busy, cpu: Seconds per second, as in `SmoothedLoad`.
+        executed, emitted: Tuples per second.
+        sent: Tuples per second to other components, as far as pairs are measured.
+    """
+
+    busy: float = 0.0
+    cpu: float = 0.0
+    executed: float = 0.0
+    emitted: float = 0.0
+    sent: Mapping[ComponentId, float] = field(default_factory=dict)
+
+
 Traffic = Mapping[tuple[ExecutorKey, ExecutorKey], float]
 """(from, to) -> tuples per second. A pair that is not there exchanges nothing."""
 
@@ -101,6 +119,7 @@ class LoadView:
         nodes: Of a node that is not there the capacity is unknown.
         time: When it was made, seconds since 1970; for people.
         workers: Those that have reported.
+        rates: Of components; where one is not there, its executors' loads say what a tuple costs.
     """
 
     executors: Mapping[ExecutorKey, SmoothedLoad] = field(default_factory=dict)
@@ -108,6 +127,7 @@ class LoadView:
     nodes: Mapping[NodeId, NodeLoad] = field(default_factory=dict)
     time: float = 0.0
     workers: Mapping[WorkerId, WorkerLoad] = field(default_factory=dict)
+    rates: Mapping[tuple[TopologyName, ComponentId], ComponentRates] = field(default_factory=dict)
 
 
 def regrouped(view: LoadView, topology: TopologyName, executors: Iterable[ExecutorId]) -> LoadView:
@@ -154,7 +174,7 @@ def regrouped(view: LoadView, topology: TopologyName, executors: Iterable[Execut
             for new_b, part_b in shares.get(b, [(b, 1.0)]):
                 if new_a != new_b:
                     traffic[new_a, new_b] += rate * part_a * part_b
-    return LoadView(loads, dict(traffic), view.nodes, view.time, view.workers)
+    return replace(view, executors=loads, traffic=dict(traffic))
 
 
 _FIELDS = (
