@@ -334,8 +334,12 @@ class LoadMonitor:
         for p in report.pairs:
             before = known.pairs.get(p.source << _BITS | p.target)
             source, target = first[p.source], first[p.target]
-            if before is None or not source or not target or source == target:
+            if not source or not target or source == target:
                 continue
+            if before is None:
+                if p.source not in known.tasks:
+                    continue  # It has just come, with what it had sent before.
+                before = PairLoad(p.source, p.target, 0)  # It was there, and had sent nothing.
             pair = source << _BITS | target
             if p.tuples > before.tuples:
                 tuples[pair] = tuples.get(pair, 0) + p.tuples - before.tuples
@@ -364,10 +368,14 @@ class LoadMonitor:
             if not self._flows(id, pair):
                 known.flow.pop(pair, None)
                 continue
+            # Who has come within the period was counted for a part of it.
+            seconds = known.sums[pair[0]].seconds if pair[0] in known.sums else 0.0
+            if seconds <= 0:
+                continue
             tuples, size = known.sent.get(pair, (0.0, 0.0))
             average = known.flow.setdefault(pair, _Pair())
-            average.tuples.take(tuples / known.seconds, weight)
-            average.bytes.take(size / known.seconds, weight)
+            average.tuples.take(tuples / seconds, self._weight(seconds))
+            average.bytes.take(size / seconds, self._weight(seconds))
             if average.tuples.value < _NEGLIGIBLE:
                 del known.flow[pair]
         known.sums, known.sent, known.seconds, known.cpu_seconds = {}, {}, 0.0, 0.0

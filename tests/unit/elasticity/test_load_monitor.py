@@ -181,3 +181,24 @@ def test_names_of_executors_and_nodes() -> None:
     assert str(key_of("t", "a[0][3-7]").executor) == "a[0][3-7]"
     with pytest.raises(ValueError, match="is not an executor"):
         key_of("t", "a")
+
+
+def test_the_traffic_of_an_executor_that_has_just_come_is_not_less_than_it_is() -> None:
+    """Within a period of four reports it comes after the first: what it sent in two of them was counted in two."""
+    pair = (key_of("t", "src[1-1]"), key_of("t", "bolt[2-2]"))
+    m = monitor(period=4.0)
+    own = {3: ("other[3-3]", 0, 0)}
+    came = {**own, 1: ("src[1-1]", 0, 0), 2: ("bolt[2-2]", 0, 0)}
+    m.observe(report(0.0, own), 0.0)
+    m.observe(report(1.0, own), 1.0)
+    for at in (2.0, 3.0, 4.0):
+        m.observe(report(at, came, pairs=[(1, 2, 5000 + int(at) * 100, 0)]), at)
+    assert m.traffic() == {pair: pytest.approx(100)}
+
+
+def test_the_first_tuples_of_a_pair_count_when_their_source_was_there() -> None:
+    m = monitor()
+    tasks = {1: ("src[1-1]", 0, 0), 2: ("bolt[2-2]", 0, 0)}
+    m.observe(report(0.0, tasks), 0.0)
+    m.observe(report(1.0, tasks, pairs=[(1, 2, 70, 0)]), 1.0)
+    assert list(m.traffic().values()) == [pytest.approx(70)]
