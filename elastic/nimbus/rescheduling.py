@@ -19,7 +19,7 @@ from elastic.nimbus.generators import Generators, Seat
 from elastic.nimbus.telling import Teller
 from elastic.scheduler import question
 from elastic.scheduler.base import Demand
-from elastic.scheduler.decision import Decision, same_places
+from elastic.scheduler.decision import Decision, Reason, same_places
 from elastic.scheduler.registry import Choice
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,8 @@ _SAMPLES = 3
 """Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
 _RELIEF = 10.0
 """Seconds between two decisions because of overload: the period in which T-Storm (2014), section IV.C, takes new schedules."""
+_DOUBTS = 6
+"""How often the time to the next decision doubles at most."""
 _WORSE = 0.05
 """Cores by which an overload that could not be relieved has to grow before it is a reason again."""
 
@@ -49,12 +51,16 @@ class Rescheduling:
         self._decided = 0.0
         self._borne = 0.0
         """Cores of overload that the last decision could not relieve."""
+        self._hope: tuple[float, float] | None = None
+        """Share of tuples between nodes before the last schedule that was to save some, and as it was to become."""
+        self._doubt = 0
+        """How often in a row that has not come true."""
 
     def use(self, choice: Choice | None) -> None:
         """Use another scheduler, from now on."""
         if self.choice is None:
             self._places = {}  # nobody has looked meanwhile: it begins to be measured now
-        self.choice, self._at, self._borne = choice, 0.0, 0.0
+        self.choice, self._at, self._borne, self._hope, self._doubt = choice, 0.0, 0.0, None, 0
         self._teller.anew()
 
     def run(self, facts: Facts, view: LoadView, period: float, sample: float, now: float) -> None:
@@ -91,6 +97,10 @@ class Rescheduling:
             for t in running
             if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
         ]
+        if (doubt := self._doubts(decision, period or self.choice.kind.period)) is not None:
+            self._teller.explain((doubt,))
+            self._at = now + float(doubt.details["seconds"])
+            return
         self._teller.explain(decision.reasons)
         if any(r.kind == "nothing-measured" for r in decision.reasons):
             self._at = min(self._at, now + _SAMPLES * sample)  # not a period later
@@ -102,6 +112,34 @@ class Rescheduling:
                 self._ruler.adopt(t.name, decision.assignments[t.name], f"{who}: {why}")
             except (Refused, Conflict) as error:
                 log.info("%s: not placed anew: %s", t.name, error)
+
+    def _doubts(self, decision: Decision, period: float) -> Reason | None:
+        """Whether the decision is not to be believed, and when the next one is made.
+
+        What executors exchange can depend on where they are: where a queue is full, those near to it may send less than others. A scheduler
+        that goes by it would then move them to and fro. So when a schedule has not saved what it was to, the next one of that kind
+        waits, twice as long each time.
+        """
+        told = next((r for r in decision.reasons if float(r.details.get("traffic", 0)) > 0), None)
+        if told is None:
+            return None
+        share, hope = float(told.details["before"]) / float(told.details["traffic"]), self._hope
+        self._hope = None
+        if hope is not None:
+            came_true = share <= sum(hope) / 2
+            self._doubt = 0 if came_true else min(self._doubt + 1, _DOUBTS)
+            if not came_true and "saves" in told.details:
+                seconds = period * 2**self._doubt
+                was, wanted, now = (f"{x:.0%}" for x in (*hope, share))
+                text = (
+                    f"The placement stays: the last schedule was to bring the share of tuples between nodes from {was} to {wanted}, and it "
+                    f"is {now}. What executors exchange depends on where they are, as where queues are full; the next decision is made in "
+                    f"{seconds:g} s."
+                )
+                return Reason("kept", text, details={"before": share, "seconds": seconds})
+        if "saves" in told.details:
+            self._hope = share, share - float(told.details["saves"])
+        return None
 
     def _decide(
         self,

@@ -19,6 +19,7 @@ from elastic.scheduler.instance import Home, Instance, cores_of
 from elastic.scheduler.labels import label
 from elastic.scheduler.prepare import prepare
 
+_SAVES = "it saves"
 __all__ = ["Standing", "TStormParams", "decide", "excess"]
 
 
@@ -123,7 +124,10 @@ def decide(
         "nodes_after": new.nodes if verdict else old.nodes,
         "limit": run.limit,
         "gamma": params.gamma,
+        "traffic": p.traffic,
     }
+    if verdict.startswith(_SAVES):
+        about["saves"] = (old.cut - new.cut) / p.traffic
     usable = counted(len(run.usable), "node")
     allowance = (
         f"gamma {params.gamma:g} allows {run.limit} of {counted(len(p.keys), 'executor')} on each of {usable}"
@@ -162,7 +166,7 @@ def _verdict(old: Standing, new: Standing, params: TStormParams) -> str:
         beyond = f"{old.irregular} executors or workers were beyond what gamma and --workers-per-node allow (now {new.irregular})"
         return beyond if new.irregular < old.irregular else ""
     if new.cut < old.cut and old.cut - new.cut >= params.gain * old.cut:
-        return f"it saves {(old.cut - new.cut) / old.cut:.0%} of the traffic between nodes"
+        return f"{_SAVES} {(old.cut - new.cut) / old.cut:.0%} of the traffic between nodes"
     if new.nodes < old.nodes and new.cut <= old.cut:
         return f"it needs {counted(old.nodes - new.nodes, 'node')} less and no more traffic"
     return ""

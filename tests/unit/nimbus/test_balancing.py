@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from balance_harness import ALONE, APART, LINE, N1, N2, OUT, W1, W2, WORK, Clock, Reign, T, executor, topology
@@ -22,7 +23,9 @@ from elastic.nimbus import balancing, resizing, subjects
 from elastic.nimbus.balancing import Balancer
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.telling import Teller
-from elastic.scheduler.decision import Reason
+from elastic.scheduler.algorithm1 import TStormParams
+from elastic.scheduler.decision import Decision, Reason
+from elastic.scheduler.registry import Choice, choose
 
 
 def test_nothing_is_measured_while_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,3 +242,32 @@ def test_the_thread_ends() -> None:
     balancer.start()
     balancer.join()
     assert balancing.Balancer is Balancer
+
+
+def test_a_scheduler_whose_schedules_save_nothing_waits_longer_and_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where executors are decides what is measured of them: each schedule promises to save all, and never does."""
+    reign = Reign(APART, scheduler="tstorm", period=1.0)
+    asked: list[float] = []
+    clock = Clock(reign)
+
+    def decide(*args: object) -> Decision:
+        asked.append(clock.now)
+        (placed,) = reign.seen.claims().values()
+        other = APART if placed.workers == ALONE.workers else ALONE
+        details = {"before": 90.0, "after": 10.0, "traffic": 100.0, "saves": 0.8}
+        return Decision(
+            {T: replace(other, epoch=Epoch(placed.epoch + 1))},
+            (Reason("rescheduled", "it saves.", details=details),),
+        )
+
+    kind = replace(choose("tstorm").kind, decide=decide, excess=None)
+    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(kind, TStormParams()))
+    clock.go(60, 0.3)
+    assert 2 <= len(reign.adopted) <= 5, "to and fro"
+    assert reign.kinds().count("kept") >= 2
+    (doubt,) = [e for e in reign.events if e.kind == "kept"][:1]
+    assert "from 90% to 10%, and it is 90%" in doubt.message
+    waits = [b - a for a, b in pairwise(asked)]
+    assert max(waits) >= 8 > waits[0]
