@@ -21,7 +21,7 @@ class StateMap(defaultdict[K, V]):
     """
 
     __slots__ = ("_changed", "_first_removal", "_removed", "_unread")
-    _changed: set[K]
+    _changed: dict[K, V]
     _removed: set[K]
     _first_removal: Callable[[], None] | None
     _unread: Unread

@@ -1,7 +1,7 @@
 """What a state dictionary becomes for a while: one that notices what changes, or one that is read only when it is needed, or both.
 
     StateMap                 plain: what it is all the time otherwise
-    _Written                 remembers which keys were set and removed; reading costs what it always costs
+    _Written                 remembers which keys were set, to what, and which were removed; reading costs what it always costs
     _Tracked                 also remembers keys whose mutable value was read: it may have been changed through the reference
     _Lazy                    part of it is bytes still; a key that is missing is looked for there
     _LazyTracked             both
@@ -31,17 +31,21 @@ _MISSING: Any = object()
 
 
 class _Written(StateMap[K, V]):
-    """Remembers which keys were set and removed."""
+    """Remembers which keys were set, to what, and which were removed.
+
+    The values are remembered as well, because whoever wants to know what has changed would else look all keys up again: that takes
+    ten times as long as to encode what is in a dictionary already.
+    """
 
     __slots__ = ()
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._changed.add(key)
+        self._changed[key] = value
         _set(self, key, value)
 
     def __missing__(self, key: K) -> V:
         value = super().__missing__(key)
-        self._changed.add(key)
+        self._changed[key] = value
         return value
 
     def _removing(self, key: K) -> None:
@@ -49,6 +53,7 @@ class _Written(StateMap[K, V]):
             hook, self._first_removal = self._first_removal, None
             hook()
         self._removed.add(key)
+        self._changed.pop(key, None)
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
@@ -67,6 +72,7 @@ class _Written(StateMap[K, V]):
             hook()
         key, value = super().popitem()
         self._removed.add(key)
+        self._changed.pop(key, None)
         return key, value
 
     def clear(self) -> None:
@@ -74,11 +80,12 @@ class _Written(StateMap[K, V]):
             hook, self._first_removal = self._first_removal, None
             hook()
         self._removed.update(dict.keys(self))
+        self._changed.clear()
         super().clear()
 
     def setdefault(self, key: K, default: Any = None) -> V:
-        self._changed.add(key)
-        return super().setdefault(key, default)
+        value = self._changed[key] = super().setdefault(key, default)
+        return value
 
     def update(self, *others: Any, **more: Any) -> None:
         for key, value in dict(*others, **more).items():
@@ -97,7 +104,7 @@ class _Tracked(_Written[K, V]):
     def __getitem__(self, key: K) -> V:
         value = super().__getitem__(key)
         if not isinstance(value, IMMUTABLE):
-            self._changed.add(key)
+            self._changed[key] = value
         return value
 
     def get(self, key: K, default: Any = None) -> Any:
@@ -107,7 +114,7 @@ class _Tracked(_Written[K, V]):
 
     def _handed_out(self) -> None:
         # The values can be changed through what is handed out here, and nobody would notice.
-        self._changed.update(k for k, v in dict.items(self) if not isinstance(v, IMMUTABLE))
+        self._changed.update((k, v) for k, v in dict.items(self) if not isinstance(v, IMMUTABLE))
 
     def __iter__(self) -> Iterator[K]:
         # That it is overridden has dict(map) and {**map} read the values through __getitem__.
@@ -254,7 +261,7 @@ def track(state: StateMap[Any, Any], *, reads: bool, first_removal: Callable[[],
         reads: Remember also keys whose mutable value is read.
         first_removal: Called once, before the first key is removed.
     """
-    state._changed = set()
+    state._changed = {}
     state._removed = set()
     state._first_removal = first_removal
     if is_lazy(state):
@@ -273,7 +280,7 @@ def untrack(state: StateMap[Any, Any]) -> None:
     """Stop remembering."""
     if is_tracking(state):
         state.__class__ = _Lazy if is_lazy(state) else StateMap
-        state._changed = set()
+        state._changed = {}
         state._removed = set()
         state._first_removal = None
 
@@ -283,9 +290,9 @@ def is_tracking(state: StateMap[Any, Any]) -> bool:
     return isinstance(state, _Written)
 
 
-def take_changes(state: StateMap[K, V]) -> set[K]:
-    """The keys that were set, or may have been changed, since tracking began or the last call. Some may not be there any more."""
-    changed, state._changed = state._changed, set()
+def take_changes(state: StateMap[K, V]) -> dict[K, V]:
+    """The keys that were set, or may have been changed, since tracking began or the last call, with their values. All are there."""
+    changed, state._changed = state._changed, {}
     return changed
 
 

@@ -328,12 +328,6 @@ class NodeStores:
             serves = not others or self._address_of(self._own) != ""
         return [self._own, *others] if self._own in nodes and serves else [*others, self._own]
 
-    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> dict[Piece, bytes]:
-        """Get what is committed now of a state that is still being written: what it has in common with what will be committed last
-        does not have to be fetched then. Raises as `fetch`."""
-        found = self.fetch(key, epoch, nodes)
-        return dict(zip(found.named, found.pieces, strict=True))
-
     def fetch(
         self,
         key: str,
@@ -341,10 +335,11 @@ class NodeStores:
         nodes: Sequence[NodeId],
         ahead: Mapping[Piece, bytes] | None = None,
     ) -> StoredState:
-        """Get a state from the first of these nodes that has it whole; the own node is asked first.
+        """Get a state from the first of these nodes that has it whole; the own node is asked first. While it is still being written that
+        is what was committed last: what this has in common with the next version need not come again then.
 
         Args:
-            ahead: What `fetch_ahead` gave.
+            ahead: Pieces that are here already, by name: what stands for each of them in the answer.
 
         Raises:
             Gone: Every node has answered that it doesn't have it, or is gone.

@@ -42,10 +42,6 @@ class WorkerStores:
         """See the port."""
         return self._reached().begin(key, epoch, writer, nodes, size)
 
-    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Ahead:
-        """See the port."""
-        return self._reached().fetch_ahead(key, epoch, nodes)
-
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
         """See the port."""
         return self._reached().fetch(key, epoch, nodes, ahead)

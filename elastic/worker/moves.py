@@ -40,6 +40,9 @@ log = logging.getLogger("elastic.worker")
 
 _IN = (ev.Opened, ev.Arrived, ev.FenceArrived)
 _NOTHING: AbstractContextManager[object] = nullcontext()
+HELD_QUEUES = 8
+"""Times `queue_rows` tuples that a link holds for a task that stands still, before its emitter has to wait and with it all else that that
+one emits: as many as may be on their way to a task of another worker. They are bytes."""
 _TOGETHER = 256
 """Events after which marks are written although more wait."""
 

@@ -10,16 +10,16 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from elastic.errors import ElasticError, ExecutionError
+from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import TaskId
-from elastic.worker.content import install, pending
+from elastic.worker.content import Arrival, pending
 from elastic.worker.content.engine import EngineState
 from elastic.worker.failures import described
 from elastic.worker.stores import SMALL
@@ -40,7 +40,9 @@ class Payload(NamedTuple):
 
     engine: EngineState
     meta: bytes
-    pieces: list[bytes]
+    names: Sequence[Hashable]
+    pieces: Sequence[bytes]
+    arrival: Arrival | None
 
 
 class Side(NamedTuple):
@@ -77,6 +79,7 @@ class MovingTasks:
         self._worker = worker
         self._saving = saving
         self._sides: dict[int, Side] = {}
+        self._homes: dict[Side, Executor] = {}
         self._lock = threading.Lock()
         self._lots: dict[Executor, _Lot] = {}
 
@@ -114,11 +117,12 @@ class MovingTasks:
     def prepare(self, action: ac.PrepareTask) -> None:
         """See the port."""
         worker = self._worker
+        self._forget(action.task)
         side = self._sides[action.task] = Side(action.task, action.epoch, action.attempt)
         component = worker.spec.component_of(TaskId(action.task))
-        executor = worker.guest(component.id, action.epoch)
+        executor = self._homes[side] = worker.guest(component.id, action.epoch)
         worker.will_start(action.task)
-        self._saving.get_ready()
+        self._saving.fetching.get_ready()
 
         def prepare() -> None:
             if self._sides.get(side.task) != side:
@@ -151,7 +155,8 @@ class MovingTasks:
             if worker.arriving.get(task.id) is not task:
                 return
             if task.spec.stateful:
-                install(task.component, payload.meta, payload.pieces)
+                arrival = payload.arrival or Arrival(task.component)
+                arrival.put(payload.meta, payload.names, payload.pieces)
                 worker.sizes.note(task, size)
             task.restore(payload.engine)
             lot.done.append((side, task))
@@ -190,8 +195,7 @@ class MovingTasks:
         """See the port."""
         worker = self._worker
         task = worker.arriving.pop(action.task)
-        self._sides.pop(action.task, None)
-        self._saving.forget_ahead(action.task)
+        self._forget(action.task)
         self.step(task, action.epoch, "restored")
         worker.begin(task)
         executor = task.executor
@@ -201,14 +205,42 @@ class MovingTasks:
 
     def discard(self, action: ac.DiscardTask) -> None:
         """See the port."""
-        self._sides.pop(action.task, None)
-        self._saving.forget_ahead(action.task)
+        self._forget(action.task)
         task = self._worker.arriving.pop(action.task, None)
         if task is not None:
             self._worker.discard(task)
         self._worker.will_not_start(action.task)
 
+    def home(self, side: Side) -> Executor:
+        """The executor that a task is prepared on. From any thread.
+
+        Raises:
+            Unavailable: It does not come any more.
+        """
+        found = self._homes.get(side)
+        if found is None:
+            raise Unavailable(f"task {side.task} does not come here any more")
+        return found
+
+    def arriving(self, side: Side) -> Task:
+        """A task that is prepared, on the executor's thread.
+
+        Raises:
+            Unavailable: It does not come any more.
+        """
+        task = self._worker.arriving.get(side.task)
+        if task is None or not (task.prepared or task.finished) or self._sides.get(side.task) != side:
+            raise Unavailable(f"task {side.task} does not come here any more")
+        return task
+
     # ------------------------------------------------------------------ parts
+
+    def _forget(self, task: int) -> None:
+        """It is here, or does not come."""
+        side = self._sides.pop(task, None)
+        if side is not None:
+            self._homes.pop(side, None)
+            self._saving.fetching.forget_ahead(side)
 
     def _guarded(self, side: Side, what: str, call: Callable[[], None]) -> Callable[[], None]:
         """User code that raises costs the attempt, with its reason, and nothing else."""

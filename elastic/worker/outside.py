@@ -26,9 +26,6 @@ class _NoStores:
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
         raise Unavailable("this worker has no state stores")
 
-    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Ahead:
-        raise Unavailable("this worker has no state stores")
-
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
         raise Unavailable("this worker has no state stores")
 

@@ -1,10 +1,11 @@
-"""The states of moving tasks on their way into the nodes' stores and out of them.
+"""The states of tasks that move away, on their way into the nodes' stores; and the port that `fetching` is a part of.
 
 Encoding happens on the task's executor while the task runs (a slice at a time, between tuples), and on a thread of this module once it
 stands still. Everything that waits for a store happens on threads of this module: a few, kept while there are moves.
 
-A large state has a write of its own, which is begun ahead of the pause and copied ahead. Small ones go together: room for many is asked
-for at once, and what stands still at the same time is saved, and fetched, with one message.
+A large state has a write of its own, which is begun ahead of the pause and copied ahead; what is copied is committed again and again, so
+that the other side can take it before the pause. Small ones go together: room for many is asked for at once, and what stands still
+at the same time is saved, and fetched, with one message.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from elastic.api.components import Spout, StatefulSpout, overrides
-from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
+from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.record import state_key
 from elastic.model.ids import NodeId
 from elastic.worker.content import Copier
-from elastic.worker.content.engine import EngineState, decode_engine, encode_engine
+from elastic.worker.content.engine import EngineState, encode_engine
 from elastic.worker.failures import described
-from elastic.worker.moving import Payload
-from elastic.worker.stores import SMALL, SmallState, StateStores, StateWrite, StoredState
+from elastic.worker.fetching import Fetching, key_of
+from elastic.worker.stores import GROWN, LOT, SMALL, SmallState, StateStores, StateWrite
 from elastic.worker.together import Together
 
 if TYPE_CHECKING:
@@ -40,20 +40,14 @@ log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
-GROWN = 1 << 20
-"""Bytes of a state that was small when its room was asked for, and goes by itself after all."""
-LOT = 128
-"""Small states that are worked off together, at most: the first of them does not wait for too many."""
 SLICE = 0.002
 """Seconds that copying ahead takes from an executor at a time."""
-LARGE = 1 << 20
-"""Bytes of a state that is worth it to follow its changes until the pause."""
-AHEAD = 4 << 20
-"""Bytes of a state that is worth it to be fetched before the pause, as far as it was copied ahead."""
-KEEP_UP_REST = 4
-"""Times as long as such a look has taken that nothing is copied after it."""
-KEEP_UP = 0.02
+AHEAD = 256 << 10
+"""Bytes of a state of which it is worth it to follow the changes until the pause, and to have what was copied put in before it."""
+KEEP_UP = 0.01
 """Seconds between two looks at what has changed since."""
+KEEP_UP_LONGEST = 0.25
+"""Seconds that such a look may take: what changes as fast as it is copied is left to the pause."""
 LONGEST = 300.0
 """Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
 
@@ -67,6 +61,7 @@ class _Old:
     copier: Copier | None = None
     write: StateWrite | None = None
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
+    ahead: bool = False
     ended: bool = False
     pausing: bool = False
     encoding: bool = False
@@ -84,19 +79,20 @@ class Saving:
         self._old: dict[int, _Old] = {}
         self._lock = threading.Lock()
         self._kept: list[_Old] = []
-        self._keeping = self._ready = False
-        self._ahead: dict[int, dict[Any, bytes]] = {}  # pieces that came before the pause, by task
+        self._keeping = False
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states")
         self._asks: Together[Nodes, tuple[_Old, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[_Old, ac.Save, EngineState]] = Together(
             self._submit, self._save_many, LOT
         )
-        self._fetches: Together[Nodes, ac.Fetch] = Together(self._submit, self._fetch_many, LOT)
+        fetching = self.fetching = Fetching(worker, stores, self._submit)
+        self.fetch, self.fetch_ahead = fetching.fetch, fetching.fetch_ahead
 
     def close(self) -> None:
         """End its threads; what is under way ends with an error or comes to nothing."""
         self._closing.set()
+        self.fetching.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def let_go(self, task: Task, then: Callable[[], None]) -> None:
@@ -171,7 +167,7 @@ class Saving:
         self._worker.moves.feed_all(done)
 
     def _key(self, task: int) -> str:
-        return state_key(self._worker.spec.name, task)
+        return key_of(self._worker, task)
 
     def _begin(self, old: _Old, nodes: Nodes, size: int) -> None:
         copier = old.copier
@@ -180,18 +176,17 @@ class Saving:
             old.write = self._stores.begin(
                 self._key(old.task.id), old.epoch, self._worker.incarnation, nodes, size
             )
+            old.ahead = size >= AHEAD
+            if old.ahead:
+                copier.read_at_once()
             self._copy_ahead(old, copier, old.write)
-            ahead = size >= AHEAD and not old.ended
-            if ahead:
-                # What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only.
-                with old.writing:
-                    old.write.commit(list(old.numbers.values()))
+            self._commit_ahead(old, copier, old.write)
         except Exception as e:
             self._failed(old, e)
             return
         if not old.ended:
-            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead))
-            if size >= LARGE:
+            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, old.ahead))
+            if old.ahead:
                 self._keep_up(old)
 
     def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
@@ -206,6 +201,13 @@ class Saving:
             for id, data in pieces:
                 old.numbers[id] = write.put(data)
             return bool(pieces)
+
+    def _commit_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
+        """What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only."""
+        with old.writing:
+            if old.ahead and not old.pausing and not old.ended:
+                content = copier.so_far()
+                write.commit([old.numbers[n] for n in content.order], content.meta)
 
     def _keep_up(self, old: _Old) -> None:
         """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
@@ -224,18 +226,20 @@ class Saving:
                     self._keeping = False
                     return
                 kept = list(self._kept)
-            began = time.monotonic()
             for old in kept:
                 assert old.copier is not None and old.write is not None
                 try:
-                    until = time.monotonic() + KEEP_UP
-                    while self._copy_some(old, old.copier, old.write) and time.monotonic() < until:
-                        pass
+                    until, some = time.monotonic() + KEEP_UP_LONGEST, False
+                    while self._copy_some(old, old.copier, old.write):
+                        some = True
+                        if time.monotonic() >= until:
+                            break
+                    if some:
+                        self._commit_ahead(old, old.copier, old.write)
                 except Exception as e:
                     self._failed(old, e)
                     old.ended = True
-            # A state that changes faster than it can be copied must not take the executor for that: the stream would fall behind.
-            self._closing.wait(max(KEEP_UP, KEEP_UP_REST * (time.monotonic() - began)))
+            self._closing.wait(KEEP_UP)
 
     def pausing(self, task: Task) -> None:
         """The task is about to stand still: what is not copied by now is saved then."""
@@ -366,68 +370,6 @@ class Saving:
             return done.result(LONGEST)
         except TimeoutError:
             raise Unavailable(f"task {old.task.id} has been within one tuple for {LONGEST:g} s") from None
-
-    # ------------------------------------------------------------------ new side
-
-    def get_ready(self) -> None:
-        """A task is about to come."""
-        if not self._ready:
-            self._ready = True
-            self._submit(self._stores.get_ready)
-
-    def fetch(self, action: ac.Fetch) -> None:
-        """See the port."""
-        if action.size <= GROWN:
-            self._fetches.add(action.nodes, action)
-        else:
-            self._submit(self._fetch, action)
-
-    def fetch_ahead(self, action: ac.FetchAhead) -> None:
-        """See the port."""
-        kept: dict[Any, bytes] = {}
-        self._ahead[action.task] = kept
-        self._submit(self._fetch_ahead, action, kept)
-
-    def _fetch_ahead(self, action: ac.FetchAhead, kept: dict[Any, bytes]) -> None:
-        try:
-            kept.update(self._stores.fetch_ahead(self._key(action.task), action.epoch, action.nodes))
-        except Exception as e:
-            reason = e.message if isinstance(e, ElasticError) else described(e)
-            log.info("task %d is fetched as a whole in its pause: %s", action.task, reason)
-        self._worker.moves.feed(ev.AheadFetched(action.task, action.epoch, action.attempt))
-
-    def forget_ahead(self, task: int) -> None:
-        """The task is here, or does not come."""
-        self._ahead.pop(task, None)
-
-    def _fetch(self, action: ac.Fetch) -> None:
-        found: StoredState | Exception
-        try:
-            ahead = self._ahead.get(action.task)
-            found = self._stores.fetch(self._key(action.task), action.epoch, action.nodes, ahead)
-        except Exception as e:
-            found = e
-        self._worker.moves.feed(self._fetched(action, found))
-
-    def _fetch_many(self, nodes: Nodes, lot: list[ac.Fetch]) -> None:
-        found: Sequence[StoredState | Exception]
-        try:
-            found = self._stores.fetch_many([(self._key(a.task), a.epoch) for a in lot], nodes)
-        except Exception as e:
-            found = [e] * len(lot)
-        self._worker.moves.feed_all([self._fetched(a, f) for a, f in zip(lot, found, strict=True)])
-
-    def _fetched(self, action: ac.Fetch, found: StoredState | Exception) -> ev.Fetched | ev.NewFailed:
-        side = (action.task, action.epoch, action.attempt)
-        try:
-            if isinstance(found, Exception):
-                raise found
-            first, *pieces = found.pieces
-            engine, links = decode_engine(first, self._worker.streams)
-        except Exception as e:
-            reason = e.message if isinstance(e, ElasticError) else described(e)
-            return ev.NewFailed(*side, reason, isinstance(e, NotFound))
-        return ev.Fetched(*side, links, Payload(engine, found.meta, pieces))
 
     def _submit(self, what: Callable[..., None], *arguments: Any) -> None:
         try:

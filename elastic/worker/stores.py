@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,12 @@ from elastic.model.ids import NodeId
 
 SMALL = 64 << 10
 """Bytes of a state up to which it goes together with others: nothing of it is copied ahead, and it is put in within a millisecond or so."""
+
+
+GROWN = 1 << 20
+"""Bytes of a state that was small when its room was asked for, and goes by itself after all."""
+LOT = 128
+"""Small states that are worked off together, at most: the first of them does not wait for too many."""
 
 
 class StateWrite(Protocol):
@@ -25,6 +31,10 @@ class StoredState(Protocol):
 
     @property
     def meta(self) -> bytes: ...
+    @property
+    def named(self) -> Sequence[Hashable]:
+        """What tells each piece from all others of that state."""
+
     @property
     def pieces(self) -> Sequence[bytes]: ...
 
@@ -51,18 +61,15 @@ class SmallState:
 
 
 Ahead = Mapping[Any, bytes]
-"""Pieces that were fetched before the pause, by what tells one from all others."""
+"""Pieces that are here already, by name: what stands for each of them in the answer."""
 
 
 class StateStores(Protocol):
     """The nodes' state stores: `elastic.cluster.node_stores.NodeStores`. `NotFound` from `fetch`: no store has it, for certain."""
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
-    def fetch_ahead(self, key: str, epoch: int, nodes: Sequence[NodeId]) -> Ahead:
-        """What is committed now: a part of what `fetch` is to bring."""
-
     def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
-        """`ahead`: what is here already."""
+        """What is committed now: while it is still being written, a part of it. `ahead`: what is here already."""
 
     def get_ready(self) -> None:
         """A task is about to come: what has to be loaded and connected for `fetch` is not left to its pause."""

@@ -30,7 +30,7 @@ from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.guests import Guests
 from elastic.worker.making import TaskMaker, config_of
-from elastic.worker.moves import Moves
+from elastic.worker.moves import HELD_QUEUES, Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.outside import NO_MARKS, Outside, view_of
 from elastic.worker.saving import Saving
@@ -112,7 +112,7 @@ class Worker:
             consumed=self._give_back,
             on_fatal=self._on_fatal,
             on_resumed=self._on_resumed,
-            buffer_rows=setting("queue_rows", spec.config),
+            buffer_rows=HELD_QUEUES * setting("queue_rows", spec.config),
         )
         self.sizes = StateSizes()
         self.saving = Saving(self, self._outside.stores)

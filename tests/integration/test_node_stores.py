@@ -138,7 +138,8 @@ def test_what_was_fetched_ahead_is_not_fetched_again(pair: Pair, task: int) -> N
     numbers = [write.put(first), write.put(second)]
     write.commit(numbers)
     target = pair.connect(B)
-    ahead = target.fetch_ahead(key(task), 5, [A, B])
+    begun = target.fetch(key(task), 5, [A, B])
+    ahead = dict(zip(begun.named, begun.pieces, strict=True))
     assert sorted(ahead.values()) == sorted([first, second])
     write.commit([numbers[1], write.put(third), numbers[0]], b"meta")
     found = target.fetch(key(task), 5, [A, B], ahead)

@@ -22,7 +22,6 @@ PICKLED = 0x80
 
 _PLAIN = SCALARS | {list, dict}
 _KEYS = SCALARS | {tuple}
-_MAP = b"\xdf"
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder().decode
 
@@ -74,20 +73,6 @@ def encode(entries: dict[Any, Any], plain: bool) -> bytes:
         except (TypeError, ValueError, OverflowError):  # large integers, lone surrogates
             pass
     return pickle.dumps(entries, 5)
-
-
-def encode_pairs(keys: list[Any], values: list[Any], plain: bool) -> bytes:
-    """The same for entries that are no dictionary yet."""
-    if plain:
-        try:
-            data = _encode(list(chain.from_iterable(zip(keys, values, strict=True))))
-        except (TypeError, ValueError, OverflowError):
-            pass
-        else:
-            count = 2 * len(keys)
-            head = 1 if count < 16 else 3 if count < 1 << 16 else 5
-            return b"".join((_MAP, len(keys).to_bytes(4, "big"), memoryview(data)[head:]))
-    return pickle.dumps(dict(zip(keys, values, strict=True)), 5)
 
 
 def decode(data: Any) -> dict[Any, Any]:

@@ -1,23 +1,17 @@
-"""A component's state as bytes in pieces: copied ahead while its task runs, and put into another copy of the component."""
+"""A component's state as bytes in pieces, copied ahead while its task runs."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elastic.api import tracking
 from elastic.api.components import Component
 from elastic.api.state import StateMap, declared_states
-from elastic.errors import ExecutionError
-from elastic.worker.content import codec, whole
-from elastic.worker.content.grid import GridPiece
+from elastic.worker.content import whole
 from elastic.worker.content.keyed import KeyedCopier
-from elastic.worker.content.layout import VERSION, Meta, StateMeta, read_meta, write_meta
-from elastic.worker.content.lazy import UnreadBins
-from elastic.worker.failures import described
+from elastic.worker.content.layout import VERSION, Meta, StateMeta, write_meta
 
 PIECE = 256 << 10
 """Bytes of a piece, about. One large value makes a larger one."""
@@ -70,6 +64,11 @@ class Copier:
             total += whole.size(self._component, self._owner)
         return total
 
+    def read_at_once(self) -> None:
+        """What is copied will be put in ahead: nothing of it has to be such that it can stay bytes there. Before the first `ahead`."""
+        for keyed in self._keyed:
+            keyed.grid = False
+
     def ahead(self, until: float) -> list[tuple[int, bytes]]:
         """Copy some more of the keyed states. From the first call on their changes are remembered.
 
@@ -109,6 +108,14 @@ class Copier:
         """Whether everything was copied ahead that can be, and little has changed since (or it changes too fast to catch up)."""
         return all(k.done for k in self._keyed)
 
+    def so_far(self) -> Content:
+        """What the pieces that `ahead` has handed out make up: a state of which something may be out of date. Nothing else is in it; what
+        was removed may be."""
+        metas = [m for keyed in self._keyed if (m := keyed.so_far()) is not None]
+        order: list[int] = []
+        note = _in_order(Meta(VERSION, metas, None, []), order)
+        return Content((), tuple(order), note)
+
     def rest(self) -> Content:
         """When the task has stopped: what is still missing. Gives way to other threads every few milliseconds.
 
@@ -116,7 +123,7 @@ class Copier:
             ExecutionError: The state cannot be pickled, or `get_state` raised. The copy is given up; the task can go on.
         """
         pieces: list[tuple[int, bytes]] = []
-        give_way = _GivingWay()
+        give_way = GivingWay()
         try:
             states = []
             for keyed in self._keyed:
@@ -144,7 +151,7 @@ class Copier:
             keyed.cancel()
 
 
-class _GivingWay:
+class GivingWay:
     """Lets other threads run every few milliseconds. A thread that never sleeps can starve others for long."""
 
     def __init__(self) -> None:
@@ -170,96 +177,19 @@ def _in_order(meta: Meta, order: list[int]) -> bytes:
 
     states = [
         StateMeta(
-            s.name, s.bits, s.split, [all_at(layer) for layer in s.layers], all_at(s.whole), all_at(s.gone)
+            s.name,
+            s.bits,
+            s.split,
+            [all_at(layer) for layer in s.layers],
+            all_at(s.whole),
+            all_at(s.gone),
+            s.copy,
+            s.count,
         )
         for s in meta.states
     ]
     custom = None if meta.custom is None else all_at(meta.custom)
     return write_meta(Meta(meta.version, states, custom, [all_at(b) for b in meta.buffers]))
-
-
-def install(component: Component, meta: bytes, pieces: Sequence[bytes]) -> None:
-    """Put a state in, in the place of what there is. Called after `prepare`, before the first tuple.
-
-    Of keyed states most stays bytes until it is asked for; `fill` reads it when there is time.
-
-    Args:
-        component: A copy of the component that it was taken from.
-        meta: `Content.meta`.
-        pieces: The pieces of `Content.order`, in that order. They are kept until they have been read.
-
-    Raises:
-        ExecutionError: It cannot be read, or is of another class; `set_state` raised.
-    """
-    owner = owner_of(component)
-    note = read_meta(meta)
-    states = dict(states_of(component))
-    give_way = _GivingWay()
-    for saved in note.states:
-        state = states.pop(saved.name, None)
-        if state is None:
-            raise ExecutionError(
-                f"{owner} has no state {saved.name!r}, but was saved with one.",
-                remedy="Both sides of a move must run the same code.",
-            )
-        try:
-            _install(state, saved, pieces, give_way)
-        except Exception as e:
-            raise ExecutionError(f"State {saved.name!r} of {owner} cannot be read: {described(e)}") from e
-    for state in states.values():
-        state.clear()
-    if note.custom is not None:
-        whole.put(
-            component, owner, [pieces[n] for n in note.custom], [[pieces[n] for n in b] for b in note.buffers]
-        )
-
-
-def _install(
-    state: StateMap[Any, Any], saved: StateMeta, pieces: Sequence[bytes], give_way: _GivingWay
-) -> None:
-    tracking.untrack(state)
-    state.clear()
-    for number in saved.whole:
-        dict.update(state, codec.decode(pieces[number]))
-        give_way()
-    gone: set[Any] = set()
-    for number in saved.gone:
-        gone.update(codec.decode(pieces[number]))
-        give_way()
-    for key in gone:
-        dict.pop(state, key, None)
-    layers = [
-        [GridPiece(pieces[n]) if n >= 0 else None for n in layer]
-        for layer in saved.layers
-        if any(n >= 0 for n in layer)
-    ]
-    if layers:
-        tracking.read_later(state, UnreadBins(saved.bits, saved.split, layers, gone))
-
-
-def fill(component: Component, until: float) -> bool:
-    """Read more of what is bytes still. To be called when the task has nothing else to do.
-
-    Args:
-        until: The monotonic time to stop at; it may take a millisecond more.
-
-    Returns:
-        Whether something is left.
-    """
-    for _, state in states_of(component):
-        while True:
-            unread = tracking.unread(state)
-            if not isinstance(unread, UnreadBins):
-                break
-            unread.fill(state, 128)
-            if time.monotonic() >= until:
-                return pending(component)
-    return False
-
-
-def pending(component: Component) -> bool:
-    """Whether something is bytes still."""
-    return any(tracking.is_lazy(state) for _, state in states_of(component))
 
 
 def owner_of(component: Component) -> str:

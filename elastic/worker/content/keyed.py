@@ -1,4 +1,8 @@
-"""Copies one keyed state while it is in use: everything once, then what has changed since, then the rest when its task has stopped."""
+"""Copies one keyed state while it is in use: everything once, then what has changed since, then the rest when its task has stopped.
+
+The first copy may be a grid, of which the other side reads what it is asked for. Everything else goes into pieces that are read at once:
+they cost a tenth of a grid's, and so a copy catches up with a state that is changed hundreds of thousands of times a second.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from elastic.api.state import StateMap
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
 from elastic.worker.content.grid import GridWriter
-from elastic.worker.content.layout import BUCKET, StateMeta
+from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
 from elastic.worker.content.lazy import UnreadBins
 
 SMALL = 16 << 10
@@ -28,11 +32,15 @@ _ROUNDS = 4
 """So many times what has changed is copied again before the copy counts as done: a state may change as fast as it is copied."""
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
-_WHOLE = 4096
+_WHOLE = 8192
 """Entries of a piece that is read at once, at most: about a millisecond."""
 _RUN = 32 << 10
 """Bytes that are encoded in one step, about."""
 _SAMPLE = 64
+_UNKNOWN = 4096.0
+"""Bytes of an entry, before any was looked at."""
+_TOO_LARGE = 4
+"""A piece of entries that are so many times larger than those before them is made anew, of fewer."""
 _MOST_BITS = 24
 
 Piece = tuple[int, bytes]
@@ -46,6 +54,9 @@ class KeyedCopier:
         owner: Whose state it is, for errors.
         number: Gives the number of a new piece.
         piece: Bytes of a piece, about.
+
+    Attributes:
+        grid: Whether the first copy is one. To be set before the first step.
     """
 
     def __init__(
@@ -56,6 +67,7 @@ class KeyedCopier:
         self._owner = owner
         self._number = number
         self._piece = piece
+        self.grid = True
         self._begin()
 
     def _begin(self) -> None:
@@ -63,19 +75,22 @@ class KeyedCopier:
         self._bits = self._split = 0
         self._layers: list[list[int]] = []
         self._whole: list[int] = []
+        self._first = 0  # how many of these belong to the first copy
         self._todo: list[list[Any]] = []  # keys that are yet to be copied, by piece; taken from its end
+        self._there: list[list[int]] = []  # their places
         self._keys: Iterator[Any] = iter(())
         self._seen = 0
         self._sorted = False  # nothing has been copied before
         self._complete = False  # everything was copied once
         self._small = 0
         self._rounds = 0
+        self._copy_number = NO_COPY
         self._kinds: set[type] = set()
         self._mixed = False
         self._gone: set[Any] = set()
-        self._newer: list[set[Any]] = []  # the keys of each layer but the first ones
-        self._owed: set[Any] = set()  # those that changed and are not copied yet, while a newer layer is made
-        self._weight = 1.0
+        self._owing: Iterator[tuple[Any, Any]] = iter(())  # what has changed and is in no piece yet
+        self._written = 0  # entries in the pieces after the first copy
+        self._weight = _UNKNOWN
 
     # ------------------------------------------------------------------ how much
 
@@ -168,11 +183,17 @@ class KeyedCopier:
                 return
             tracking.track(state, reads=False, first_removal=self._stop_iterating)
             self._bits, self._split = grid_of(dict.__len__(state), size, self._piece)
-        self._keys = dict.__iter__(state)
-        yield from self._sort(self._next_keys)
-        self._sorted = True
-        yield from self._copy()
-        self._complete = True
+        self._copy_number = self._number()
+        if self.grid:
+            self._keys = dict.__iter__(state)
+            yield from self._sort()
+            self._sorted = True
+            yield from self._copy()
+        else:
+            self._owing, self._sorted = self._entries_of(list(dict.__iter__(state))), True
+            for piece, _ in self._wholes():
+                yield piece
+        self._complete, self._first = True, len(self._whole) if self.grid else 0
 
     def _as_it_is(self, rest: UnreadBins) -> Iterator[Piece]:
         """What is bytes still travels as it is; what is in the dictionary holds."""
@@ -186,20 +207,26 @@ class KeyedCopier:
                     yield layer[-1], grid.data
 
     def _again(self) -> Steps:
-        """Copy what has changed. Small layers are copied once more, together: so their number stays a logarithm."""
+        """Copy what has changed."""
         state = self._state
-        keys = {k for k in self._real(tracking.take_changes(state)) if dict.__contains__(state, k)}
-        self._owed = set(keys)
-        first = len(self._layers)
-        while self._newer and len(self._newer[-1]) <= 2 * len(keys):
-            keys |= self._newer.pop()
-            first -= 1
-        waiting = iter(list(filter(partial(dict.__contains__, state), keys)))
-        yield from self._sort(lambda: list(islice(waiting, _STEP)))
-        yield from self._copy()
-        del self._layers[first:-1]
-        self._newer.append(keys)
-        self._owed = set()
+        changes = tracking.take_changes(state)
+        first = old = len(self._whole)
+        self._owing = iter(changes.items())
+        if self._written + len(changes) > dict.__len__(state) + LITTLE and old > self._first:
+            # These pieces hold more than there is: all of it once more, in their place. They are kept until that is done.
+            first, self._written = self._first, 0
+            self._owing = self._entries_of(list(dict.__iter__(state)))
+        for piece, count in self._wholes():
+            self._written += count
+            yield piece
+        del self._whole[first:old]
+
+    def _entries_of(self, keys: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """What there is at present under these keys."""
+        state = self._state
+        for key in keys:
+            if dict.__contains__(state, key):
+                yield key, dict.__getitem__(state, key)
 
     def _stop_iterating(self) -> None:
         """A key is about to be removed, or some were added: an iterator can't go on then. The remaining keys are written down."""
@@ -214,42 +241,46 @@ class KeyedCopier:
         self._seen += len(keys)
         return keys
 
-    def _sort(self, take: Callable[[], list[Any]]) -> Steps:
-        """Divide keys by the piece that they belong to."""
+    def _sort(self) -> Steps:
+        """Divide the keys by the piece that they belong to."""
         shift = BITS - self._split
         parts: list[list[Any]] = [[] for _ in range(1 << self._split)]
+        where: list[list[int]] = [[] for _ in parts]
         loose: list[Any] = []
-        while keys := take():
+        while keys := self._next_keys():
             self._note(keys)
             for key, there in zip(keys, places(keys), strict=True):
-                (loose if there is None else parts[there >> shift]).append(key)
+                if there is None:
+                    loose.append(key)
+                else:
+                    parts[there >> shift].append(key)
+                    where[there >> shift].append(there)
             yield None
-        self._todo = [loose, *reversed(parts)]
+        self._todo, self._there = [loose, *reversed(parts)], [[], *reversed(where)]
 
     def _copy(self) -> Steps:
         """Make a layer of the keys in `_todo`."""
         layer: list[int] = []
         self._layers.append(layer)
         while len(self._todo) > 1:
-            data = yield from self._grid(self._todo[-1])
-            self._owed.difference_update(self._todo.pop())
+            data = yield from self._grid(self._todo[-1], self._there.pop())
+            self._todo.pop()
             layer.append(self._number() if data else -1)
             yield (layer[-1], data) if data else None
-        for piece in self._wholes(self._todo[0]):
-            self._whole.append(piece[0])
+        self._owing = self._entries_of(self._todo[0])
+        for piece, _ in self._wholes():
             yield piece
-        self._owed.difference_update(self._todo[0])
         self._todo = []
 
-    def _grid(self, keys: list[Any]) -> Generator[None, None, bytes]:
+    def _grid(self, keys: list[Any], where: list[int]) -> Generator[None, None, bytes]:
         """Make one piece of the grid, in steps; b"" when there is nothing to put into it."""
         local = self._bits - self._split
         shift, mask = BITS - self._bits, (1 << local) - 1
         groups: list[list[Any]] = [[] for _ in range(1 << local)]
         for begin in range(0, len(keys), _STEP):
-            some = keys[begin : begin + _STEP]
-            for key, there in zip(some, places(some), strict=True):
-                groups[there >> shift & mask].append(key)  # type: ignore[operator]
+            end = begin + _STEP
+            for key, there in zip(keys[begin:end], where[begin:end], strict=True):
+                groups[there >> shift & mask].append(key)
             yield None
         entries = max(1.0, min(2.0 * _STEP, _RUN / self._weight))  # of a run
         run = min(local, max(0, int(entries * (1 << local) / max(1, len(keys)))).bit_length())
@@ -259,9 +290,8 @@ class KeyedCopier:
             try:
                 writer.add(some_groups, *self._entries(some_groups))
             except Exception as e:
-                present, values = self._take(list(chain.from_iterable(some_groups)))
-                entries_of = dict(zip(present, values, strict=True))
-                raise codec.blame(entries_of, self.name, self._owner, e) from e
+                those = dict(self._entries_of(chain.from_iterable(some_groups)))
+                raise codec.blame(those, self.name, self._owner, e) from e
             yield None
         return writer.piece()
 
@@ -273,10 +303,22 @@ class KeyedCopier:
             groups[:] = [list(filter(contains, group)) for group in groups]
         keys = list(chain.from_iterable(groups))
         values = list(map(dict.__getitem__, repeat(state), keys))
-        if self._complete:  # until the piece is made, what has changed is not copied
-            self._owed |= state._changed.intersection(keys)
-        state._changed.difference_update(keys)
+        if state._changed:
+            for key in state._changed.keys() & keys:
+                del state._changed[key]
         return keys, values, self._look(keys, values)
+
+    def so_far(self) -> StateMeta | None:
+        """What the state's pieces until now make up: some of it may be out of date, and removed keys may be in it. None: nothing of use."""
+        if not self._complete or self._small:
+            return None
+        return self._meta([])
+
+    def _meta(self, gone: list[int], count: int = -1) -> StateMeta:
+        layers = [[*layer, *[-1] * ((1 << self._split) - len(layer))] for layer in self._layers]
+        return StateMeta(
+            self.name, self._bits, self._split, layers, list(self._whole), gone, self._copy_number, count
+        )
 
     # ------------------------------------------------------------------ the rest
 
@@ -284,56 +326,50 @@ class KeyedCopier:
         """When the task has stopped: what is missing or was changed since it was copied; and what the state consists of."""
         state = self._state
         made: list[Piece] = []
-        keys: Iterable[Any]
         if not self._sorted:  # nothing was copied: in one go it is cheaper without a grid
             self._layers = []
             unread = tracking.unread(state)
             if isinstance(unread, UnreadBins):
                 made += self._as_it_is(unread)
-            keys = dict.__iter__(state)
+            self._owing = iter(dict.items(state))
+        elif self._complete or not self.grid:
+            self._owing = chain(self._owing, tracking.take_changes(state).items())
         else:
-            missing: Iterable[Any] = self._owed if self._complete else chain.from_iterable(self._todo)
-            keys = self._real(chain(missing, tracking.take_changes(state)))
+            missing = chain.from_iterable(self._todo)
+            self._owing = self._entries_of(chain(missing, tracking.take_changes(state)))
         gone = self._gone | (state._removed if tracking.is_tracking(state) else set())
-        for piece in self._wholes(keys):
+        for piece, _ in self._wholes():
             made.append(piece)
-            self._whole.append(piece[0])
             give_way()
         gone = {k for k in gone if not dict.__contains__(state, k)}
         lost: list[int] = []
-        for entries in _chunks(dict.fromkeys(gone).items(), lambda: _WHOLE):
-            made.append((self._number(), self._encode(entries, codec.plain_keys(entries))))
+        for removed in _chunks(dict.fromkeys(gone).items(), lambda: _WHOLE):
+            made.append((self._number(), self._encode(removed, codec.plain_keys(removed))))
             lost.append(made[-1][0])
             give_way()
-        layers = [[*layer, *[-1] * ((1 << self._split) - len(layer))] for layer in self._layers]
-        meta = StateMeta(self.name, self._bits, self._split, layers, self._whole, lost)
-        return made, meta
+        return made, self._meta(lost, -1 if tracking.is_lazy(state) else dict.__len__(state))
 
-    def _wholes(self, keys: Iterable[Any]) -> Iterator[Piece]:
-        """Pieces with the entries of these keys, to be read at once."""
-        count = 64
-        waiting = iter(keys)
-        while some := list(islice(waiting, count)):
-            present, values = self._take(some)
-            if not present:
+    def _wholes(self) -> Iterator[tuple[Piece, int]]:
+        """Pieces with the entries in `_owing`, to be read at once; and how many are in each."""
+        count = max(1, min(_WHOLE, int(self._piece / self._weight)))
+        standing: dict[Any, Any] | None = None
+        while some := dict(islice(self._owing, count)):
+            self._note(some)
+            if self._alike:
+                if standing is None:
+                    standing = {k: k for k in dict.__iter__(self._state)}
+                some = {standing.get(k, k): v for k, v in some.items()}
+            data = self._encode(some, self._look(some.keys(), some.values()))
+            fits = max(1, min(_WHOLE, int(self._piece * len(some) / len(data))))
+            if len(data) > _TOO_LARGE * self._piece and len(some) > 1:
+                self._owing, count = chain(some.items(), self._owing), min(fits, len(some) // 2)
                 continue
-            try:
-                data = codec.encode_pairs(present, values, self._look(present, values))
-            except Exception as e:
-                entries = dict(zip(present, values, strict=True))
-                raise codec.blame(entries, self.name, self._owner, e) from e
-            yield self._number(), data
-            count = max(1, min(_WHOLE, int(self._piece * len(present) / len(data))))
+            piece = self._number(), data
+            self._whole.append(piece[0])
+            yield piece, len(some)
+            count = fits
 
     # ------------------------------------------------------------------ parts of it
-
-    def _take(self, keys: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Those of these keys that are there, and their values; what happened to them until now is known."""
-        state = self._state
-        present = list(filter(partial(dict.__contains__, state), keys))
-        if tracking.is_tracking(state) and state._changed:
-            state._changed.difference_update(keys)
-        return present, list(map(dict.__getitem__, repeat(state), present))
 
     def _look(self, keys: Collection[Any], values: Collection[Any]) -> bool:
         """Whether msgpack gives these entries back. If one of their values can be changed, reads are remembered from now on."""
@@ -348,8 +384,8 @@ class KeyedCopier:
         except Exception as e:
             raise codec.blame(entries, self.name, self._owner, e) from e
 
-    def _note(self, keys: list[Any]) -> None:
-        """Remember the types of keys (see `_real`)."""
+    def _note(self, keys: Collection[Any]) -> None:
+        """Remember the types of keys (see `_alike`)."""
         kinds = set(map(type, keys))
         if tuple in kinds:
             within = set(map(type, chain.from_iterable(k for k in keys if type(k) is tuple)))
@@ -357,17 +393,13 @@ class KeyedCopier:
             kinds |= within
         self._kinds |= kinds
 
-    def _real(self, keys: Iterable[Any]) -> list[Any]:
-        """These keys as they stand in the dictionary: after `d[1] = 2; d[True] = 3` the key is 1, and was set by True."""
-        asked = list(keys)
-        self._note(asked)
+    @property
+    def _alike(self) -> bool:
+        """Whether a key may be equal to one of another type: after `d[1] = 2; d[True] = 3` the key is 1, and was set by True."""
         others = self._kinds - {str, bytes, tuple, type(None)}
-        if not others or not (
+        return bool(others) and (
             self._mixed or len(others) > 1 or issubclass(others.copy().pop(), str | bytes | tuple)
-        ):
-            return asked
-        real = {k: k for k in dict.__iter__(self._state)}
-        return [real.get(k, k) for k in asked]
+        )
 
 
 def grid_of(count: int, size: int, piece: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 A state is one or more *layers* of the same grid, then *whole* pieces, then the keys that are gone. What comes later holds.
 
-*Grid*: the places of keys (`bins.place`) are divided into `2**bits` buckets by their upper bits, of about four entries each; a piece
+*Grid*: the places of keys (`bins.place`) are divided into `2**bits` buckets by their upper bits, of about eight entries each; a piece
 holds `2**(bits - split)` neighbouring buckets (`grid`). So the entry of a key is found without reading any other but its few neighbours.
 
 *Whole* pieces hold entries in any order, and are read at once. They are cheaper to make: for what changed last, for small states, and for
@@ -15,8 +15,10 @@ import msgspec
 
 from elastic.errors import ExecutionError
 
-VERSION = 1
-BUCKET = 4
+VERSION = 2
+NO_COPY = -1
+"""Nothing was copied ahead."""
+BUCKET = 8
 """Entries that are read together, about. More of them read fewer at a time in vain; fewer are found with less work each."""
 
 
@@ -27,6 +29,8 @@ class StateMeta(msgspec.Struct, array_like=True):
         layers: Oldest first; in each the pieces of the grid, `2**split` of them.
         whole: In the order in which they are to be read.
         gone: Pieces with keys that were removed.
+        copy: The number of the copy that its pieces belong to. Those of another one say nothing of this one.
+        count: Entries of the state; -1: not known, or it is only a part.
     """
 
     name: str
@@ -35,6 +39,8 @@ class StateMeta(msgspec.Struct, array_like=True):
     layers: list[list[int]]
     whole: list[int]
     gone: list[int]
+    copy: int = NO_COPY
+    count: int = -1
 
 
 class Meta(msgspec.Struct, array_like=True):

@@ -10,6 +10,18 @@ from elastic.worker.content.bins import BITS, place
 from elastic.worker.content.grid import GridPiece
 
 _keep = dict.setdefault
+_FEW = 8
+
+
+def _keep_all(into: StateMap[Any, Any], entries: dict[Any, Any]) -> None:
+    """Put in what is not there."""
+    if len(entries) <= _FEW:
+        for key, value in entries.items():
+            _keep(into, key, value)
+        return
+    for key in entries.keys() & dict.keys(into):
+        del entries[key]
+    dict.update(into, entries)
 
 
 class UnreadBins:
@@ -89,8 +101,7 @@ class UnreadBins:
                     continue
                 if gone:
                     entries = {k: v for k, v in entries.items() if k not in gone}
-                for key, value in entries.items():
-                    _keep(into, key, value)
+                _keep_all(into, entries)
         self._was_read[first:last] = b"\x01" * (last - first)
         self.left -= last - first
         if not self.left:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.api.state import StateMap
-from elastic.worker.content import Content, Copier, fill, install, keyed, lazy
+from elastic.worker.content import Arrival, Content, Copier, fill, keyed, lazy
 
 
 class Bolt(StatefulBolt):
@@ -31,7 +32,7 @@ class Bolt(StatefulBolt):
 @contextmanager
 def tiny() -> Iterator[None]:
     with (
-        patch.multiple(keyed, SMALL=0, LITTLE=2, _STEP=3, _WHOLE=3, _SAMPLE=2),
+        patch.multiple(keyed, SMALL=0, LITTLE=2, _STEP=3, _WHOLE=3, _SAMPLE=2, MOST_REMOVED=3),
         patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
     ):
         yield
@@ -46,6 +47,8 @@ class World:
         self.lists: dict[Any, list[int]] = {}
         self.copier: Copier | None = None
         self.got: dict[int, bytes] = {}
+        self.next: Bolt | None = None
+        self.arrival: Arrival | None = None
 
     def do(self, op: str, key: Any, value: int) -> None:
         state, model = self.bolt.numbers, self.numbers
@@ -117,7 +120,9 @@ class World:
             case "cancel":
                 if self.copier is not None:
                     self.copier.cancel()
-                self.copier, self.got = None, {}
+                self.copier, self.got, self.next, self.arrival = None, {}, None, None
+            case "arrive":
+                self.arrive(value)
             case "fill":
                 fill(self.bolt, time.monotonic())
                 for state in (self.bolt.numbers, self.bolt.lists):
@@ -131,14 +136,35 @@ class World:
         for _ in range(steps * steps):
             self.got.update(self.copier.ahead(0.0))
 
+    def arrive(self, steps: int) -> None:
+        """Put in at the next place what was copied ahead; some steps of that."""
+        self.ahead(0)
+        assert self.copier is not None
+        content = self.copier.so_far()
+        arrival = self.arrival or Arrival(self.new())
+        self.arrival = arrival
+        for _ in islice(arrival.ahead(content.meta, content.order, self.pieces(content)), steps or None):
+            pass
+
+    def new(self) -> Bolt:
+        self.next = Bolt()
+        self.next.numbers["from prepare"] = 1
+        return self.next
+
+    def pieces(self, content: Content) -> list[bytes]:
+        """What is there already is not given again."""
+        here = self.arrival.here if self.arrival is not None else {}
+        return [b"" if n in here else self.got[n] for n in content.order]
+
     def move(self) -> Content:
         copier = self.copier or Copier(self.bolt, piece=30)
         content = copier.rest()
         self.got.update(content.pieces)
-        new = Bolt()
-        new.numbers["from prepare"] = 1
-        install(new, content.meta, [self.got[n] for n in content.order])
-        self.bolt, self.copier, self.got = new, None, {}
+        if self.arrival is None:
+            self.arrival = Arrival(self.new())
+        self.arrival.put(content.meta, content.order, self.pieces(content))
+        assert self.next is not None
+        self.bolt, self.next, self.arrival, self.copier, self.got = self.next, None, None, None, {}
         return content
 
     def check(self) -> None:
@@ -204,6 +230,8 @@ OFTEN = [
     "again",
     "move",
     "move",
+    "arrive",
+    "arrive",
     "set",
     "append",
     "get",
@@ -244,8 +272,8 @@ def test_a_moving_state_is_what_a_plain_dictionary_would_be(ops: list[tuple[str,
     run(ops)
 
 
-def forgets_changes(_: StateMap[Any, Any]) -> set[Any]:
-    return set()
+def forgets_changes(_: StateMap[Any, Any]) -> dict[Any, Any]:
+    return {}
 
 
 def keeps_no_removal(self: Any, key: Any) -> None:
@@ -260,22 +288,16 @@ def old_over_new(self: Any, into: Any, first: int, last: int) -> None:
     self.layers = self.layers[::-1]
 
 
-def over_what_is_there(into: Any, key: Any, value: Any) -> Any:
-    into[key] = value
-
-
-def pays_too_early(self: Any, groups: list[list[Any]]) -> Any:
-    entries = right_entries(self, groups)
-    self._owed.difference_update(entries[0])
-    return entries
+def pays_too_early(self: Any) -> Any:
+    yield from list(right_wholes(self))
 
 
 right = lazy.UnreadBins._read
-right_entries = keyed.KeyedCopier._entries
+right_wholes = keyed.KeyedCopier._wholes
 PLANTED: dict[str, Callable[[], Any]] = {
     "changes are forgotten": lambda: patch.object(keyed.tracking, "take_changes", forgets_changes),
     "a change counts as copied before its piece is made": lambda: patch.object(
-        keyed.KeyedCopier, "_entries", pays_too_early
+        keyed.KeyedCopier, "_wholes", pays_too_early
     ),
     "a removed key comes back": lambda: patch.object(tracking._Written, "_removing", keeps_no_removal),
     "a key removed before it moves on comes back": lambda: patch.object(
@@ -285,7 +307,13 @@ PLANTED: dict[str, Callable[[], Any]] = {
         keyed.tracking, "track_reads", lambda state: None
     ),
     "an older layer over a newer one": lambda: patch.object(lazy.UnreadBins, "_read", old_over_new),
-    "bytes over what is there": lambda: patch.object(lazy, "_keep", over_what_is_there),
+    "bytes over what is there": lambda: patch.object(lazy, "_keep_all", dict.update),
+    "what came ahead and was removed stays": lambda: patch.object(
+        Arrival, "_remove_gone", lambda self, state, saved, pieces, give_way: None
+    ),
+    "what came ahead of another copy is kept": lambda: patch.object(
+        keyed.KeyedCopier, "_copy_number", property(lambda self: 0, lambda self, number: None), create=True
+    ),
     "an iterator goes on after a removal": lambda: patch.object(
         keyed.KeyedCopier, "_stop_iterating", lambda self: None
     ),
