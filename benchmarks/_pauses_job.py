@@ -19,6 +19,8 @@ from elastic import Bolt, Fields, KeyedState, StatefulBolt, StatefulSpout, Topol
 
 BURST = 512
 """Tuples that the spout emits at a time at most."""
+TICK = 0.001
+"""Seconds between two looks at what is due: one that never rests would measure itself."""
 STRIDE = 1_000_003
 """A prime: steps of it reach all keys, in an order that has nothing to do with theirs."""
 OTHERS = 8
@@ -68,7 +70,7 @@ class Keys(StatefulSpout):
             due = int((now - self.began) * self.rate / 1e9) - self.number
             self.behind.set(max(0, due) / self.rate)
             if due <= 0:
-                return min(0.001, 1 / self.rate)
+                return TICK
             due = min(due, BURST)
             step = 1e9 / self.rate
         else:
@@ -144,6 +146,11 @@ class Sink(Bolt):
 
     def prepare(self, context: Any) -> None:
         self.tasks, self.stamps, self.came = array("q"), array("q"), array("q")
+        context.gauge("late", self._late)
+
+    def _late(self) -> float:
+        """Seconds from when the newest tuple was due until it came."""
+        return (self.came[-1] - self.stamps[len(self.came) - 1]) / 1e9 if self.came else 0.0
 
     def execute(self, tup: Any) -> None:
         self.tasks.append(tup.task)

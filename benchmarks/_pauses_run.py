@@ -92,8 +92,11 @@ class Job:
         self.client.move(self.name, components, node, wait=PATIENCE)
 
     def steady(self) -> None:
-        """Wait until the spout is at its rate again: while tasks are placed it falls behind, and then runs as fast as it goes."""
-        self.wait(f"the spout to be less than {BEHIND:g} s behind", lambda d: _custom(d, "behind") < BEHIND)
+        """Wait until the stream is at its rate again: while tasks are placed it falls behind, and then runs as fast as it goes."""
+        self.wait(
+            f"the spout and the sink to be less than {BEHIND:g} s behind",
+            lambda d: _custom(d, "behind") + _custom(d, "late") < BEHIND,
+        )
 
     def move(self, what: str, node: str, share: float | None = None) -> MoveView:
         """Move, and wait until the move has ended."""

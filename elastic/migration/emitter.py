@@ -83,6 +83,17 @@ class Emitter(Role):
         self.sent += count
         return first
 
+    def kept(self, item: object, count: int) -> bool:
+        """Keep some tuples while it is not flowing: the shortcut for `Emitted`. False: there is no room, or it flows."""
+        if self.full or self.state is EmitterState.FLOWING:
+            return False
+        if self.buffer is _EMPTY:
+            self.buffer = deque()
+        self.buffer.append(Unsent(item, count))
+        self.rows += count
+        self.full = self.rows >= self.limit
+        return True
+
     def export(self) -> OutLink:
         """What has to travel with the task."""
         return OutLink(self.target, self.sent, self.epoch, tuple(self.buffer))
@@ -94,14 +105,8 @@ class Emitter(Role):
             raise ProtocolViolation(
                 f"{self}: emitted although its output buffer of {self.limit} tuples is full"
             )
-        if self.buffer is _EMPTY:
-            self.buffer = deque()
-        self.buffer.append(Unsent(event.item, event.count))
-        self.rows += event.count
-        if self.rows >= self.limit:
-            self.full = True
-            return (Block(self.source, self.target),)
-        return ()
+        self.kept(event.item, event.count)
+        return (Block(self.source, self.target),) if self.full else ()
 
     def _send(self, unsent: Unsent) -> Send:
         return Send(self.source, self.target, self.life, self.left(unsent.count), unsent.count, unsent.item)

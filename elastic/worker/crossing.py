@@ -29,9 +29,6 @@ class Crossing(Protocol):
     def link(self, where: Incarnation) -> Link | None:
         """The way to another worker process."""
 
-    def hold(self, source: int, target: int, item: Item) -> bool:
-        """Keep an item until its target is somewhere; False: look again, it has changed or there is no room."""
-
     def arrived(self, target: int, life: int, first: int, item: Item) -> None:
         """An item for a task of this process has come that is not simply the next one. It is looked at in `work`."""
 

@@ -28,6 +28,9 @@ YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
 every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions.md, "Slices and a real sleep")."""
+FLUSH_REST = 4
+"""An idle executor waits so many times as long as handing on has taken before it does so again, up to `linger`.
+With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames."""
 
 
 class Executor:
@@ -63,6 +66,7 @@ class Executor:
         self._abandon = False
         self._dirty: dict[int, Task] = {}
         self._dirty_since = 0.0
+        self._flush_at = 0.0  # when what is dirty may be handed on, if there is nothing else to do
         self._links: set[Link] = set()
         self._timers: list[tuple[float, int, Task]] = []
         self._unread: dict[int, Task] = {}  # tasks whose state came with a move and is bytes still, in part
@@ -82,7 +86,8 @@ class Executor:
         self.ready.put(what)
 
     def urge(self, what: Callable[[], None]) -> None:
-        """The same for what a move needs: also while the executor waits for room in the middle of a task's tuple.
+        """The same for what a move needs: before tasks that are ready, and also while the executor waits for room in the middle of a
+        task's tuple.
 
         `what` must not run user code of that task, `current`.
         """
@@ -354,16 +359,23 @@ class Executor:
         ready, clock = self.ready, time.monotonic
         rested = clock()
         while not self._stopping:
+            while self._urgent:
+                self._do_urgent()
             try:
                 item = ready.get_nowait()
             except queue.Empty:
-                self._flush_all()
+                if self._dirty and clock() >= self._flush_at:
+                    self._flush_all()
+                self.flush_links()
                 if self._unread:
                     self._read_on()
                     time.sleep(0)  # others first
                     continue
                 self._idle_since = began = clock()
                 timeout = max(0.0, self._timers[0][0] - began) if self._timers else None
+                if self._dirty:
+                    left = max(0.0, self._flush_at - began)
+                    timeout = left if timeout is None else min(left, timeout)
                 try:
                     item = ready.get(timeout=timeout)
                 except queue.Empty:
@@ -423,9 +435,12 @@ class Executor:
             self.ready.put(task)
 
     def _flush_all(self) -> None:
+        began = time.thread_time()
         while self._dirty:
             self._dirty.popitem()[1].outputs.flush()
         self.flush_links()
+        rest = FLUSH_REST * (time.thread_time() - began)
+        self._flush_at = time.monotonic() + min(self._linger, rest)
 
 
 def _nothing() -> None:

@@ -222,17 +222,6 @@ class Moves:
 
     # ------------------------------------------------------------------ from the data path
 
-    def hold(self, source: int, target: int, item: Item) -> bool:
-        """See `Crossing.hold`."""
-        with self.exclusive():
-            self.work()
-            link = self.participant.emitters.get((source, target))
-            if link is None or link.flowing or link.full:
-                return False
-            # Not by way of `feed`: what others post meanwhile could let it flow again.
-            self._driver.feed(ev.Emitted(source, target, item, item.weight))
-            return True
-
     def arrived(self, target: int, life: int, first: int, item: Item) -> None:
         """See `Crossing.arrived`."""
         self._posted.append(ev.Arrived(item.source, target, life, first, item.weight, item))

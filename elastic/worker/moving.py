@@ -169,7 +169,7 @@ class MovingTasks:
             finally:
                 self._installed(executor, lot, at_once=size > SMALL)
 
-        executor.call(then)
+        executor.urge(then)
 
     def _installed(self, executor: Executor, lot: _Lot, *, at_once: bool) -> None:
         """Small states that are put in one after the other are told of together: each by itself would wait for whoever is at the moves."""

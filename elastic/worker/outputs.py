@@ -280,28 +280,24 @@ class Outputs:
                 sequence = destination.sequence
                 link, done = out.link, FULL
                 if link is not None:
-                    if link.where != me and frames is None:
-                        frames = wire.encode(item)
+                    if frames is None and (link.where != me or link.state is not FLOWING):
+                        frames = wire.encode(item)  # what is kept cannot fail to be sent later
                     with self.gate:
-                        flowing = link.state is FLOWING
-                        if flowing:
+                        if link.state is FLOWING:
                             if link.where == me:
                                 done = self._put_here(out, link, item, frames)
                             elif frames is not None:
                                 done = self._put_there(out, link, frames, emitter)
+                            else:
+                                continue  # it led elsewhere a moment ago
+                        elif frames is not None:
+                            done = self._keep(link, frames)
+                        else:
+                            continue  # it has just been stopped
                     if done:
                         if done is ASK:
                             crossing.work()
                         return
-                    if not flowing:
-                        if frames is None:
-                            frames = wire.encode(item)
-                        while frames and crossing.hold(
-                            self.task, destination.task, frames[0].item(self._streams)
-                        ):
-                            frames.pop(0)
-                        if not frames:
-                            return
                 if not blocked:
                     emitter.begin_blocked(
                         destination
@@ -315,6 +311,14 @@ class Outputs:
         finally:
             if blocked:
                 emitter.end_blocked()
+
+    def _keep(self, link: LinkEnd, frames: list[wire.Frame]) -> int:
+        while frames:
+            part = frames[0].item(self._streams)
+            if not link.kept(part, part.weight):
+                return FULL
+            frames.pop(0)
+        return TAKEN
 
     def _put_here(self, out: Out, link: LinkEnd, item: Item, frames: list[wire.Frame] | None) -> int:
         local = out.destination.local

@@ -40,6 +40,8 @@ log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
+PART = 512 << 10
+"""Bytes of small states that are saved with one message, about."""
 SLICE = 0.002
 """Seconds that copying ahead takes from an executor at a time."""
 AHEAD = 256 << 10
@@ -81,6 +83,9 @@ class Saving:
         self._kept: list[_Old] = []
         self._keeping = False
         self._closing = threading.Event()
+        self._turn = (
+            threading.Lock()
+        )  # one state at a time, and half of the time: executors have a stream to work off
         self._pool = ThreadPoolExecutor(THREADS, "states")
         self._asks: Together[Nodes, tuple[_Old, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[_Old, ac.Save, EngineState]] = Together(
@@ -191,7 +196,9 @@ class Saving:
 
     def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
         while not copier.done and not old.ended:
-            self._copy_some(old, copier, write)
+            with self._turn:
+                self._copy_some(old, copier, write)
+                self._closing.wait(SLICE)
 
     def _copy_some(self, old: _Old, copier: Copier, write: StateWrite) -> bool:
         with old.writing:
@@ -282,18 +289,24 @@ class Saving:
         self._worker.moves.feed(ev.SaveDone(old.task.id, old.epoch, action.nodes, size))
 
     def _save_many(self, nodes: Nodes, lot: list[tuple[_Old, ac.Save, EngineState]]) -> None:
-        states: list[tuple[_Old, SmallState]] = []
+        """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""
+        part: list[tuple[_Old, SmallState]] = []
         for old, action, engine in lot:
             try:
                 state = self._small(old, action, engine)
                 if state.size > GROWN:
                     self._submit(self._save_grown, old, nodes, state)
                 elif not old.ended:
-                    states.append((old, state))
+                    part.append((old, state))
             except Exception as e:
                 self._failed(old, e)
-        if not states:
-            return
+            if sum(s.size for _, s in part) >= PART:
+                self._save_part(nodes, part)
+                part = []
+        if part:
+            self._save_part(nodes, part)
+
+    def _save_part(self, nodes: Nodes, states: list[tuple[_Old, SmallState]]) -> None:
         outcomes: Sequence[Exception | None]
         try:
             outcomes = self._stores.save_many([state for _, state in states], nodes)

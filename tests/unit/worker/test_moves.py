@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, TopologyBuilder
+from elastic.migration.emitter import Emitter
 from elastic.migration.record import Outcome
 from elastic.migration.table import ReceiverState
 from elastic.model.ids import ComponentId
-from elastic.worker.moves import Moves
+from elastic.worker.crossing import ASK
+from elastic.worker.outputs import Outputs
 from elastic.worker.task import Task
+from elastic.worker.wire import Frame
 from tests.unit.worker.harness import Check, expected, records
 from tests.unit.worker.moving_harness import Moving, Process
 
@@ -431,15 +434,13 @@ def test_a_queue_that_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: what the emitters hold is sent at once."""
 
-    def hold(self: Moves, source: int, target: int, item: Any) -> bool:
-        link = self.participant.emitters[source, target]
-        if link.flowing:
-            return False
-        self.arrived(target, link.life, link.left(item.weight), item)
-        self.work()
-        return True
+    def keep(self: Outputs, link: Emitter, frames: list[Frame]) -> int:
+        while frames:
+            part = frames.pop(0).item(self._streams)
+            self._crossing.arrived(link.target, link.life, link.left(part.weight), part)
+        return ASK
 
     moves_that_are_checked()
-    monkeypatch.setattr(Moves, "hold", hold)
+    monkeypatch.setattr(Outputs, "_keep", keep)
     with pytest.raises(AssertionError, match="missing for ever"):
         moves_that_are_checked()

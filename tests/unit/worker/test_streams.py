@@ -474,6 +474,7 @@ class _Clock:
     """Counts the rests that an executor takes."""
 
     monotonic = staticmethod(time.monotonic)
+    thread_time = staticmethod(time.thread_time)
 
     def __init__(self) -> None:
         self.rests = 0
