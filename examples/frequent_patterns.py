@@ -22,7 +22,7 @@ on the load nor on the number of executors nor on moves, and can be computed oth
     python examples/frequent_patterns_reference.py --input a.txt --compare patterns.tsv
 
 With --ask the detector asks a service about each occurrence (`pattern_service.py`), and waits for the answer: then executors are what
-limits it, not CPUs.
+limits it, not CPUs. With --compute it computes for so many seconds of CPU time about each: then cores are.
 
 --flat-out does not wait for the times, and is done as soon as it can be. --loop goes through the phases again and again.
 """
@@ -32,7 +32,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import socket
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -41,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from options import Options, options
+from pattern_service import Service
 
 from elastic import (
     Fields,
@@ -201,46 +201,6 @@ class Generator(StatefulBolt):
         self.emit_all(patterns)
 
 
-class Service:
-    """Asks `pattern_service.py`; connects when it is first asked.
-
-    Args:
-        address: host:port.
-    """
-
-    PATIENCE = 10.0
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._socket: socket.socket | None = None
-
-    def watched(self, pattern: str) -> bool:
-        """Whether the pattern is to be watched; waits for the answer.
-
-        Raises:
-            OSError: There is no answer.
-        """
-        try:
-            if self._socket is None:
-                host, _, port = self.address.rpartition(":")
-                self._socket = socket.create_connection((host, int(port)), self.PATIENCE)
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket.sendall(pattern.encode() + b"\n")
-            answer = self._socket.recv(2)
-            if not answer:
-                raise ConnectionError(f"the service at {self.address} has ended the connection")
-            return answer[:1] == b"1"
-        except OSError:
-            self.close()  # an answer that comes late is not that to the next question
-            raise
-
-    def close(self) -> None:
-        """End the connection."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
 class Detector(StatefulBolt):
     """Counts patterns in a sliding window. A pane counts when all generators have said that it is over.
 
@@ -248,6 +208,7 @@ class Detector(StatefulBolt):
         panes: How many make a window.
         more_than: Above this a pattern is frequent.
         ask: The address of a service that is asked about each occurrence, or "".
+        compute: Seconds of CPU time that each occurrence takes.
     """
 
     outputs = {
@@ -263,8 +224,8 @@ class Detector(StatefulBolt):
     reached = KeyedState[str, int](int)  # "pane": the newest that is over
     latencies = KeyedState[int, int](int)  # number of the bound -> occurrences since the last pane
 
-    def __init__(self, panes: int, more_than: int, ask: str = "") -> None:
-        self.size, self.more_than, self.ask = panes, more_than, ask
+    def __init__(self, panes: int, more_than: int, ask: str = "", compute: float = 0.0) -> None:
+        self.size, self.more_than, self.ask, self.compute = panes, more_than, ask, compute
         self.service: Service | None = None
 
     def prepare(self, context: TopologyContext) -> None:
@@ -280,6 +241,10 @@ class Detector(StatefulBolt):
                 del self.over[tup.pane]
                 self._slide(tup.pane, tup.due)
             return
+        if self.compute:
+            end = time.thread_time() + self.compute  # its own: what others compute meanwhile does not count
+            while time.thread_time() < end:
+                pass
         if self.service is None or self.service.watched(tup.pattern):
             counts = self.panes[tup.pane]
             counts[tup.pattern] = counts.get(tup.pattern, 0) + 1
@@ -399,14 +364,14 @@ def topology(args: Sequence[str] = ()) -> Topology:
     if not 0.001 <= rate < float("inf"):
         raise ConfigError(f"--rate is {rate:g}.", remedy="Give transactions per second, 0.001 or more.")
     schedule = Schedule(rate, x.phase, o.loop)
-    b = TopologyBuilder(o.name, workers=o.workers)
+    b = TopologyBuilder(o.name, workers=o.workers, report_interval=x.measure)
     b.spout("input", Input(lines, schedule, window / x.panes, x.seed, x.flat_out, GENERATORS))
     b.bolt(
         "generator", Generator(x.items, x.length), tasks=GENERATORS, executors=min(2, o.executors)
     ).shuffle("input").all("input", stream="over")
-    b.bolt("detector", Detector(x.panes, x.more_than, x.ask), tasks=20, executors=o.executors).fields(
-        "generator", "pattern"
-    ).all("generator", stream="over")
+    b.bolt(
+        "detector", Detector(x.panes, x.more_than, x.ask, x.compute), tasks=20, executors=o.executors
+    ).fields("generator", "pattern").all("generator", stream="over")
     b.bolt("reporter", Reporter(x.latency)).all_to_one("detector").all_to_one("detector", stream="over")
     if o.output:
         b.bolt("out", TextSink(o.output)).all_to_one("reporter")
@@ -434,6 +399,8 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ask", default="", help="HOST:PORT of a service that is asked about each occurrence of a pattern"
     )
+    number("--compute", float, 0.0, "seconds of CPU time that each occurrence of a pattern takes")
+    number("--measure", float, 1.0, "seconds between two measurements of its load")
     parser.add_argument(
         "--latency", default="", help="append to this file what is measured at the end of each pane"
     )

@@ -12,8 +12,49 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Sequence
+
+
+class Service:
+    """Asks `pattern_service.py`; connects when it is first asked.
+
+    Args:
+        address: host:port.
+    """
+
+    PATIENCE = 10.0
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket: socket.socket | None = None
+
+    def watched(self, pattern: str) -> bool:
+        """Whether the pattern is to be watched; waits for the answer.
+
+        Raises:
+            OSError: There is no answer.
+        """
+        try:
+            if self._socket is None:
+                host, _, port = self.address.rpartition(":")
+                self._socket = socket.create_connection((host, int(port)), self.PATIENCE)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.sendall(pattern.encode() + b"\n")
+            answer = self._socket.recv(2)
+            if not answer:
+                raise ConnectionError(f"the service at {self.address} has ended the connection")
+            return answer[:1] == b"1"
+        except OSError:
+            self.close()  # an answer that comes late is not that to the next question
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 class Answers(asyncio.Protocol):

@@ -29,13 +29,22 @@ from elastic.model.topology import TopologySpec
 
 @dataclass(frozen=True, slots=True)
 class Ds2:
-    """See the module. Hysteresis: nothing changes while every component's utilisation is between `scale_in` and `scale_out`."""
+    """See the module. Hysteresis: nothing changes while every component's utilisation is between `scale_in` and `scale_out`.
 
-    target: float = parameter(0.6, minimum=0.05, maximum=1.0, help="Utilisation that executors get.")
+    Between the defaults the time in an M/M/1 queue, service / (1 - utilisation), differs by less than three times; and half as much again
+    as is aimed at, or half of it, is needed before anything changes: a load that varies by chance does not come so far.
+    """
+
+    target: float = parameter(0.5, minimum=0.05, maximum=1.0, help="Utilisation that executors get.")
     scale_out: float = parameter(0.75, minimum=0.05, maximum=1.0, help="Utilisation above which it acts.")
-    scale_in: float = parameter(0.35, minimum=0.0, maximum=1.0, help="Utilisation below which it acts.")
+    scale_in: float = parameter(0.3, minimum=0.0, maximum=1.0, help="Utilisation below which it acts.")
     growth: float = parameter(
         4.0, minimum=1.0, help="A spout that is held up offers at most so many times what it emits."
+    )
+    drain: float = parameter(
+        5.0,
+        minimum=0.0,
+        help="Seconds in which what waits in queues is to be worked off; 0: it does not count.",
     )
     settle: float = parameter(
         0.2, minimum=0.0, help="By how much the newest sample may differ from the average; beyond, it waits."
@@ -54,7 +63,7 @@ def check(params: Ds2) -> None:
 
 def size(loads: Mapping[ComponentId, ComponentLoad], subject: Subject, room: Room, params: Ds2) -> Sizing:
     """One run of the policy. See `elastic.elasticity.base`."""
-    demand = demands(loads, subject.spec, params.growth)
+    demand = demands(loads, subject.spec, params.growth, params.drain)
     need = {id: demand[id] * load.service for id, load in loads.items() if id in demand and load.service > 0}
     bolts = [c.id for c in subject.spec.components if c.kind != "spout" and c.id in need]
     cores = {id: demand[id] * loads[id].compute for id in need}
@@ -100,9 +109,9 @@ def _right(need: float, tasks: int, target: float) -> int:
 
 
 def demands(
-    loads: Mapping[ComponentId, ComponentLoad], spec: TopologySpec, growth: float
+    loads: Mapping[ComponentId, ComponentLoad], spec: TopologySpec, growth: float, drain: float = 0.0
 ) -> dict[ComponentId, float]:
-    """Tuples per second that each component would get (a spout: emit) if nothing held anything up.
+    """Tuples per second that each component would get (a spout: emit) if nothing held anything up, and what waits were worked off.
 
     A component is not in it when something before it is not measured.
     """
@@ -118,6 +127,8 @@ def demands(
         sources = sorted({i.source for i in c.inputs})
         if all(s in result for s in sources):
             result[component] = sum(result[s] * _ratio(loads[s], load, spec) for s in sources)
+            if drain > 0:
+                result[component] += load.queued / drain
     return result
 
 
@@ -131,9 +142,8 @@ def _ratio(source: ComponentLoad, target: ComponentLoad, spec: TopologySpec) -> 
     """Tuples that the target gets for each that the source works on."""
     if source.tuples <= 0:
         return 0.0
-    sent = source.sent.get(target.id)
-    if sent is not None:
-        return sent / source.tuples
+    if target.id in source.makes:
+        return source.makes[target.id]
     # Pairs are not measured: every stream of the source is taken to go to it once, or to each of its tasks.
     groupings = [i.grouping.kind for i in spec.component(target.id).inputs if i.source == source.id]
     copies = spec.component(target.id).tasks if GroupingKind.ALL in groupings else 1

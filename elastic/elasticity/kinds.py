@@ -13,12 +13,12 @@ it is remembered, and counts more than all of this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from elastic.model.ids import ComponentId, node_of
-from elastic.model.loadview import ExecutorKey, LoadView, SmoothedLoad, by_component
+from elastic.model.loadview import ComponentRates, ExecutorKey, LoadView, SmoothedLoad, by_component
 from elastic.model.topology import TopologySpec
 
 FULL_PROCESS = 0.8
@@ -65,7 +65,7 @@ class ComponentLoad:
         service: Seconds of an executor's time per tuple, without waiting for the lock or a core; 0 when unknown.
         compute: CPU seconds per tuple; 0 when unknown.
         samples: Of the executor that has the fewest.
-        sent: Tuples per second to other components, as far as pairs are measured.
+        makes: Tuples for each other component for each tuple that it works on, as far as pairs are measured.
     """
 
     id: ComponentId
@@ -83,7 +83,7 @@ class ComponentLoad:
     service: float
     compute: float
     samples: int
-    sent: Mapping[ComponentId, float] = field(default_factory=dict)
+    makes: Mapping[ComponentId, float] = field(default_factory=dict)
 
     @property
     def busy(self) -> float:
@@ -179,13 +179,18 @@ def components(
         if source.topology == spec.name:
             flows = sent.setdefault(source.executor.component, {})
             flows[target.executor.component] = flows.get(target.executor.component, 0.0) + rate
+
+    def rates(id: ComponentId, loads: Iterable[SmoothedLoad]) -> ComponentRates:
+        found = view.rates.get((spec.name, id))
+        return found if found is not None else _summed(list(loads), sent.get(id, {}))
+
     return {
         component: _component(
             component,
             {ExecutorKey(spec.name, e): load for e, load in loads.items()},
             spec.component(component).kind == "spout",
             known,
-            sent.get(component, {}),
+            rates(component, loads.values()),
             (remembered or {}).get(component, 0.0),
         )
         for component, loads in by_component(view, spec.name).items()
@@ -227,19 +232,18 @@ def _component(
     loads: Mapping[ExecutorKey, SmoothedLoad],
     spout: bool,
     known: Measured,
-    sent: Mapping[ComponentId, float],
+    rates: ComponentRates,
     before: float,
 ) -> ComponentLoad:
     values = loads.values()
-    cpu, busy = sum(x.cpu for x in values), sum(x.busy for x in values)
     emitted = sum(x.emitted for x in values)
-    tuples = emitted if spout else sum(x.executed for x in values)
     held = any(k in known.held and loads[k].busy >= TELLS for k in loads)
     purity = max(_purity(loads, known), _KEEPS * before)
     kind = _kind(loads, known, purity)
-    wall = max(busy, cpu)
+    wall = max(rates.busy, rates.cpu)
     if kind is Kind.COMPUTING:
-        wall = min(wall, cpu / (purity or 1.0))  # The time that others took is not its own.
+        wall = min(wall, rates.cpu / (purity or 1.0))  # The time that others took is not its own.
+    worked = rates.emitted if spout else rates.executed
     return ComponentLoad(
         id,
         loads,
@@ -247,16 +251,27 @@ def _component(
         purity,
         held,
         {k: _use(k, load, kind, known) for k, load in loads.items()},
-        cpu=cpu,
-        tuples=tuples,
+        cpu=sum(x.cpu for x in values),
+        tuples=emitted if spout else sum(x.executed for x in values),
         emitted=emitted,
         newest=sum(x.newest for x in values),
         offered=sum(x.offered for x in values),
         queued=sum(x.queued for x in values),
-        service=wall / tuples if tuples > 0 else 0.0,
-        compute=cpu / tuples if tuples > 0 else 0.0,
+        service=wall / worked if worked > 0 else 0.0,
+        compute=rates.cpu / worked if worked > 0 else 0.0,
         samples=min(x.samples for x in values),
-        sent=sent,
+        makes={target: rate / worked for target, rate in rates.sent.items()} if worked > 0 else {},
+    )
+
+
+def _summed(loads: Sequence[SmoothedLoad], sent: Mapping[ComponentId, float]) -> ComponentRates:
+    """A component's rates where nobody has measured them: those of its executors."""
+    return ComponentRates(
+        sum(x.busy for x in loads),
+        sum(x.cpu for x in loads),
+        sum(x.executed for x in loads),
+        sum(x.emitted for x in loads),
+        sent,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,14 @@ _CROSSED = 1.1
 """So much more than there is room for must be wanted before there are more processes."""
 _LOOSE = 0.5
 """Of what a process may get, as much must be enough before there are fewer."""
+_TIGHT = 0.85
+"""The same when there are to be fewer executors as well."""
 _FEWER = 0.75
 """To so small a part must their number shrink before there are fewer."""
-
-
 NOTICED = 0.05
 """Cores of an executor whose place matters."""
+WORTH = 0.1
+"""Cores by which the fullest process must become emptier by more processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,9 @@ def workers_for(
     """How many worker processes a topology should have.
 
     Python threads of a process share one core's worth of computing, so `cores` of it need `cores / process_share` processes, and no
-    process should get so many executors that they fill it. There are fewer again only when everything would fit with
-    half of that, and never more than executors.
+    process should get executors that together have more than that to do: who waits for the lock is as late as who waits in a queue. There
+    are fewer again only when everything would fit with half of that, or with `_TIGHT` of it when the load has gone down so far that there
+    are fewer executors; and never more than executors.
 
     Returns:
         How many it should have if there were slots, and how many it can have.
@@ -83,18 +87,23 @@ def workers_for(
         for id, load in loads.items()
         if id in executors
     }
+    sizes = [(use, executors[id]) for id, use in uses.items()]
     total = sum(executors.values())
     most = min(total, config.max_workers or total)
 
     def enough(looseness: float) -> int:
         by_cores = math.ceil(cores / (config.process_share * looseness) - 1e-9)
-        by_size = bins([(use, executors[id]) for id, use in uses.items()], FULL_PROCESS * looseness)
+        by_size = bins(sizes, config.process_share * looseness)
         return max(1, min(most, max(by_cores, by_size)))
 
-    if enough(_CROSSED) > now:
-        asked = enough(1.0)
-        return asked, asked if room.slots < 0 else min(asked, now + room.slots)
-    loose = enough(_LOOSE)
+    asked = enough(1.0) if enough(_CROSSED) > now else now
+    # One executor that does nearly all cannot be divided: a process for the others is no relief.
+    if asked > now and fullest(sizes, asked) <= fullest(sizes, now) - WORTH:
+        possible = asked if room.slots < 0 else min(asked, now + room.slots)
+        # More processes than cores would wait for these instead of the lock.
+        return asked, possible if room.cores <= 0 else min(possible, max(now, math.ceil(room.cores)))
+    shrinks = any(n < subject.executors.get(id, n) for id, n in sizing.executors.items())
+    loose = enough(_TIGHT if shrinks else _LOOSE)
     fewer = max(1, min(now, most, loose if loose <= _FEWER * now else now))
     return fewer, fewer
 
@@ -132,6 +141,19 @@ def crowded(view: LoadView, subject: Subject) -> Reason | None:
                 },
             )
     return None
+
+
+def fullest(sizes: Sequence[tuple[float, int]], processes: int) -> float:
+    """Cores that the fullest of so many processes has, the largest executors being dealt first and each to the emptiest.
+
+    Args:
+        sizes: (cores of an executor, how many such executors).
+    """
+    loads = [0.0] * processes
+    for size, number in sorted(sizes, reverse=True):
+        for _ in range(number if size > 0 else 0):
+            heapq.heapreplace(loads, loads[0] + size)
+    return max(loads)
 
 
 def bins(sizes: Sequence[tuple[float, int]], room: float) -> int:

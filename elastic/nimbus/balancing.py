@@ -109,6 +109,8 @@ class Balancer:
 
     def _tick(self) -> float:
         periods = [line.manager.period for line in self._resizing.lines().values()]
+        # Else a run that comes to be due just after a look would wait for the next one.
+        periods.append(self._resizing.due_in(time.monotonic()))
         if self._chosen.scheduler and self._chosen.period:
             periods.append(self._chosen.period / 2)
         return max(0.05, min([_TICK, *periods]))
@@ -138,7 +140,8 @@ class Balancer:
         )
         self._extending.run(facts, view, lines, self._resizing.outcomes(), now)
         if not changed:
-            self._rescheduling.run(facts, view, settings.period, self._measuring.sample, now)
+            measured = self._measuring
+            self._rescheduling.run(facts, view, settings.period, measured.sample, now, measured.heard())
         self._write(facts, lines, now)
 
     # --- what is chosen

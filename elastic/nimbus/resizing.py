@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -60,6 +61,11 @@ class Resizing:
     def lines(self) -> dict[str, PolicyLine]:
         """Those in use, by their texts."""
         return {text: s.line for text, s in self._sizers.items()}
+
+    def due_in(self, now: float) -> float:
+        """Seconds until the next run of a policy; infinite when none is to come (those that are late are not waited for)."""
+        left = (s.manager.state.due - now for s in self._sizers.values())
+        return min((seconds for seconds in left if seconds > 0), default=math.inf)
 
     def outcomes(self) -> list[Outcome]:
         """What the policies have found in their last runs."""

@@ -35,7 +35,7 @@ from elastic.cluster.launcher import UpOptions
 from elastic.control.client import Client
 
 from .counting import Counting
-from .fivephase.experiment import POLICY, FivePhase, Settings
+from .fivephase.experiment import FivePhase, Settings
 from .stage import Story, perform, up
 
 NODES, SLOTS = 2, 2
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _acts(o: argparse.Namespace, home: Path, story: Story) -> bool:
     """All of it; returns whether everything was equal."""
     first = Counting(o.input, o.seconds, o.rate, home, story) if o.act != "2" else None
-    second = FivePhase(Settings(o.input, o.phase, POLICY, o.figure), home, story) if o.act != "1" else None
+    second = FivePhase(Settings(o.input, o.phase, "", o.figure), home, story) if o.act != "1" else None
     # What cannot be read is an error before anything is started.
     if first is not None:
         first.prepare()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,8 +11,9 @@ import pytest
 
 from elastic.model.events import Event
 from examples.demo.fivephase import figure
+from examples.demo.fivephase.experiment import Shape, rate
 from examples.demo.fivephase.recording import PROPORTIONS, Pane, Panes, Recording, Sample, p95
-from examples.demo.fivephase.report import table
+from examples.demo.fivephase.report import goals, table
 from examples.demo.fivephase.run import Plan, _compare
 from examples.demo.fivephase.view import View, line
 from examples.demo.stage import Story
@@ -76,7 +78,59 @@ def test_reasons_of_one_decision_are_counted_once_and_what_it_took_is_measured_f
     assert [s.decisions for s in settled] == [0, 1, 0, 0, 0]
     assert [s.after for s in settled] == pytest.approx([0.0, 3.5, 1.0, 0.0, 0.0])
     row = table(run, 120.0)[3]
-    assert row.split()[-3:] == ["1", "3.5", "s"]
+    assert row.split()[-4:] == ["1", "3.5", "s", "-"]
+
+
+def test_when_a_phase_had_settled() -> None:
+    run = recording()
+    number = next(n for n, p in enumerate(run.panes) if p.due == BEGAN + 8 + 1.75)  # in the third phase
+    run.panes[number] = replace(run.panes[number], latencies={12: 900})
+    assert [s.late for s in run.settled()] == pytest.approx([0, 0, 2.0, 0, 0]), "parts of half a second"
+    assert recording(slow=(3,)).settled()[2].late == pytest.approx(4.0), "never"
+
+
+def verdicts(fixed: Recording, elastic: Recording, period: float = 1.0) -> list[bool]:
+    """Which goals are met, in their order."""
+    return [not line.startswith("  NOT MET") for line in goals(fixed, elastic, period)[1:]]
+
+
+def few(run: Recording) -> Recording:
+    """With fewer executors, and busier, in the first and the last phase."""
+    for n, s in enumerate(run.samples):
+        if n < 4 or n >= 16:
+            run.samples[n] = replace(s, executors={"detector": 2, "input": 1}, busy=0.6)
+    return run
+
+
+def test_every_goal_is_said_to_be_met_or_not() -> None:
+    """Planted faults: each alone is found, and nothing else is said to be missed."""
+    fixed = recording(slow=(3,))
+    good = few(recording())
+    good.resized.append(Event(BEGAN + 9.9, "topology-resized", "after 1.9 s"))
+    assert verdicts(fixed, good) == [True] * 5
+    said = goals(fixed, good, 1.0)
+    assert "(1.0 times; not elastic 512)" in said[1] and "1.9 s after the load went up; 2 s" in said[4]
+    assert verdicts(fixed, few(recording(slow=(3,)))) == [False, True, False, True, True]
+    restless = few(recording())
+    restless.decisions.append(Event(BEGAN + 7.0, "scale-in", "in a settled phase"))
+    assert verdicts(fixed, restless) == [True, False, True, True, True]
+    good.resized.append(Event(BEGAN + 6.1, "topology-resized", "after 2.1 s"))
+    assert verdicts(fixed, good) == [True, True, True, False, True]
+    assert verdicts(fixed, good, 1.5) == [True] * 5
+    assert verdicts(fixed, recording()) == [True, True, True, True, False]
+
+
+def test_all_that_was_seen_is_told_as_plain_values() -> None:
+    told = json.loads(json.dumps(recording().told()))
+    assert told["panes"][3]["latencies"] == {"3": 120} and told["decisions"][0]["kind"] == "scale-out"
+
+
+def test_the_rate_is_such_that_the_third_phase_has_the_load_s_work(tmp_path: Path) -> None:
+    """Two items: three patterns of each line. In the third phase there are more, and that counts."""
+    text = tmp_path / "text"
+    text.write_text("a b\n" * 100 + "a b c\n" * 5000)
+    shape = Shape(("--items", "5", "--length", "3"), 0.01, 7.0, 2)
+    assert rate(str(text), shape, 8.0) == pytest.approx(7.0 / (7 * 0.01) * 120 / 900, abs=0.1)
 
 
 def test_what_was_degraded_is_judged_by_when_patterns_came_and_were_counted() -> None:

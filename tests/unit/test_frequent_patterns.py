@@ -115,6 +115,21 @@ def test_a_transaction_that_is_not_counted_is_found(baskets: Path, tmp_path: Pat
     assert reference.main([*given, "--compare", str(out)]) == 1, "each line once"
 
 
+def test_what_is_computed_about_each_occurrence_changes_nothing(baskets: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    given = ("--input", str(baskets), "--phase", "0.2")
+    began = time.process_time()
+    with LocalCluster() as cluster:
+        more = ("--compute", "0.001", "--measure", "0.5", "--flat-out", "--output", str(out))
+        made = example(*given, *more)
+        assert made.spec.config["report_interval"] == 0.5
+        done = cluster.submit(made).wait(timeout=60).metrics()["detector"]["executed"]
+    assert rows(out) == expected(*given)
+    arrivals = zip(reference.times(120, 0.2, 0), reference.lines(baskets), strict=False)
+    patterns = sum(len(reference.patterns(line, 6, 3)) for _, line in arrivals)
+    assert done > patterns and time.process_time() - began >= 0.001 * patterns
+
+
 def test_what_a_service_is_asked_about(baskets: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.tsv"
     given = ("--input", str(baskets), "--phase", "0.4")

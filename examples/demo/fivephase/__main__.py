@@ -6,9 +6,9 @@ It starts a cluster of two nodes in a directory of its own, and runs `examples/f
 the same times: five phases in the proportions 120, 350, 900, 250, 120. The first time the executors are those of the paper's table I and
 stay; the second time the policy changes them.
 
-There are two kinds of load. *Waiting*: the detector asks a local service about each pattern, which takes 10 ms; more executors help on any
-machine. *Computing*: only more processes help, up to the cores; it is first measured what one process can do here, and the third phase
-has a quarter more than that. --rate sets the rate of the first phase instead.
+There are two kinds of load. *Waiting*: the detector asks a local service about each pattern, which takes 4 ms; more executors help on any
+machine. *Computing*: each pattern takes a millisecond of CPU time; only more processes help, up to the cores. The rate is such that the
+third phase would keep 7 detectors busy all the time, or 1.2 when they compute; --rate sets that of the first phase instead.
 
 At the end: a table of the settled second half of each phase, a figure (executors and latency over time, side by side) in --figure, and
 whether the patterns of both are those of a reference in one thread. The exit code is 0 only if they are. Whatever was started is ended,
@@ -27,7 +27,7 @@ from elastic.cluster.launcher import UpOptions
 from elastic.control.client import Client
 
 from ..stage import Story, perform, up
-from .experiment import POLICY, FivePhase, Settings
+from .experiment import POLICIES, FivePhase, Settings
 
 NODES, SLOTS = 2, 2
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     o, story = _options(argv), Story()
 
     def body(home: Path) -> bool:
-        settings = Settings(o.input, o.phase, o.policy, o.figure, o.load, o.rate or 0.0)
+        settings = Settings(o.input, o.phase, o.policy, o.figure, o.load, o.rate or 0.0, o.record)
         experiment = FivePhase(settings, home, story)
         experiment.prepare()
         info = up(UpOptions(home=str(home), host=o.host, nodes=NODES, slots=SLOTS, cores=o.cores), story)
@@ -60,7 +60,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--load", choices=("waiting", "computing"), default="waiting", help="(default: waiting)"
     )
-    parser.add_argument("--policy", default=POLICY, help=f"as for `elastic policy set` (default: {POLICY})")
+    usual = ", ".join(f"{policy} when {load}" for load, policy in POLICIES.items())
+    parser.add_argument("--policy", default="", help=f"as for `elastic policy set` (default: {usual})")
     parser.add_argument(
         "--host", choices=("process", "spark"), default="process", help="what provides the nodes"
     )
@@ -77,6 +78,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--figure", default="fivephase.svg", help="where the figure goes (default: fivephase.svg)"
     )
+    parser.add_argument("--record", default="", help="write everything that was seen to this file, as JSON")
     return parser.parse_args(argv)
 
 

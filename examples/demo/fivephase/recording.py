@@ -7,11 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
 
 from elastic.model.events import Event
 from elastic.model.views import TopologyDetail
 
 PROPORTIONS = (120.0, 350.0, 900.0, 250.0, 120.0)
+TIMES = 3.0
+"""So many times the latency of the first phase is the goal for all of them."""
 DEGRADED = 0.4
 """Less than this share of what is offered, and it counts as degraded by 60 % or more (N-Storm 2019, section V)."""
 
@@ -28,6 +33,7 @@ class Sample:
         busy: Mean share of time that executors were busy.
         cpu: CPU seconds per second of all workers.
         moved: Tasks that have moved so far; `pause` is the longest of their pauses, seconds.
+        detectors: Of each executor of the detector how busy it was, and how many patterns waited for it.
     """
 
     time: float
@@ -40,6 +46,7 @@ class Sample:
     cpu: float
     moved: int
     pause: float
+    detectors: tuple[tuple[float, int], ...] = ()
 
     @property
     def total(self) -> int:
@@ -66,6 +73,7 @@ def look(detail: TopologyDetail, now: float, ends: float) -> Sample:
         sum(w.cpu for w in detail.workers),
         detail.moved.committed,
         detail.moved.pause_max,
+        tuple((round(e.busy, 4), e.queued) for e in detail.executors if e.component == "detector"),
     )
 
 
@@ -130,7 +138,9 @@ class Settled:
         latency: The 95th percentile, seconds.
         executors, busy, workers: Means.
         decisions: How often something was decided in it.
-        after: Seconds from the beginning of the phase until what was decided last in it was running; 0.0: nothing was.
+        first, after: Seconds from the beginning of the phase until what was decided first and last in it was running; 0.0: nothing was.
+        late: Seconds from the beginning of the phase until all that came afterwards, taken in parts of half a second, was below three
+            times the latency of the first phase.
     """
 
     latency: float
@@ -138,7 +148,9 @@ class Settled:
     workers: float
     busy: float
     decisions: int
+    first: float = 0.0
     after: float = 0.0
+    late: float = 0.0
 
 
 @dataclass
@@ -163,6 +175,11 @@ class Recording:
     resized: list[Event] = field(default_factory=list)
     equal: bool = False
 
+    def told(self) -> dict[str, Any]:
+        """Everything as plain values: what a program that looks into a run reads."""
+        plain: dict[str, Any] = to_builtins(self)
+        return plain
+
     @property
     def began(self) -> float:
         """When the first transaction could come, seconds since 1970; 0.0 before a pane has ended."""
@@ -174,8 +191,11 @@ class Recording:
         return max((p.due + p.age for p in self.panes), default=0.0) - self.began
 
     def settled(self) -> list[Settled]:
-        """The second half of each phase."""
-        result = []
+        """The second half of each phase.
+
+        By then everything has had its time: two periods of a policy, and as long again to work off what has waited meanwhile.
+        """
+        result: list[Settled] = []
         for number in range(len(PROPORTIONS)):
             low, high = (self.began + self.phase * (number + part) for part in (0.5, 1.0))
             panes = [p for p in self.panes if low < p.due <= high]
@@ -184,17 +204,28 @@ class Recording:
             begin = low - 0.5 * self.phase
             resized = [e.time - begin for e in self.resized if begin < e.time <= high]
             mean = 1 / max(1, len(samples))
+            latency = p95(panes, self.bounds)
+            limit = TIMES * (result[0].latency if result else latency)
             result.append(
                 Settled(
-                    p95(panes, self.bounds),
+                    latency,
                     mean * sum(s.total for s in samples),
                     mean * sum(s.workers for s in samples),
                     mean * sum(s.busy for s in samples),
                     len(decisions),
+                    min(resized, default=0.0),
                     max(resized, default=0.0),
+                    self._late(begin, limit),
                 )
             )
         return result
+
+    def _late(self, begin: float, limit: float) -> float:
+        """Seconds from the beginning of a phase until the end of the last part of it that was above a limit; see `Settled`."""
+        together = max(1, round(0.5 / self.pane))
+        panes = [p for p in self.panes if begin < p.due <= begin + self.phase]
+        parts = [panes[i : i + together] for i in range(0, len(panes), together)]
+        return max((part[-1].due - begin for part in parts if p95(part, self.bounds) > limit), default=0.0)
 
     def came(self) -> list[tuple[float, int]]:
         """When patterns came, seconds after the beginning, and how many: those of a pane in its middle."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from .recording import PROPORTIONS, Recording
+from .recording import PROPORTIONS, TIMES, Recording
+
+MOST = 0.01
+"""Share of the time that may be degraded."""
+PERIODS = 2.0
+"""Of the policy, from more load to more executors."""
 
 
 def table(run: Recording, rate: float) -> list[str]:
@@ -13,23 +18,74 @@ def table(run: Recording, rate: float) -> list[str]:
     """
     lines = [
         f"{run.name}, second half of each phase:",
-        "  PHASE  OFFERED/S  P95 LATENCY  EXECUTORS  WORKERS  BUSY  DECISIONS  RESIZED AFTER",
+        "  PHASE  OFFERED/S  P95 LATENCY  EXECUTORS  WORKERS  BUSY  DECISIONS  RESIZED AFTER  SETTLED AFTER",
     ]
-    settled = run.settled()
-    for number, (proportion, s) in enumerate(zip(PROPORTIONS, settled, strict=True), 1):
+    for number, (proportion, s) in enumerate(zip(PROPORTIONS, run.settled(), strict=True), 1):
         offered = rate * proportion / PROPORTIONS[0]
         lines.append(
             f"  {number:5} {offered:10,.0f} {1e3 * s.latency:9,.0f} ms"
-            f" {s.executors:10.1f} {s.workers:8.1f} {s.busy:5.0%} {s.decisions:10} {_seconds(s.after)}"
+            f" {s.executors:10.1f} {s.workers:8.1f} {s.busy:5.0%} {s.decisions:10} {_seconds(s.after)} {_seconds(s.late)}"
         )
-    highest = max(s.latency for s in settled) / max(settled[0].latency, 1e-9)
     last, decided = run.samples[-1], len({e.time for e in run.decisions})
     return [
         *lines,
-        f"  The highest is {highest:.1f} times that of the first phase; degraded by 60 % or more for {run.degraded():.1%} of the time.",
+        f"  The highest is {highest(run):.1f} times that of the first phase;"
+        f" degraded by 60 % or more for {run.degraded():.1%} of the time.",
         f"  {decided} decisions, {last.moved} tasks moved, longest pause {1e3 * last.pause:.0f} ms.",
         f"  The patterns are {'equal to' if run.equal else 'NOT EQUAL to'} those of the reference.",
     ]
+
+
+def highest(run: Recording) -> float:
+    """The highest latency of a settled phase, as so many times that of the first."""
+    settled = run.settled()
+    return max(s.latency for s in settled) / max(settled[0].latency, 1e-9)
+
+
+def goals(fixed: Recording, elastic: Recording, period: float) -> list[str]:
+    """What it is to reach, and whether it did, in this run.
+
+    Args:
+        period: Of the policy, seconds.
+    """
+    settled, before = elastic.settled(), fixed.settled()
+    decisions = sum(s.decisions for s in settled)
+    slow, degraded = highest(elastic), elastic.degraded()
+    more = [s.after for s in settled[1:3] if s.after]
+    took = (
+        f"{', '.join(f'{x:.1f} s' for x in more)} after the load went up; {PERIODS * period:g} s"
+        if more
+        else "not needed"
+    )
+    low = [(settled[n], before[n]) for n in (0, len(PROPORTIONS) - 1)]
+    saved = all(e.executors < f.executors and e.busy > f.busy for e, f in low)
+    use = ", ".join(
+        f"{e.executors:.0f} executors {e.busy:.0%} busy, not {f.executors:.0f} {f.busy:.0%}" for e, f in low
+    )
+    return [
+        "What the elastic run is to reach:",
+        _goal(
+            slow < TIMES,
+            f"p95 latency of all settled phases below {TIMES:g} times that of the first",
+            f"{slow:.1f} times; not elastic {highest(fixed):.0f}",
+        ),
+        _goal(not decisions, "nothing is decided in a settled phase", f"{decisions}"),
+        _goal(
+            degraded <= MOST,
+            f"degraded by 60 % or more for at most {MOST:.0%} of the time",
+            f"{degraded:.1%}",
+        ),
+        _goal(
+            all(x <= PERIODS * period for x in more),
+            "more executors run within two periods of the policy",
+            took,
+        ),
+        _goal(saved, "fewer executors, and busier, at low load", use),
+    ]
+
+
+def _goal(met: bool, what: str, found: str) -> str:
+    return f"  {'met    ' if met else 'NOT MET'}  {what} ({found})"
 
 
 def _seconds(after: float) -> str:

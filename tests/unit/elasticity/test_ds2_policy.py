@@ -15,6 +15,9 @@ from elastic.model.ids import ComponentId
 SOURCE, BOLT, OTHER = (ComponentId(c) for c in ("source", "bolt", "other"))
 
 
+AIMED = Ds2(target=0.6, scale_in=0.35)
+
+
 def load(component: ComponentId, tuples: float, service: float, **more: object) -> ComponentLoad:
     values = {
         "kind": Kind.COMPUTING,
@@ -39,14 +42,14 @@ def wanted(
     loads: list[ComponentLoad], room: Room = ROOM, params: Ds2 | None = None, **executors: int
 ) -> Sizing:
     topology = spec(**executors)
-    return size({x.id: x for x in loads}, subject(topology), room, params or Ds2())
+    return size({x.id: x for x in loads}, subject(topology), room, params or AIMED)
 
 
 def test_demand_goes_through_the_topology_by_what_is_made_of_a_tuple() -> None:
     """100/s offered, twice as many from each in the bolt: 100 and 200, whatever got through."""
     loads = [
-        load(SOURCE, 40, 0, offered=100.0, sent={BOLT: 40.0}),
-        load(BOLT, 35, 0.01, sent={OTHER: 70.0}),
+        load(SOURCE, 40, 0, offered=100.0, makes={BOLT: 1.0}),
+        load(BOLT, 35, 0.01, makes={OTHER: 2.0}),
         load(OTHER, 20, 0.01),
     ]
     topology = spec(source=1, bolt=1, other=1)
@@ -58,8 +61,8 @@ def test_demand_goes_through_the_topology_by_what_is_made_of_a_tuple() -> None:
 def test_every_component_gets_its_number_in_one_step() -> None:
     """32 tasks, 0.6 aimed at: the bolt needs 100 x 0.048 = 4.8 executors' time, so 4 tasks each; the other 1.8, so 10 each."""
     loads = [
-        load(SOURCE, 40, 0, offered=100.0, sent={BOLT: 40.0}),
-        load(BOLT, 20, 0.048, sent={OTHER: 40.0}),
+        load(SOURCE, 40, 0, offered=100.0, makes={BOLT: 1.0}),
+        load(BOLT, 20, 0.048, makes={OTHER: 2.0}),
         load(OTHER, 40, 0.009),
     ]
     found = wanted(loads, source=1, bolt=1, other=1)
@@ -83,6 +86,29 @@ def test_a_spout_that_is_held_up_offers_more_than_it_emits_but_not_without_bound
 
     assert offered(0.5) == pytest.approx(20)
     assert offered(0.99) == pytest.approx(40)
+
+
+def test_what_waits_is_to_be_worked_off_as_well() -> None:
+    """100/s, and 250 that wait: in 5 s that is 50/s more. Those behind get what is made of these, too."""
+    loads = [
+        load(SOURCE, 100, 0, makes={BOLT: 1.0}),
+        load(BOLT, 100, 0.01, queued=250.0, makes={OTHER: 2.0}),
+        load(OTHER, 200, 0.01),
+    ]
+    topology = spec(source=1, bolt=2, other=4)
+    by = {x.id: x for x in loads}
+    assert demands(by, topology, 4.0, 5.0) == pytest.approx({SOURCE: 100, BOLT: 150, OTHER: 300})
+    assert wanted(loads, source=1, bolt=2, other=4).executors == {}, "0.75 is not too much"
+    more = [loads[0], load(BOLT, 100, 0.01, queued=300.0, makes={OTHER: 2.0}), loads[2]]
+    assert wanted(more, source=1, bolt=2, other=4).executors[BOLT] == 3
+    careless = Ds2(target=0.6, scale_in=0.35, drain=0.0)
+    assert wanted(more, params=careless, source=1, bolt=2, other=4).executors == {}, "a planted fault"
+
+
+def test_between_the_thresholds_latency_differs_by_less_than_three_times() -> None:
+    """In an M/M/1 queue a tuple takes service / (1 - utilisation)."""
+    default = Ds2()
+    assert (1 - default.scale_in) / (1 - default.scale_out) < 3
 
 
 def test_it_lets_be_what_is_between_its_thresholds_and_ends_what_is_not() -> None:

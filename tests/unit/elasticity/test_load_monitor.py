@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from loads import report
+from dataclasses import replace
 
+import pytest
+from loads import report, spec
+
+from elastic.elasticity.kinds import ComponentLoad, components
 from elastic.elasticity.monitor import LoadMonitor, MonitorConfig, key_of, node_of
 from elastic.errors import ConfigError
-from elastic.model.ids import NodeId, TopologyName, WorkerId
+from elastic.model.ids import ComponentId, NodeId, TopologyName, WorkerId
 from elastic.model.load import NodeReport
 
 KEY = key_of("t", "bolt[1-2]")
@@ -136,6 +139,46 @@ def test_pairs_of_tasks_become_traffic_between_executors() -> None:
     assert m.volume() == {pair: pytest.approx(0.5 * 20 + 0.5 * 60)}
     m.observe(report(3.0, tasks), 3.0)
     assert m.traffic()[pair] == pytest.approx(20), "silence counts"
+
+
+def costs(m: LoadMonitor, at: float) -> ComponentLoad:
+    """What the bolt's tuples cost, as policies see it."""
+    return components(m.view(at), spec("t", bolt=1))[ComponentId("bolt")]
+
+
+def test_what_a_tuple_costs_goes_on_when_tasks_are_regrouped() -> None:
+    """50 tuples/s of 10 ms each; then two executors instead of one, and in the first sample of them a burst of cheap ones."""
+    m = fed(monitor(alpha=0.5), [50] * 8)
+    assert costs(m, 8.0).service == pytest.approx(0.01)
+    two = {1: ("bolt[1-1]", 400, 400), 2: ("bolt[2-2]", 0, 0)}
+    m.observe(report(9.0, two, epoch=2), 9.0)
+    two = {1: ("bolt[1-1]", 500, 500), 2: ("bolt[2-2]", 100, 100)}
+    shares = {"bolt[1-1]": (0.25, 0.0, 0.0, 0.01), "bolt[2-2]": (0.25, 0.0, 0.0, 0.01)}
+    m.observe(report(10.0, two, epoch=2, shares=shares), 10.0)
+    view = m.view(10.0)
+    assert {k.executor.component for k in view.executors} == {"bolt"} and len(view.executors) == 2
+    assert 0.006 < costs(m, 10.0).service < 0.01, "a sample does not undo all that was known"
+    m.observe(report(11.0, two, epoch=2), 11.0)
+    of_executors = replace(view, rates={})
+    careless = components(of_executors, spec("t", bolt=1))[ComponentId("bolt")]
+    assert careless.service == pytest.approx(0.0025), "a planted fault: what executors say begins anew"
+
+
+def test_what_is_made_of_a_tuple_is_of_the_same_moments_as_the_tuples() -> None:
+    """Three patterns of each line, before the load has grown and afterwards, although the receivers were regrouped in between."""
+    m = monitor(alpha=0.5)
+    lines = 0
+    for at in range(12):
+        rate = 10 if at < 6 else 100
+        lines += rate
+        bolt = "bolt[2-3]" if at < 8 else ("bolt[2-2]", "bolt[3-3]")
+        names = (bolt, bolt) if isinstance(bolt, str) else bolt
+        tasks = {1: ("src[1-1]", lines, 3 * lines), 2: (names[0], 0, 0), 3: (names[1], 0, 0)}
+        pairs = [(1, 2, 2 * lines, 0), (1, 3, lines, 0)]
+        m.observe(report(float(at), tasks, epoch=1 + (at >= 8), pairs=pairs), float(at))
+        if at > 1:
+            found = m.view(float(at)).rates[TopologyName("t"), ComponentId("src")]
+            assert found.sent[ComponentId("bolt")] == pytest.approx(3 * found.executed), at
 
 
 def test_queue_state_offer_and_memory_are_the_newest() -> None:
