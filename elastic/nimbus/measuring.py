@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from elastic.elasticity.monitor import LoadMonitor
-from elastic.model.ids import NodeId
+from elastic.model.ids import NodeId, WorkerId
 from elastic.model.load import NodeReport, WorkerReport
 from elastic.model.loadview import LoadView
 from elastic.nimbus import subjects
@@ -22,6 +23,7 @@ class Measuring:
         self._lock = threading.Lock()
         self._monitor = LoadMonitor()
         self._machines: dict[NodeId, str] = {}
+        self._heard: Counter[WorkerId] = Counter()
 
     @property
     def sample(self) -> float:
@@ -38,6 +40,12 @@ class Measuring:
         with self._lock:
             self._monitor = LoadMonitor(self._monitor.config)
             self._machines.clear()
+            self._heard.clear()
+
+    def heard(self) -> Mapping[WorkerId, int]:
+        """How often each worker has reported."""
+        with self._lock:
+            return Counter(self._heard)
 
     def observe(self, reports: Iterable[WorkerReport], nodes: Iterable[NodeReport]) -> None:
         """Take in measurements."""
@@ -45,6 +53,7 @@ class Measuring:
         with self._lock:
             for report in reports:
                 self._monitor.observe(report, now)
+                self._heard[WorkerId(report.worker)] += 1
             for measured in nodes:
                 self._monitor.observe_node(measured, now)
                 self._machines[NodeId(measured.node)] = measured.machine
@@ -61,6 +70,9 @@ class Measuring:
                 self._monitor.forget(name)
             for name in known & facts.assignments.keys():
                 self._monitor.retain(name, set(facts.assignments[name].workers))
+            workers = {w for a in facts.assignments.values() for w in a.workers}
+            for worker in self._heard.keys() - workers:
+                del self._heard[worker]
             for node in self._machines.keys() - facts.nodes.keys():
                 del self._machines[node]
                 self._monitor.forget_node(node)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from elastic.errors import Conflict, Refused
 from elastic.model.assignment import Assignment
-from elastic.model.ids import Epoch, TopologyName
+from elastic.model.ids import Epoch, TopologyName, WorkerId
 from elastic.model.loadview import LoadView
 from elastic.nimbus import subjects
 from elastic.nimbus.balance_port import Ruler
-from elastic.nimbus.facts import Facts
+from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.generators import Generators, Seat
 from elastic.nimbus.telling import Teller
 from elastic.scheduler import question
@@ -25,6 +25,8 @@ from elastic.scheduler.registry import Choice
 log = logging.getLogger(__name__)
 _SAMPLES = 3
 """Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
+_SILENCE = 15.0
+"""Seconds after which a worker that has not reported so often is not waited for."""
 _RELIEF = 10.0
 """Seconds between two decisions because of overload: the period in which T-Storm (2014), section IV.C, takes new schedules."""
 _DOUBTS = 6
@@ -47,7 +49,8 @@ class Rescheduling:
         self._at = 0.0
         self._places: dict[TopologyName, Epoch] = {}
         self._since = 0.0
-        """Since when everything has been where it is."""
+        """Since when everything has been where it is, and how often each worker had reported then."""
+        self._heard: Mapping[WorkerId, int] = {}
         self._decided = 0.0
         self._borne = 0.0
         """Cores of overload that the last decision could not relieve."""
@@ -63,13 +66,22 @@ class Rescheduling:
         self.choice, self._at, self._borne, self._hope, self._doubt = choice, 0.0, 0.0, None, 0
         self._teller.anew()
 
-    def run(self, facts: Facts, view: LoadView, period: float, sample: float, now: float) -> None:
+    def run(
+        self,
+        facts: Facts,
+        view: LoadView,
+        period: float,
+        sample: float,
+        now: float,
+        heard: Mapping[WorkerId, int],
+    ) -> None:
         """Let it place everything, if it is due, or something is overloaded, and nothing is just changing.
 
         Args:
             period: Seconds between two decisions; 0: as suits the scheduler.
             sample: Seconds that a sample of the load covers.
             now: Seconds, by `time.monotonic`.
+            heard: How often each worker has reported: those with much to tell do it less often.
         """
         if self.choice is None:
             return
@@ -79,8 +91,11 @@ class Rescheduling:
         places = {t.name: t.assignment.epoch for t in running if t.assignment is not None}
         moving = any(not subjects.settled(t, facts, self._ruler.rules) for t in running if not t.finished)
         if moving or places != self._places:
-            self._places, self._since = places, now
+            self._places, self._since, self._heard = places, now, heard
         if now < self._since + _SAMPLES * sample:
+            return
+        told = [heard.get(w, 0) - self._heard.get(w, 0) for t in running for w in _workers(t)]
+        if min(told, default=_SAMPLES) < _SAMPLES and now < self._since + _SILENCE:
             return
         due = now >= self._at
         if not due and (self.choice.kind.excess is None or now < self._decided + _RELIEF):
@@ -159,3 +174,8 @@ class Rescheduling:
                     return decision, seat
                 seat.leave("its answer is not about the topologies that it was asked about")
         return choice.decide(demands, facts.cluster, view, claims), None
+
+
+def _workers(t: TopologyFacts) -> set[WorkerId]:
+    """Those that have executors."""
+    return set() if t.assignment is None else {w for _, w in t.assignment.executors}

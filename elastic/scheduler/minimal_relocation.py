@@ -24,7 +24,7 @@ from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Reason, homes
 from elastic.scheduler.instance import assemble, cores_of
 from elastic.scheduler.round_robin import natural
-from elastic.scheduler.search import MILLION, Cost, Item, Seat, Solution, micro, search
+from elastic.scheduler.search import BUDGET, MILLION, Cost, Item, Seat, Solution, micro, search
 from elastic.scheduler.tasks import regroup
 
 ARRANGEMENTS = 64
@@ -99,9 +99,10 @@ def relocate(
     if not complete:
         ways = [[_best(c, demand.spec.tasks_of(c), wanted[c], ground.where) for c in changing]]
     best: _Plan | None = None
+    budget = BUDGET
     for way in sorted((ground.plan([e for part in way for e in part]) for way in ways), key=_Plan.bound):
         if best is None or best.solution is None or way.bound() < best.solution.cost:
-            way.solve(best)
+            budget = way.solve(best, budget)
             complete = complete and way.complete
             if way.solution is not None or best is None:
                 best = way
@@ -162,9 +163,12 @@ class _Plan:
         """No solution costs less."""
         return micro(self.excess) / MILLION, sum(min(item.costs, default=0) for item in self.items)
 
-    def solve(self, best: _Plan | None) -> None:
+    def solve(self, best: _Plan | None, budget: int) -> int:
+        """Find seats that cost less than the best so far; returns what is left of the budget."""
         limit = None if best is None or best.solution is None else best.solution.cost
-        self.solution, self.complete = search(self.items, self.seats, self.room, limit, self.excess)
+        found = search(self.items, self.seats, self.room, limit, self.excess, budget)
+        self.solution, self.complete, left = found
+        return left
 
 
 class _Ground:

@@ -15,8 +15,8 @@ from elastic.model.ids import NodeId
 
 DEPTH = 16
 """Items up to which the best solution is looked for."""
-BUDGET = 20_000
-"""How many placings of one item are tried before the best found so far is taken."""
+BUDGET = 200_000
+"""How many seats are looked at before the best found so far is taken: a fraction of a second."""
 MILLION = 1_000_000
 UNLIMITED = 1 << 60
 
@@ -65,28 +65,32 @@ def search(
     node_room: Mapping[NodeId, float],
     limit: Cost | None = None,
     excess: float = 0.0,
-) -> tuple[Solution | None, bool]:
+    budget: int = BUDGET,
+) -> tuple[Solution | None, bool, int]:
     """The cheapest solution.
 
     Args:
         node_room: Cores left on each node by everything that is not in `items`, seats' `load` included.
         limit: Only a solution cheaper than this is wanted.
         excess: By how many cores capacities are exceeded without any item.
+        budget: How many seats may be looked at.
 
     Returns:
-        The solution, None when there is none (no seat, or nothing cheaper than `limit`); and whether no other is cheaper for certain.
+        The solution, None when there is none (no seat, or nothing cheaper than `limit`); whether no other is cheaper for certain; and
+        what is left of the budget.
     """
     if items and not seats:
-        return None, True
-    state = _Search(items, seats, node_room, limit)
+        return None, True, budget
+    state = _Search(items, seats, node_room, limit, budget)
     if len(items) > DEPTH:
         state.greedy(micro(excess))
     else:
         state.descend(0, micro(excess), 0)
     complete = len(items) <= DEPTH and state.budget > 0
+    left = max(0, state.budget)
     if state.best is None:
-        return None, complete
-    return Solution(tuple(state.best), (state.best_cost[0] / MILLION, state.best_cost[1])), complete
+        return None, complete, left
+    return Solution(tuple(state.best), (state.best_cost[0] / MILLION, state.best_cost[1])), complete, left
 
 
 def micro(cores: float) -> int:
@@ -101,6 +105,7 @@ class _Search:
         seats: Sequence[Seat],
         node_room: Mapping[NodeId, float],
         limit: Cost | None,
+        budget: int,
     ) -> None:
         self.items, self.seats = items, seats
         self.loads = [micro(item.load) for item in items]
@@ -115,7 +120,7 @@ class _Search:
         self.chosen = [0] * len(items)
         self.best: list[int] | None = None
         self.best_cost = (UNLIMITED, 0) if limit is None else (micro(limit[0]), limit[1])
-        self.budget = BUDGET
+        self.budget = budget
 
     def excess(self, seat: int, load: int) -> int:
         """By how much more capacities are exceeded when an item comes here."""
@@ -128,6 +133,7 @@ class _Search:
 
     def options(self, index: int) -> list[tuple[int, int, int]]:
         """Seats with what they exceed and cost, the cheapest first."""
+        self.budget -= len(self.seats)
         return sorted(
             (self.excess(i, self.loads[index]), self.items[index].costs[i], i)
             for i, seat in enumerate(self.seats)
@@ -153,7 +159,6 @@ class _Search:
                 return
             if (excess + more, cost + price + self.rest[depth + 1]) >= self.best_cost:
                 continue
-            self.budget -= 1
             self.put(index, seat, 1)
             self.descend(depth + 1, excess + more, cost + price)
             self.put(index, seat, -1)

@@ -126,7 +126,7 @@ def decide(
         "gamma": params.gamma,
         "traffic": p.traffic,
     }
-    if verdict.startswith(_SAVES):
+    if verdict.startswith(_SAVES) and p.traffic:
         about["saves"] = (old.cut - new.cut) / p.traffic
     usable = counted(len(run.usable), "node")
     allowance = (
@@ -163,7 +163,7 @@ def _verdict(old: Standing, new: Standing, params: TStormParams) -> str:
     if relief > 0 and relief >= params.gain * old.excess:
         return f"capacities were exceeded by {old.excess:.2f} cores (now {new.excess:.2f})"
     if new.irregular != old.irregular:
-        beyond = f"{old.irregular} executors or workers were beyond what gamma and --workers-per-node allow (now {new.irregular})"
+        beyond = f"gamma and --workers-per-node were exceeded by {old.irregular} (now {new.irregular})"
         return beyond if new.irregular < old.irregular else ""
     if new.cut < old.cut and old.cut - new.cut >= params.gain * old.cut:
         return f"{_SAVES} {(old.cut - new.cut) / old.cut:.0%} of the traffic between nodes"

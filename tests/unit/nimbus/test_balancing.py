@@ -6,7 +6,23 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from balance_harness import ALONE, APART, LINE, N1, N2, OUT, W1, W2, WORK, Clock, Reign, T, executor, topology
+from balance_harness import (
+    ALONE,
+    APART,
+    LINE,
+    N1,
+    N2,
+    OUT,
+    W1,
+    W2,
+    WORK,
+    Clock,
+    Reign,
+    T,
+    executor,
+    nodes,
+    topology,
+)
 
 from elastic.elasticity.monitor import LoadMonitor
 from elastic.model.ids import (
@@ -189,12 +205,28 @@ def test_a_scheduler_that_is_set_again_decides_by_what_is_measured_then() -> Non
 def test_a_scheduler_that_found_nothing_measured_does_not_wait_for_its_period() -> None:
     reign = Reign(ALONE, scheduler="tstorm --gamma 2", period=300.0)
     clock = Clock(reign)
-    for _ in range(4):  # nobody reports
+    for _ in range(17):  # nobody reports
         clock.balancer.look(clock.now)
         clock.now += 1.0
     assert reign.kinds() == ["nothing-measured"]
     clock.go(8, 0.5, cpu=0.5)
     assert reign.kinds() == ["nothing-measured", "kept"]
+
+
+def test_a_worker_that_reports_rarely_is_waited_for() -> None:
+    """One with much to tell reports every four seconds here: nothing is decided by what it did before its third report."""
+    reign = Reign(APART, scheduler="otd", period=1.0)
+    clock = Clock(reign)
+    for second in range(1, 12):
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+        if second % 4 == 0:
+            clock.second = second
+            clock.balancer.observe(reign.measured(second, 0.3), nodes(second))
+    assert reign.kinds() == []
+    clock.second = 12
+    clock.go(1, 0.3)
+    assert "case-4" in reign.kinds() or "moved" in reign.kinds()
 
 
 def test_overload_that_nothing_relieves_is_looked_at_once() -> None:

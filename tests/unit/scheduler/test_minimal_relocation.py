@@ -266,10 +266,11 @@ def test_relocations_are_the_fewest_possible(
 
 def _greedy(*args: Any) -> object:
     """A planted fault: the first way is taken."""
-    state = search._Search(*args[:3], None)
+    state = search._Search(*args[:3], None, search.BUDGET)
     state.greedy(search.micro(args[4]))
     assert state.best is not None
-    return search.Solution(tuple(state.best), (state.best_cost[0] / search.MILLION, state.best_cost[1])), True
+    cost = state.best_cost[0] / search.MILLION, state.best_cost[1]
+    return search.Solution(tuple(state.best), cost), True, search.BUDGET
 
 
 def _usual(component: ComponentId, tasks: range, executors: int, *_: object) -> object:
