@@ -48,6 +48,9 @@ EXIT_BUNDLE = 3
 EXIT_SESSION = 4
 EXIT_BROKEN = 5
 
+REACHED = 100.0
+"""Seconds that it tries to reach coordination when it starts, which may just be started again itself. It has nothing to lose yet; that it
+comes to nothing is for its supervisor to see, which waits longer (`SupervisorOptions.start_timeout`)."""
 WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
@@ -391,7 +394,10 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BUNDLE
     try:
         coordination = connect(
-            options.zookeeper, session_timeout=options.session_timeout, own_server=options.own_zookeeper
+            options.zookeeper,
+            session_timeout=options.session_timeout,
+            connect_timeout=REACHED,
+            own_server=options.own_zookeeper,
         )
     except ElasticError as e:
         log.error("%s", e)

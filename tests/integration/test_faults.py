@@ -149,7 +149,8 @@ class Faults:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
     home, work = tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("w")
-    info = start_background(UpOptions(home=str(home), nodes=2, slots=6, session_timeout=4.0), quiet)
+    # Sessions are longer than a busy machine keeps a process waiting: who was not killed is not to end. One test waits for the end of one.
+    info = start_background(UpOptions(home=str(home), nodes=2, slots=6, session_timeout=8.0), quiet)
     launcher = psutil.Process(info.pid)
     try:
         with Client(info.nimbus) as client:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
-from elastic.cluster.worker_main import EXIT_SESSION, WorkerProcess
+from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.model import codec
 from elastic.model.ids import Incarnation, WorkerId
 from elastic.model.records import Held, Progress
+from elastic.supervisor.options import SupervisorOptions
 
 
 class Numbers(Spout):
@@ -129,3 +130,8 @@ def test_when_the_session_is_lost_the_process_ends_whatever_its_main_thread_is_a
     monkeypatch.setattr(os, "_exit", ended.put)
     life.service.expire(life._coordination)
     assert ended.get(timeout=30.0) == EXIT_SESSION
+
+
+def test_a_worker_does_not_give_up_coordination_before_its_supervisor_looks() -> None:
+    """A server that is being started again on a busy machine takes longer than a command would wait for it."""
+    assert 60.0 <= REACHED < SupervisorOptions().start_timeout
