@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import struct
 import threading
 import time
+from collections import deque
 
 from elastic.model import codec
 from elastic.model.events import Event, Severity
@@ -20,8 +22,13 @@ log = logging.getLogger("elastic.worker")
 _LENGTH = struct.Struct(">I")
 _MOST = 1000
 _CLOSING = 2.0
+STEPS = 0.05
+"""Seconds that the steps of moves wait for others to be told with: there are seven for each task, in the midst of its pause."""
 SHARE = 0.005
 """Of a core, that measuring may take: where a report takes long (many pairs of tasks), they become rarer."""
+
+_NUDGE = Event(0.0, "", "")
+"""Steps have come."""
 
 
 class Voice:
@@ -36,6 +43,8 @@ class Voice:
         self._measurer = measurer
         self._interval = interval
         self._waiting: queue.Queue[Event | None] = queue.Queue(_MOST)
+        self._steps: deque[Event] = deque(maxlen=_MOST)
+        self._steps_due = math.inf
         self._dropped = 0
         self._took = 0.0
         """CPU seconds of the last report. The smaller of two counts: the first ones load and compile something."""
@@ -47,6 +56,15 @@ class Voice:
 
     def say(self, event: Event) -> None:
         """Pass on an event. Never blocks; when too many wait, it is counted instead."""
+        if event.kind == "move-step":
+            if len(self._steps) == _MOST:
+                self._dropped += 1
+            self._steps.append(event)
+            if (
+                len(self._steps) > 1
+            ):  # after it was put there: whoever takes the one before takes this one too
+                return
+            event = _NUDGE
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
@@ -62,14 +80,22 @@ class Voice:
         due = time.monotonic() + self._interval
         with contextlib.suppress(OSError):  # the supervisor has closed the pipe: nobody listens any more
             while True:
+                now = time.monotonic()
+                if now >= self._steps_due:
+                    self._tell_steps()
                 try:
-                    event = self._waiting.get(timeout=max(0.0, due - time.monotonic()))
+                    event = self._waiting.get(timeout=max(0.0, min(due, self._steps_due) - now))
                 except queue.Empty:
-                    due = time.monotonic() + self._report()
+                    if time.monotonic() >= due:
+                        due = time.monotonic() + self._report()
                     continue
                 if event is None:
+                    self._tell_steps()
                     self._report()
                     return
+                if event is _NUDGE:
+                    self._steps_due = min(self._steps_due, time.monotonic() + STEPS)
+                    continue
                 self._event(event)
                 if self._dropped and self._waiting.empty():
                     count, self._dropped = self._dropped, 0
@@ -96,18 +122,36 @@ class Voice:
         before, self._took = self._took, time.thread_time() - began
         return max(self._interval, min(before, self._took) / SHARE)
 
-    def _event(self, event: Event) -> None:
-        try:
-            body = b'{"event":' + codec.encode(event) + b"}"
-        except Exception:  # what users put into their warnings may be anything
-            log.exception("an event cannot be told: %r", event)
-            return
-        self._send(body)
+    def _tell_steps(self) -> None:
+        """All that wait, with one write. One that comes meanwhile is told now, or nudges anew."""
+        self._steps_due = math.inf
+        steps = []
+        with contextlib.suppress(IndexError):
+            while True:
+                steps.append(self._steps.popleft())
+        self._send(*filter(None, map(_encoded, steps)))
 
-    def _send(self, body: bytes) -> None:
-        if len(body) > MAX_MESSAGE:
-            log.error("a message of %s bytes is too large for the supervisor: %r...", len(body), body[:200])
-            return
-        data = memoryview(_LENGTH.pack(len(body)) + body)
+    def _event(self, event: Event) -> None:
+        self._send(*filter(None, [_encoded(event)]))
+
+    def _send(self, *bodies: bytes) -> None:
+        parts = []
+        for body in bodies:
+            if len(body) > MAX_MESSAGE:
+                log.error(
+                    "a message of %s bytes is too large for the supervisor: %r...", len(body), body[:200]
+                )
+            else:
+                parts += [_LENGTH.pack(len(body)), body]
+        data = memoryview(b"".join(parts))
         while data:
             data = data[os.write(self._fd, data) :]
+
+
+def _encoded(event: Event) -> bytes:
+    """As a message; nothing when it cannot be one."""
+    try:
+        return b'{"event":' + codec.encode(event) + b"}"
+    except Exception:  # what users put into their warnings may be anything
+        log.exception("an event cannot be told: %r", event)
+        return b""

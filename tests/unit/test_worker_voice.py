@@ -10,6 +10,7 @@ import pytest
 
 from elastic.cluster import worker_voice
 from elastic.cluster.worker_voice import SHARE, Voice
+from elastic.model.events import Event
 from elastic.model.load import PairLoad, WorkerReport
 from elastic.supervisor.messages import Messages
 
@@ -52,3 +53,29 @@ def test_a_worker_without_that_bound_would_be_found(
     monkeypatch.setattr(worker_voice, "SHARE", 1e9)
     with pytest.raises(AssertionError):
         test_a_report_that_costs_much_makes_reports_rarer(pipe)
+
+
+def test_the_steps_of_a_move_are_told_together_and_none_is_left(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    write = os.write
+
+    def counted(fd: int, data: memoryview) -> int:
+        writes.append(fd)
+        return write(fd, data)
+
+    monkeypatch.setattr(worker_voice.os, "write", counted)
+    voice = Voice(pipe[1], Costly(0.0), 1000.0)  # type: ignore[arg-type]
+    voice.start()
+    for n in range(100):
+        voice.say(Event(float(n), "move-step", "Task 1 is paused."))
+    got: list[object] = []
+    messages = Messages()
+    while len(got) < 100:  # they come without another word
+        got += messages.feed(os.read(pipe[0], 1 << 16))
+    voice.say(Event(100.0, "move-step", "Task 1 is stopped."))
+    voice.close()
+    got += messages.feed(os.read(pipe[0], 1 << 16))
+    assert [m.time for m in got if isinstance(m, Event)] == [float(n) for n in range(101)]
+    assert len(writes) < 20
