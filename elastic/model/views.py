@@ -187,7 +187,7 @@ class TopologyDetail:
         moves: Those under way, that which began last first.
         moved: What the moves that have ended came to.
         policy: What resizes it by load, with its parameters; "" when nothing does.
-        decided: What was decided about it by load, why, and what that led to; the newest, oldest first.
+        decided: What was decided by load about it, and about nodes since it is there, why, and what that led to; the newest, oldest first.
         traffic: What its executors send each other.
     """
 

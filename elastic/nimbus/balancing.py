@@ -83,6 +83,15 @@ class Balancer:
         """What was decided about a topology (or about nodes: ""), and why; oldest first."""
         return self._teller.told(topology)
 
+    def told_with_nodes(self, topology: str, since: float) -> tuple[Event, ...]:
+        """What was decided about a topology, and since then about nodes: both are why it is where it is; oldest first.
+
+        Args:
+            since: Seconds since 1970.
+        """
+        nodes = (e for e in self.told() if e.kind.startswith("node-") and e.time >= since)
+        return tuple(sorted((*self.told(topology), *nodes), key=lambda e: e.time))
+
     def policy(self, t: TopologyFacts) -> str:
         """The line of the policy that resizes a topology; "": none."""
         return policy_of(t.name, t.spec.config.get("elastic"), self._ruler.settings().policy)

@@ -86,7 +86,8 @@ class Requests(ABC):
         t = reign.facts().topologies.get(found.spec.name)
         if balancer is None or t is None:
             return found
-        return replace(found, policy=balancer.policy(t) if t.running else "", decided=balancer.told(name))
+        decided = balancer.told_with_nodes(name, t.state.submitted)
+        return replace(found, policy=balancer.policy(t) if t.running else "", decided=decided)
 
     def kill(self, name: str, *, wait: float) -> None:
         """Deactivate it, wait up to `wait` seconds until it has drained, then stop its workers. Returns when it is

@@ -259,6 +259,24 @@ def test_nodes_are_asked_for_and_returned() -> None:
     reign.said = replace(reign.said, nodes="--maximum 4 --minimum 3")
     clock.go(2, 0.3)
     assert reign.added >= 1 and "node-request" in reign.kinds()
+    told = clock.balancer.told_with_nodes(T, 0.0)
+    assert {"node-return", "node-request"} <= {e.kind for e in told}, "a topology's description says why, too"
+    assert [e.time for e in told] == sorted(e.time for e in told)
+    assert set(clock.balancer.told(T)) == {e for e in told if not e.kind.startswith("node-")}
+    late = next(e.time for e in told if e.kind == "node-request")
+    assert next(e.kind for e in clock.balancer.told_with_nodes("another", late)) == "node-request"
+
+
+def test_a_run_of_a_policy_is_not_late_because_a_look_came_just_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(Reign(policy=LINE))
+    clock.go(4, 0.3)
+    due = min(s.manager.state.due for s in clock.balancer._resizing._sizers.values())
+    monkeypatch.setattr(balancing.time, "monotonic", lambda: due - 0.125)
+    assert clock.balancer._tick() == pytest.approx(0.125)
+    monkeypatch.setattr(balancing.time, "monotonic", lambda: due + 0.5)
+    assert clock.balancer._tick() > 0.125, "who is not asked at all is not waited for all the time"
 
 
 def test_nodes_on_one_machine_share_its_cores() -> None:
