@@ -9,14 +9,18 @@ from collections.abc import Callable, Sequence
 from elastic.elasticity.infrastructure import Infrastructure
 from elastic.elasticity.processes import ManagerConfig
 from elastic.elasticity.registry import names
-from elastic.elasticity.simulation.model import Model, fpd, waiting_service
+from elastic.elasticity.simulation.model import Model, fpd, large, waiting_service
 from elastic.elasticity.simulation.profile import named
 from elastic.elasticity.simulation.result import Result
 from elastic.elasticity.simulation.run import Simulation, SimulationOptions
 from elastic.errors import ConfigError
 from elastic.model.parameters import parse
 
-_MODELS: dict[str, Callable[[], Model]] = {"fpd": fpd, "waiting": waiting_service}
+_MODELS: dict[str, Callable[[], Model]] = {
+    "fpd": fpd,
+    "waiting": waiting_service,
+    "large": lambda: large(10),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"one of {', '.join(names())}, with its parameters: 'ds2 --target 0.5'",
     )
     parser.add_argument("--profile", default="fivephase", help="fivephase, waitingwave, square or steady")
-    parser.add_argument("--model", default="fpd", choices=sorted(_MODELS))
+    parser.add_argument(
+        "--model",
+        default="fpd",
+        choices=sorted(_MODELS),
+        help="fpd: frequent pattern detection, computes; waiting: asks a service; large: 10,000 executors",
+    )
     parser.add_argument("--phase", type=float, default=180.0, help="seconds of each phase")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all rates")
     parser.add_argument(
@@ -42,10 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--cores", type=float, default=4.0, help="of each node")
     parser.add_argument("--slots", type=int, default=6, help="of each node")
+    parser.add_argument("--step", type=float, default=0.1, help="seconds of a step of the queueing model")
+    parser.add_argument("--report", type=float, default=1.0, help="seconds between two reports of a worker")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fixed", action="store_true", help="change nothing, for comparison")
     parser.add_argument("--why", action="store_true", help="also print every reason")
     given = parser.parse_args(arguments)
+    for name in ("phase", "scale", "nodes", "cores", "slots", "step", "report"):
+        if getattr(given, name) <= 0:
+            parser.error(f"argument --{name}: give more than 0")
     try:
         simulation = Simulation(
             _MODELS[given.model](),
@@ -54,7 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             manager=parse("the elasticity manager", ManagerConfig, given.manager.split()),
             infrastructure=parse("infrastructure", Infrastructure, given.infrastructure.split()),
             options=SimulationOptions(
-                given.nodes, given.cores, given.slots, elastic=not given.fixed, seed=given.seed
+                given.nodes,
+                given.cores,
+                given.slots,
+                given.step,
+                given.report,
+                pairs=given.model != "large",
+                elastic=not given.fixed,
+                seed=given.seed,
             ),
         )
     except ConfigError as error:

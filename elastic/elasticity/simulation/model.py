@@ -97,6 +97,16 @@ def fpd(compute: float = 0.012, executors: int = 5) -> Model:
     )
 
 
+def large(times: int = 1) -> Model:
+    """A source and a component that computes, with a thousand executors on two thousand tasks for each of `times`."""
+    executors = 1000 * times - 1
+    return chain(
+        "large",
+        [("source", 1, 1, Cost()), ("work", executors, 2 * executors + 2, Cost(0.02, makes=0.0))],
+        workers=400 * times,
+    )
+
+
 def waiting_service(wait: float = 0.001, executors: int = 1, tasks: int = 32) -> Model:
     """Each tuple asks a local service that takes a millisecond."""
     return chain(

@@ -176,3 +176,13 @@ def test_the_command_is_a_module() -> None:
         check=True,
     )
     assert "fivephase" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("--nodes", "0"), ("--phase", "-1"), ("--step", "0")])
+def test_numbers_that_mean_nothing_are_refused(
+    words: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert f"argument {words[0]}: give more than 0" in capsys.readouterr().err
