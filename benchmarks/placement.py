@@ -125,7 +125,8 @@ class Run:
         used = processor_time(before)
         w.steady = self._window()
         after = self.job.client.describe(self.job.name)
-        w.measured.cores = (processor_time(after) - used) / self.seconds
+        now = processor_time(after)
+        w.measured.cores = sum(now[pid] - used[pid] for pid in now.keys() & used.keys()) / self.seconds
         w.measured.between, w.measured.nodes = between(before, after), nodes_of(after)
 
     def fresh(self) -> Windows:
@@ -187,15 +188,15 @@ def nodes_of(detail: TopologyDetail) -> int:
     return len({node_of(w) for _, w in detail.assignment.executors})
 
 
-def processor_time(detail: TopologyDetail) -> float:
-    """Seconds of CPU that its workers, processes of this machine, have used."""
-    ticks = 0
+def processor_time(detail: TopologyDetail) -> dict[int, float]:
+    """Seconds of CPU that its workers, processes of this machine, have used, by process."""
+    result = {}
     for worker in detail.workers:
-        fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(
-            fields[12]
-        )  # user and system: 14 and 15 of the line, whose second may have spaces
-    return ticks / os.sysconf("SC_CLK_TCK")
+        with contextlib.suppress(OSError):  # it has just ended
+            fields = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+            # User and system: 14 and 15 of the line, whose second may have spaces.
+            result[worker.pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return result
 
 
 def moved_all(detail: TopologyDetail) -> bool:
