@@ -130,12 +130,12 @@ class Reign:
         except Unavailable as error:
             log.info("this Nimbus cannot begin to lead: %s", error)
             return
-        seen, pause = -1, False
+        seen, pause, looked = -1, False, 0.0
         while not self._over:
-            self._sleep(seen, pause)
+            self._sleep(seen, pause, looked)
             if self._over:
                 return
-            seen, pause = self.mirror.revision, False
+            seen, pause, looked = self.mirror.revision, False, time.time()
             try:
                 pause = not self.reconcile()
             except (Superseded, Unavailable) as error:
@@ -146,9 +146,14 @@ class Reign:
                 log.exception("reconciling failed")
                 pause = True
 
-    def _sleep(self, seen: int, pause: bool) -> None:
-        """Until something changes or a deadline passes."""
-        times = (decisions.next_deadline(self.facts(), self._limits), self.move_log.next_deadline())
+    def _sleep(self, seen: int, pause: bool, looked: float) -> None:
+        """Until something changes or a deadline passes; one that has passed since the last look is due now.
+
+        Args:
+            looked: When that look began, seconds since 1970.
+        """
+        facts = replace(self.facts(), now=looked)
+        times = (decisions.next_deadline(facts, self._limits), self.move_log.next_deadline())
         waits = [max(0.0, t - time.time()) for t in times if t is not None]
         waits += [w for w in (self.moves.timeout(), _PAUSE if pause else None) if w is not None]
         timeout = min(waits, default=None)
