@@ -29,7 +29,8 @@ from elastic.model.ids import node_of, worker_of
 from elastic.procs import interrupt_once
 
 BEYOND = ("node-3",)
-SESSION = 6.0
+SESSION = 10.0
+"""Seconds, when nothing else is said: shorter than in `python -m chaos`, since a long cut has to outlast it."""
 
 
 class Cuts(Run):
@@ -51,7 +52,7 @@ class Cuts(Run):
             nimbus=2,
             bind=HERE,
             store=o.store,
-            session_timeout=SESSION,
+            session_timeout=o.session_timeout,
         )
         start, end = starter(self._spaces, BEYOND)
         return self.with_cluster(up, (("short", False, 0.5), ("long", True, 0.5)), start, end)
@@ -83,7 +84,8 @@ class Cuts(Run):
             chance.sample(by_worker[source], min(len(by_worker[source]), chance.choice((1, 3, 6))))
         )
         step = chance.choice(("recorded", "prepared", "paused", "saved", "restored", "committed"))
-        away = chance.uniform(0.2, 1.5) if not part.cost else chance.uniform(SESSION + 1, SESSION + 6)
+        session = self.options.session_timeout
+        away = chance.uniform(0.2, 1.5) if not part.cost else chance.uniform(session + 1, session + 6)
         kill = Kill(Round(number, part.cost, "cut", step, "some", (), 0.0, 0.0, chance))
         base = int(watch.now.view.latest)
         self.say(f"cut {number} at {step} for {away:.1f} s: tasks {moving} of {source} to {target}")
@@ -131,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=10, help="how many cuts, half of them short")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", default="embedded")
+    parser.add_argument("--session-timeout", type=float, default=SESSION, help="of ZooKeeper's sessions")
     parser.add_argument("--directory", default="")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--inside", nargs=2, metavar=("HERE", "THERE"), help=argparse.SUPPRESS)
@@ -138,7 +141,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if o.inside:
         spaces = Namespaces.__new__(Namespaces)
         spaces.here, spaces.there = o.inside
-        options = Options(kills=o.kills, seed=o.seed, store=o.store, directory=o.directory, keep=o.keep)
+        options = Options(
+            kills=o.kills,
+            seed=o.seed,
+            store=o.store,
+            directory=o.directory,
+            keep=o.keep,
+            session_timeout=o.session_timeout,
+        )
         return 0 if Cuts(options, spaces).run() else 1
     why = why_not()
     if why:

@@ -21,6 +21,7 @@ from chaos.account import NEVER, judge
 from chaos.cluster import SLOTS, Cluster, NotNow, Stuck
 from chaos.flow import Flow
 from chaos.gate import Gate
+from chaos.lag import Lag
 from chaos.plan import choose
 from chaos.rounds import SPOUTS, Kill, Rounds
 from chaos.watch import STEPS, Watch
@@ -71,6 +72,7 @@ class Part:
     report: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    lag: float = 0.0
 
 
 class _Told(logging.Handler):
@@ -134,6 +136,7 @@ class Run:
         Args:
             accounts: Of each its name, whether its kills may cost something, and its share of the kills or the time.
         """
+        self._lag = Lag()
         told = _Told(self.say)
         logging.getLogger("elastic").addHandler(told)
         self.cluster = cluster = Cluster(self.directory, up, self.say, start, end)
@@ -145,6 +148,7 @@ class Run:
                 file.writelines(json.dumps(e) + "\n" for e in cluster.events())
             cluster.close()
             logging.getLogger("elastic").removeHandler(told)
+            self._lag.close()
         self._print()
         good = all(not p.wrong for p in self.parts) and bool(self.parts)
         if good and not self.options.keep:
@@ -185,7 +189,7 @@ class Run:
                 watch.close()
         finally:
             gate.close()
-        part.seconds = time.monotonic() - began
+        part.seconds, part.lag = time.monotonic() - began, self._lag.take()
         self._judge(cluster, part)
 
     def rounds(self, rounds: Rounds, part: Part, share: float) -> None:
@@ -340,6 +344,9 @@ class Run:
                     f"{summary.get(x, '?')} {x}"
                     for x in ("arrived", "lost", "doubled", "reordered", "forgotten")
                 )
+            )
+            self.say(
+                f"   the machine kept this process waiting {part.lag:.1f} s at most; sessions last {self.options.session_timeout:g} s"
             )
             self.say("   kept" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
 

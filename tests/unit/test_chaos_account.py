@@ -8,6 +8,7 @@ import pytest
 
 from chaos.account import judge
 from chaos.check import check
+from chaos.lag import Lag
 from chaos.plan import COST, FREE, choose
 from chaos.rounds import Kill
 from chaos.watch import STEPS
@@ -132,3 +133,11 @@ def test_every_victim_and_every_step_has_its_turn() -> None:
     only = [choose(1, n, cost=False, hazelcast=True, only=("nimbus", "saved")) for n in range(20)]
     assert {(r.victim, r.step) for r in only} == {("nimbus", "saved")}
     assert {r.step for r in rounds} == set(STEPS)
+
+
+def test_how_long_the_machine_kept_the_run_waiting_is_of_the_time_since_it_was_asked_before() -> None:
+    lag = Lag()
+    lag.close()
+    lag._longest = 5.0
+    assert lag.take() == 5.0
+    assert lag.take() == 0.0
