@@ -26,7 +26,7 @@ from elastic.coordination import paths
 from elastic.coordination.base import GIVE_UP, Coordination, SessionState
 from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, NotShippable, Unavailable
 from elastic.migration.events import MarksRead
-from elastic.migration.participant import PAUSED
+from elastic.migration.record import Phase
 from elastic.migration.view import View
 from elastic.model import codec
 from elastic.model.events import Event, Severity
@@ -55,10 +55,11 @@ WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
 SWITCH = 0.005
+STANDING_STILL = (Phase.PAUSED, Phase.SAVED, Phase.RESTORED)
 SWITCH_MOVING = 0.0005
 SWITCH_PAUSED = 0.00005
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; and while a
-task stands still, which others wait for."""
+task stands still, or has just begun to run again, and others wait for it."""
 
 
 class WorkerProcess:
@@ -139,7 +140,7 @@ class WorkerProcess:
 
     def _on_view(self, view: View, peers: tuple[WorkerInfo, ...]) -> None:
         # A thread that wants the interpreter waits for this long while another one computes: during a move that is most of the pause.
-        paused = any(at.phase in PAUSED for at in view.standing.values()) if view.moves else False
+        paused = any(at.phase in STANDING_STILL for at in view.standing.values()) if view.moves else False
         sys.setswitchinterval(SWITCH_PAUSED if paused else SWITCH_MOVING if view.moves else SWITCH)
         self.worker.see(view, peers)
 

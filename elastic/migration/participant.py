@@ -32,7 +32,7 @@ from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.migration.view import EMPTY, NOBODY, Standing
 from elastic.model.ids import Incarnation, worker_of
 
-PAUSED = (Phase.PAUSED, Phase.SAVED)
+_PAUSED = (Phase.PAUSED, Phase.SAVED)
 _DRAINING = (OldState.STOPPING, OldState.DRAINING)
 Out = list[Sequence[Any]]
 
@@ -263,7 +263,7 @@ class Participant:
         if link is None or source in self._sealed:
             return
         at = self.view.stands(target)
-        if at.phase in PAUSED:
+        if at.phase in _PAUSED:
             assert at.move is not None
             if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
                 self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)

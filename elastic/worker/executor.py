@@ -22,6 +22,7 @@ from elastic.transport.base import Link
 from elastic.worker.content import fill
 from elastic.worker.destination import Destination, ExecutorStopped
 from elastic.worker.failures import described, user_traceback
+from elastic.worker.haste import Haste
 from elastic.worker.task import SLICE, Task
 
 YIELD_EVERY = 0.005
@@ -43,12 +44,18 @@ class Executor:
     """
 
     def __init__(
-        self, id: ExecutorId, linger: float, on_ended: Callable[[Executor], None], hands: threading.Lock
+        self,
+        id: ExecutorId,
+        linger: float,
+        on_ended: Callable[[Executor], None],
+        hands: threading.Lock,
+        haste: Haste,
     ) -> None:
         self.id = id
         self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.tasks: dict[int, Task] = {}
         self._hands = hands  # one for all executors of a worker: who holds a task, and who is to get it
+        self._haste = haste
         self._coming: set[int] = set()
         self._retiring = False
         self.ended = False  # under the worker's lock
@@ -384,6 +391,8 @@ class Executor:
                 rested = clock()
                 self.idle += rested - began
             if item.__class__ is Task:
+                if self._haste.on:
+                    self._haste.rest()
                 self._run_task(item)
             else:
                 item()

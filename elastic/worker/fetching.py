@@ -38,6 +38,10 @@ ROUNDS = 8
 """Looks at what was copied ahead, at most."""
 SOON = 0.03
 """Seconds: when a look and what it brought have taken no longer, what changes in the meantime is left to the pause."""
+FOLLOWED = 1.0
+"""Seconds for which one goes on looking after it was said that all is here: until the pause, which mostly comes at once."""
+FOLLOW_REST = 2
+"""Times as long as such a look has taken that nothing is looked at after it, and `SLICE` at least."""
 SLICE = 0.002
 """Seconds that putting in takes from an executor at a time."""
 LONGEST = 300.0
@@ -61,7 +65,9 @@ class Fetching:
         self._stores = stores
         self._submit = submit
         self._ready = False
+        self._lock = threading.Lock()
         self._arrivals: dict[Side, Arrival] = {}
+        self._waiting = 0  # tasks that nobody has looked for yet
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states-ahead")
         self._fetches: Together[Nodes, ac.Fetch] = Together(submit, self._fetch_many, LOT)
@@ -81,6 +87,8 @@ class Fetching:
 
     def fetch_ahead(self, action: ac.FetchAhead) -> None:
         """See the port."""
+        with self._lock:
+            self._waiting += 1
         try:
             self._pool.submit(self._fetch_ahead, action)
         except RuntimeError as e:  # the pool is closed
@@ -88,25 +96,47 @@ class Fetching:
 
     def _fetch_ahead(self, action: ac.FetchAhead) -> None:
         side = Side(action.task, action.epoch, action.attempt)
+        with self._lock:
+            self._waiting -= 1
         try:
-            self._put_ahead(side, action.nodes)
+            arrival = self._arrivals[side] = self._on_task(side, lambda task: Arrival(task.component))
+            for _ in range(ROUNDS):
+                if self._look(side, action.nodes, arrival) < SOON:
+                    break
         except Exception as e:
-            self._arrivals.pop(side, None)  # what is in by now is of no use
-            reason = e.message if isinstance(e, ElasticError) else described(e)
-            log.info("task %d is fetched as a whole in its pause: %s", action.task, reason)
+            self._not_ahead(side, e)
+            self._worker.moves.feed(ev.AheadFetched(*side))
+            return
         self._worker.moves.feed(ev.AheadFetched(*side))
+        try:
+            self._follow(side, action.nodes, arrival)
+        except Exception as e:
+            self._not_ahead(side, e)
 
-    def _put_ahead(self, side: Side, nodes: Nodes) -> None:
-        key = key_of(self._worker, side.task)
-        arrival = self._arrivals[side] = self._on_task(side, lambda task: Arrival(task.component))
-        for _ in range(ROUNDS):
-            began = time.monotonic()
-            found = self._stores.fetch(key, side.epoch, nodes, arrival.here)
-            steps = arrival.ahead(found.meta, found.named, found.pieces)
-            while self._on_task(side, lambda _: _go_on(steps)):  # noqa: B023
-                pass
-            if time.monotonic() - began < SOON:
+    def _not_ahead(self, side: Side, error: Exception) -> None:
+        """What is in by now is of no use, unless the pause has come."""
+        arrival = self._arrivals.get(side)
+        if arrival is None or not arrival.over:
+            self._arrivals.pop(side, None)
+            reason = error.message if isinstance(error, ElasticError) else described(error)
+            log.info("task %d is fetched as a whole in its pause: %s", side.task, reason)
+
+    def _look(self, side: Side, nodes: Nodes, arrival: Arrival) -> float:
+        """Put in what is new; returns how long that has taken, in seconds."""
+        began = time.monotonic()
+        found = self._stores.fetch(key_of(self._worker, side.task), side.epoch, nodes, arrival.here)
+        steps = arrival.ahead(found.meta, found.named, found.pieces)
+        while self._on_task(side, lambda _: _go_on(steps)):
+            pass
+        return time.monotonic() - began
+
+    def _follow(self, side: Side, nodes: Nodes, arrival: Arrival) -> None:
+        """Go on with it until the pause comes, as long as there is no other task to be looked for."""
+        until, took = time.monotonic() + FOLLOWED, 0.0
+        while not (self._waiting or arrival.over or side not in self._arrivals or time.monotonic() > until):
+            if self._closing.wait(max(SLICE, FOLLOW_REST * took)) or arrival.over:
                 return
+            took = self._look(side, nodes, arrival)
 
     def _on_task(self, side: Side, what: Callable[[Task], T]) -> T:
         """Have something done on the executor that the task is to run on, once it is prepared there."""
@@ -147,6 +177,8 @@ class Fetching:
     def _fetch(self, action: ac.Fetch) -> None:
         key = key_of(self._worker, action.task)
         arrival = self._arrivals.get(Side(action.task, action.epoch, action.attempt))
+        if arrival is not None:
+            arrival.over = True
         found: StoredState | Exception
         try:
             found = self._stores.fetch(key, action.epoch, action.nodes, arrival.here if arrival else None)

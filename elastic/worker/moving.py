@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -156,7 +157,8 @@ class MovingTasks:
                 return
             if task.spec.stateful:
                 arrival = payload.arrival or Arrival(task.component)
-                arrival.put(payload.meta, payload.names, payload.pieces)
+                with worker.haste if size > SMALL else nullcontext():
+                    arrival.put(payload.meta, payload.names, payload.pieces)
                 worker.sizes.note(task, size)
             task.restore(payload.engine)
             lot.done.append((side, task))

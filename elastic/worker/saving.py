@@ -268,16 +268,15 @@ class Saving:
     def _save(self, old: _Old, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
         try:
             try:
-                old.writing.acquire()  # what was being copied ahead is on its way
-                meta, order = b"", [write.put(encode_engine(engine, action.links))]
-                if old.copier is not None:
-                    rest = old.copier.rest()
-                    for id, data in rest.pieces:
-                        old.numbers[id] = write.put(data)
-                    meta = rest.meta
-                    order += [old.numbers[id] for id in rest.order]
+                with self._worker.haste, old.writing:  # what was being copied ahead is on its way
+                    meta, order = b"", [write.put(encode_engine(engine, action.links))]
+                    if old.copier is not None:
+                        rest = old.copier.rest()
+                        for id, data in rest.pieces:
+                            old.numbers[id] = write.put(data)
+                        meta = rest.meta
+                        order += [old.numbers[id] for id in rest.order]
             finally:
-                old.writing.release()
                 self._encoded(old)
             if old.ended:
                 return

@@ -29,6 +29,7 @@ from elastic.worker.components import ComponentSource
 from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.guests import Guests
+from elastic.worker.haste import Haste
 from elastic.worker.making import TaskMaker, config_of
 from elastic.worker.moves import HELD_QUEUES, Moves
 from elastic.worker.moving import MovingTasks
@@ -92,6 +93,7 @@ class Worker:
         self._outside = outside or Outside()
         self._lock = threading.RLock()
         self._hands = threading.Lock()
+        self.haste = Haste()
         self.ways = Ways(incarnation, transport)
         self._guests = Guests(self._new_executor)
         # The newest life of each worker: between two lives there may be a view with none of them.
@@ -330,7 +332,8 @@ class Worker:
 
     def _new_executor(self, id: ExecutorId) -> Executor:
         config = config_of(self.spec, id.component)
-        executor = Executor(id, setting("linger", config), self._on_executor_ended, self._hands)
+        linger = setting("linger", config)
+        executor = Executor(id, linger, self._on_executor_ended, self._hands, self.haste)
         executor.start()
         return executor
 

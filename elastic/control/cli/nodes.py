@@ -68,7 +68,11 @@ def list_(settings: Settings) -> None:
                 Column("STATUS", "status", status=True),
                 Column("HOST", "kind"),
                 Column("USED", lambda r: f"{r['used']}/{r['slots']}", right=True),
-                Column("CPU", lambda r: f"{r['cpu']:.2f}/{round(r['cores'], 2):g}" if r["cores"] else None, right=True),
+                Column(
+                    "CPU",
+                    lambda r: f"{r['cpu']:.2f}/{round(r['cores'], 2):g}" if r["cores"] else None,
+                    right=True,
+                ),
                 Column("MEMORY", lambda r: output.size(r["memory"]) if r["memory"] else None, right=True),
                 Column("PID", lambda r: r["pid"] or None, right=True),
                 Column("ADDRESS", "address"),

@@ -35,6 +35,7 @@ class Arrival:
         component: A copy of the component that the state is taken from.
 
     Attributes:
+        over: Nothing is put in ahead any more: what was about to be is left to `put`, and may be older than what that has.
         here: The pieces that are in, or kept until they are needed: they need not come again, and nothing stands for them.
     """
 
@@ -42,6 +43,7 @@ class Arrival:
         self._component = component
         self._owner = owner_of(component)
         self._copies: dict[str, int] = {}
+        self.over = False
         self.here: dict[Hashable, bytes] = {}
 
     def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[None]:
@@ -58,8 +60,13 @@ class Arrival:
         note = read_meta(meta)
         states = dict(states_of(self._component))
         for saved in note.states:
+            if self.over:
+                return
             state = self._state(states, saved.name)
-            yield from self._in_steps(state, saved, names, pieces)
+            for _ in self._in_steps(state, saved, names, pieces):
+                yield
+                if self.over:
+                    return
             while isinstance(unread := tracking.unread(state), UnreadBins) and unread.fill(state, FILLED):
                 yield
 
@@ -88,6 +95,7 @@ class Arrival:
         Raises:
             ExecutionError: It cannot be read, or is of another class; `set_state` raised.
         """
+        self.over = True
         note = read_meta(meta)
         states = dict(states_of(self._component))
         give_way = GivingWay()

@@ -26,6 +26,10 @@ LITTLE_BYTES = 256 << 10
 """So many changed keys, of so many bytes, are left to the pause at most; and at most a thirty-second part of all."""
 MOST_LAYERS = 4
 """A state that is bytes still, in more layers, is read before it moves on."""
+MOST_WRITTEN = 2
+WRITTEN = 16 << 20
+"""When what has changed has been written so many times as often as there are entries, and so many bytes more, all of it is written once
+more in its place: what is written has a bound."""
 MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
 _ROUNDS = 4
@@ -212,12 +216,13 @@ class KeyedCopier:
         changes = tracking.take_changes(state)
         first = old = len(self._whole)
         self._owing = iter(changes.items())
-        if self._written + len(changes) > dict.__len__(state) + LITTLE and old > self._first:
+        count = dict.__len__(state)
+        if self._written + len(changes) > MOST_WRITTEN * count + WRITTEN / self._weight and old > self._first:
             # These pieces hold more than there is: all of it once more, in their place. They are kept until that is done.
             first, self._written = self._first, 0
             self._owing = self._entries_of(list(dict.__iter__(state)))
-        for piece, count in self._wholes():
-            self._written += count
+        for piece, size in self._wholes():
+            self._written += size
             yield piece
         del self._whole[first:old]
 

@@ -32,7 +32,9 @@ class Bolt(StatefulBolt):
 @contextmanager
 def tiny() -> Iterator[None]:
     with (
-        patch.multiple(keyed, SMALL=0, LITTLE=2, _STEP=3, _WHOLE=3, _SAMPLE=2, MOST_REMOVED=3),
+        patch.multiple(
+            keyed, SMALL=0, LITTLE=2, _STEP=3, _WHOLE=3, _SAMPLE=2, MOST_REMOVED=3, MOST_WRITTEN=1, WRITTEN=9
+        ),
         patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
     ):
         yield
