@@ -26,6 +26,9 @@ from elastic.model.ids import ComponentId
 from elastic.model.parameters import parameter
 from elastic.model.topology import TopologySpec
 
+_WORTH = 0.05
+"""Share of the demand from which on it is worth saying that it is for what waits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ds2:
@@ -188,10 +191,12 @@ def _reason(
 ) -> Reason:
     now = subject.executors[load.id]
     threshold = params.scale_out if right >= now else params.scale_in
+    late = load.queued / params.drain if params.drain > 0 else 0.0
+    waits = f", {late:.1f} of them to work off {load.queued:.0f} that wait," if late > _WORTH * demand else ""
     return Reason(
         "scale-out" if right > now else "scale-in",
-        f"{load.id} is to take {demand:.1f} tuples/s of {load.service * 1000:.3f} ms each ({load.kind}): its {now} executors would be "
-        f"{use:.2f} utilised, {params.target:g} is aimed at: {now} -> {right} executors",
+        f"{load.id} is to take {demand:.1f} tuples/s{waits} of {load.service * 1000:.3f} ms each ({load.kind}): its {now} executors "
+        f"would be {use:.2f} utilised, {params.target:g} is aimed at: {now} -> {right} executors",
         topology=subject.name,
         component=load.id,
         details={
@@ -201,6 +206,7 @@ def _reason(
             "threshold": threshold,
             "demand": round(demand, 3),
             "service": round(load.service, 9),
+            "queued": load.queued,
             "before": now,
             "after": right,
             "kind": load.kind.value,

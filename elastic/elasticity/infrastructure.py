@@ -257,7 +257,9 @@ def _needed(
     by_slots = math.ceil(wants.workers / slots - 1e-9) if slots else 0
     least = len(staying) + 1 if wants.waiting and all(n.used >= n.slots for n in staying) else 0
     needed = max(by_cores, by_slots, least, 1)
-    if by_cores == needed:
+    if needed < params.minimum:
+        why = f"{params.minimum} nodes are the fewest there are to be"
+    elif by_cores == needed:
         why = f"{wants.cores:.2f} cores are wanted, and a node has {each:g}, of which {params.target:.0%} are to be used"
     elif by_slots == needed:
         why = f"{wants.workers} workers are wanted, and a node has {slots:g} slots"

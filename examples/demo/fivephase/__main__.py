@@ -6,9 +6,9 @@ It starts a cluster of two nodes in a directory of its own, and runs `examples/f
 the same times: five phases in the proportions 120, 350, 900, 250, 120. The first time the executors are those of the paper's table I and
 stay; the second time the policy changes them.
 
-There are two kinds of load. *Waiting*: the detector asks a local service about each pattern, which takes 4 ms; more executors help on any
+There are two kinds of load. *Waiting*: the detector asks a local service about each pattern, which takes 8 ms; more executors help on any
 machine. *Computing*: each pattern takes a millisecond of CPU time; only more processes help, up to the cores. The rate is such that the
-third phase would keep 7 detectors busy all the time, or 1.2 when they compute; --rate sets that of the first phase instead.
+third phase would keep 6.5 detectors busy all the time, or one when they compute; --rate sets that of the first phase instead.
 
 At the end: a table of the settled second half of each phase, a figure (executors and latency over time, side by side) in --figure, and
 whether the patterns of both are those of a reference in one thread. The exit code is 0 only if they are. Whatever was started is ended,

@@ -29,7 +29,7 @@ POLICIES = {"waiting": "ds2 --period 1", "computing": "ds2 --period 2 --sample 0
 """It finds the right numbers in one decision, and phases last seconds here, not a quarter of an hour as in the paper: so it looks every
 second, or two where executors need a process that has to be started. `thresholds`, the paper's, needs several decisions for the third
 phase."""
-DELAY = 0.004
+DELAY = 0.008
 COMPUTE = 0.001
 MEASURE = 0.25
 """Seconds between two measurements: some of them in a period of the policy."""
@@ -55,7 +55,7 @@ class Shape:
 SHAPES = {
     # Five detectors, as in the paper's table I, are enough for all phases but the third. Of twenty, the busiest has half more to do than
     # the mean, because some words are in every other line.
-    "waiting": Shape(("--items", "5", "--length", "3"), DELAY, 7.0, 2),
+    "waiting": Shape(("--items", "4", "--length", "3"), DELAY, 6.5, 2),
     # Five threads of one process do three quarters of that: they wait for each other's lock. Two cores are half full with it.
     "computing": Shape(("--items", "5", "--length", "3", "--compute", str(COMPUTE)), COMPUTE, 1.0, 1),
 }

@@ -100,7 +100,12 @@ def test_what_waits_is_to_be_worked_off_as_well() -> None:
     assert demands(by, topology, 4.0, 5.0) == pytest.approx({SOURCE: 100, BOLT: 150, OTHER: 300})
     assert wanted(loads, source=1, bolt=2, other=4).executors == {}, "0.75 is not too much"
     more = [loads[0], load(BOLT, 100, 0.01, queued=300.0, makes={OTHER: 2.0}), loads[2]]
-    assert wanted(more, source=1, bolt=2, other=4).executors[BOLT] == 3
+    found = wanted(more, source=1, bolt=2, other=4)
+    assert found.executors[BOLT] == 3
+    assert (
+        "bolt is to take 160.0 tuples/s, 60.0 of them to work off 300 that wait, of 10"
+        in found.reasons[0].message
+    )
     careless = Ds2(target=0.6, scale_in=0.35, drain=0.0)
     assert wanted(more, params=careless, source=1, bolt=2, other=4).executors == {}, "a planted fault"
 

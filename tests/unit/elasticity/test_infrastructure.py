@@ -59,6 +59,16 @@ def test_limit_step_and_cooldown_hold() -> None:
     assert run(nodes(1), Wants(cores=7.0), past=past, now=5.0).add == 2
 
 
+def test_the_reason_is_the_minimum_where_nothing_else_asks_for_a_node() -> None:
+    """Planted fault: 0.04 cores that are wanted are no reason for a second node."""
+    steps, _ = decide(nodes(1), Wants(cores=0.04, workers=1), replace(ON, minimum=2), Past(), 100.0)
+    assert steps.add == 1 and steps.reasons[0].message.startswith(
+        "2 nodes are the fewest there are to be: 1 -> 2"
+    )
+    steps, _ = decide(nodes(1), Wants(cores=9.0, workers=1), replace(ON, minimum=2), Past(), 100.0)
+    assert steps.reasons[0].message.startswith("9.00 cores are wanted")
+
+
 def test_a_node_on_its_way_is_not_asked_for_twice_unless_it_is_overdue() -> None:
     coming = [*nodes(1), Node(NodeId("new"), 4, cores=4.0, alive=False, since=100.0)]
     assert run(coming, Wants(cores=6.0), now=110.0).add == 0
