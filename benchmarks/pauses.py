@@ -89,18 +89,18 @@ class Pauses:
 
     # ------------------------------------------------------------------ the rate
 
-    def half(self, label: str, arguments: Sequence[object], *, apart: bool = True) -> float:
-        """Half of what it can do, in tuples per second."""
+    def half(self, label: str, arguments: Sequence[object], *placements: Callable[[Job], None]) -> float:
+        """Half of what it can do wherever its tasks are in the course of the part, in tuples per second."""
         given = self.session.options.get("rate")
         if given:
             return float(given)
         with job(self.info, self._name(), *map(str, arguments), "--rate", "0") as flat:
-            if apart:
-                self._apart(flat)
-            flat.rest(SETTLE + FLAT_OUT)
+            for place in placements:
+                place(flat)
+                time.sleep(SETTLE)
+                flat.rest(FLAT_OUT)
             notes = flat.end()
-        (window,) = flat.quiet
-        most = notes.rate(Window(window.start + round(SETTLE * 1e9), window.end))
+        most = min(notes.rate(window) for window in flat.quiet)
         self.session.record(f"{label}: sustainable rate", [most], "tuples/s")
         return most / 2
 
@@ -108,12 +108,18 @@ class Pauses:
         one.place("keys,stays,sink", "node-1")
         one.place("hold", "node-2")
 
+    def _halved(self, one: Job) -> None:
+        one.place(_first_half(one), "node-1")
+
+    def _together(self, one: Job) -> None:
+        """As it was submitted."""
+
     # ------------------------------------------------------------------ parts
 
     def one(self, name: str, keys: int, size: int, wanted: float) -> None:
         """One task that holds everything goes back and forth."""
         arguments = ("--keys", keys, "--size", size)
-        rate = self.half(name, arguments)
+        rate = self.half(name, arguments, self._apart)
         count = 6 if self.quick else 30
         with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
             self._apart(running)
@@ -134,7 +140,7 @@ class Pauses:
     def many(self, name: str, keys: int, size: int, wanted: float) -> None:
         """The same in many tasks, half of which move."""
         arguments = ("--keys", keys, "--size", size, "--tasks", TASKS, "--executors", 2, "--groups", 4096)
-        rate = self.half(name, arguments)
+        rate = self.half(name, arguments, self._apart, self._halved)
         best: dict[str, float] = {}
         count = 2 if self.quick else 4
         with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
@@ -142,16 +148,15 @@ class Pauses:
             running.steady()
             time.sleep(SETTLE)
             running.rest(8.0, 8)
-            tasks = running.tasks["hold"]
-            what = f"{tasks[0]}-{tasks[TASKS // 2 - 1]}"
+            tasks, what = running.tasks["hold"], _first_half(running)
             made = {way: [] for way, _ in WAYS}  # type: dict[str, list[MoveView]]
             for number in range(count):
                 for way, share in WAYS:
                     made[way].append(running.move(what, f"node-{1 + number % 2}", share))
-                    time.sleep(SETTLE)
+                    self._settle(running)
                     if way != WAYS[-1][0]:  # back, so that each way begins at the same place
                         running.move(what, f"node-{2 - number % 2}", 1.0)
-                        time.sleep(SETTLE)
+                        self._settle(running)
             notes = running.end()
         for way, moves in made.items():
             peaks = [notes.seen(tasks, window_of(m)).latency for m in moves]
@@ -164,12 +169,17 @@ class Pauses:
         quiet = [notes.seen(tasks, w).latency for w in running.quiet]
         self.session.record(f"{name}: peak latency without a move", quiet, "ms")
 
+    def _settle(self, running: Job) -> None:
+        """What one move has held up must not count for the next."""
+        time.sleep(SETTLE)
+        running.steady()
+
     def rescale(self, keys: int, wanted: float) -> None:
         """A word count goes from one worker to two."""
         name = f"rescaling {keys:,} keys"
         tasks = 32
         arguments = ("--keys", keys, "--tasks", tasks, "--executors", 2, "--groups", 1024, "--workers", 1)
-        rate = self.half(name, arguments, apart=False)
+        rate = self.half(name, arguments, self._together)
         count = 2 if self.quick else 5
         apart: list[Seen] = []
         overall: list[float] = []
@@ -264,6 +274,11 @@ class Pauses:
                 self.session.record(f"{name}: {a} to {b}", times, "ms")
         self.session.record(f"{name}: pause of the emitters", [t.pause * 1e3 for t in tasks], "ms")
         self.session.record(f"{name}: state", [t.size / 1e6 for t in tasks], "MB")
+
+
+def _first_half(one: Job) -> str:
+    tasks = one.tasks["hold"]
+    return f"{tasks[0]}-{tasks[len(tasks) // 2 - 1]}"
 
 
 def _tasks(move: MoveView) -> list[int]:

@@ -81,6 +81,14 @@ SETTINGS: dict[str, Setting] = {
         0.001, (int, float), "Seconds until a spout that emitted nothing is asked again.", 0.0001
     ),
     "report_interval": Setting(1.0, (int, float), "Seconds between two measurements.", 0.05, whole=True),
+    "keep_core": Setting(
+        1,
+        (int,),
+        "1: a worker on the launcher's machine keeps to a core that no other worker keeps to, if there is one, unless a component takes"
+        " record batches; 0: it runs on any, as for code that computes on several cores without the interpreter.",
+        0,
+        whole=True,
+    ),
     "stop_grace": Setting(
         5.0,
         (int, float),

@@ -17,6 +17,7 @@ from pathlib import Path
 from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
+from elastic.cluster.cores import keep_to_one, may_keep
 from elastic.cluster.worker_moves import MarksWriter, ViewReader
 from elastic.cluster.worker_stacks import write_on_signal
 from elastic.cluster.worker_states import States, last_holders, listed
@@ -407,6 +408,8 @@ def main(arguments: list[str] | None = None) -> int:
     run_dir = Path(options.run_dir) if options.run_dir else None
     try:
         spec = _spec(coordination, TopologyName(options.topology))
+        if may_keep(spec, options.host) and (core := keep_to_one()) is not None:
+            log.info("this worker keeps to core %d", core)
         transport = SocketTransport(
             incarnation,
             host=options.host,

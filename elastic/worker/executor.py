@@ -57,7 +57,7 @@ class Executor:
         self._hands = hands  # one for all executors of a worker: who holds a task, and who is to get it
         self._haste = haste
         self._coming: set[int] = set()
-        self._retiring = False
+        self._retiring = self._over = False
         self.ended = False  # under the worker's lock
         self.busy_since = 0.0
         self.current: Task | None = None
@@ -89,8 +89,9 @@ class Executor:
         self.thread.start()
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have `what` called on the executor's thread, between two slices."""
+        """Have `what` called on the executor's thread, between two slices; on this one, if that has ended without a task left."""
         self.ready.put(what)
+        self._after_the_end()
 
     def urge(self, what: Callable[[], None]) -> None:
         """The same for what a move needs: before tasks that are ready, and also while the executor waits for room in the middle of a
@@ -100,9 +101,15 @@ class Executor:
         """
         self._urgent.append(what)
         self.ready.put(self._do_urgent)
+        self._after_the_end()
         at = self._blocked_at
         if at is not None:
             at.signal()
+
+    def _after_the_end(self) -> None:
+        """Who asks may have seen a task here that was handed over meanwhile: what was asked goes after it."""
+        if self._over and self._retiring:
+            self._pass_on()
 
     def adopt(self, tasks: Iterable[Task]) -> None:
         """Run these tasks, which nobody runs yet."""
@@ -336,6 +343,7 @@ class Executor:
         except ExecutorStopped:
             pass
         finally:
+            self._over = True  # first: what comes from here on is passed on by whoever brings it
             self._pass_on()
             for task in list(self.tasks.values()):
                 self.current, self.busy_since = task, time.monotonic()
