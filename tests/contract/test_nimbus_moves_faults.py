@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,7 +21,6 @@ from elastic.model.codec import decode
 from elastic.model.events import Severity
 from elastic.model.ids import Epoch, WorkerId
 from elastic.nimbus import placing
-from elastic.nimbus.decisions import next_deadline
 from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.plans import Plan
@@ -263,30 +261,6 @@ def test_a_move_that_fails_is_given_up_and_said_and_tried_again_when_asked(movin
     moving.actors.fails.clear()
     nimbus.move("wc", "count", "b", wait=PATIENCE)
     assert moving.quiet(nimbus) and len(moving.moves(nimbus, 4)) == 4
-
-
-def test_a_retry_that_is_due_before_nimbus_waits_for_it_is_not_forgotten(
-    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planted: a machine on which every deadline passes between the look at what is so and the wait for the next one."""
-    moving = moving_in_memory
-    nimbus = moving.started({"a": 1, "b": 1})
-    reign = nimbus._reign
-    assert reign is not None
-    real = reign.reconcile
-
-    def slow() -> bool:
-        done = real()
-        due = next_deadline(reign.facts(), reign._limits)
-        while due is not None and time.time() <= due:
-            time.sleep(0.001)
-        return done
-
-    monkeypatch.setattr(reign, "reconcile", slow)
-    moving.actors.fails["prepared", 7] = "class not found"
-    with pytest.raises(Refused, match="task 7: class not found"):
-        nimbus.move("wc", "count", "b", wait=PATIENCE)
-    assert len(moving.moves(nimbus, 3)) == 3
 
 
 def test_a_worker_that_never_starts_is_not_waited_for_for_ever(moving_in_memory: Moving) -> None:

@@ -1,0 +1,51 @@
+"""The loop of a leader: how long it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from elastic.nimbus import decisions
+from elastic.nimbus.facts import Facts
+from elastic.nimbus.reign import Reign
+
+DUE = 100.0
+
+
+def waits(looked: float, *, now: float) -> float | None:
+    """How long it waits for something with one deadline, seconds."""
+    found: list[float | None] = []
+
+    def wait_for(_: Callable[[], bool], timeout: float | None) -> bool:
+        found.append(timeout)
+        return False
+
+    reign = SimpleNamespace(
+        _over=False,
+        _limits=None,
+        facts=lambda: Facts(now, {}, {}, {}, {}, {}),
+        mirror=SimpleNamespace(wait_for=wait_for, revision=7),
+        moves=SimpleNamespace(timeout=lambda: None),
+        move_log=SimpleNamespace(next_deadline=lambda: None),
+    )
+    Reign._sleep(cast(Any, reign), 7, False, looked)
+    (timeout,) = found
+    return timeout
+
+
+@pytest.fixture
+def deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `decisions.next_deadline` does: what was due at the time of the facts has been done by them."""
+    monkeypatch.setattr(decisions, "next_deadline", lambda facts, _: DUE if facts.now < DUE else None)
+
+
+def test_a_deadline_that_has_passed_since_the_last_look_is_due_at_once(deadline: None) -> None:
+    """Else nothing happens until something else changes: the retry of a move was forgotten on a busy machine."""
+    assert waits(DUE - 0.001, now=DUE + 0.001) == 0.0
+
+
+def test_what_was_due_at_the_last_look_is_not_waited_for_again(deadline: None) -> None:
+    assert waits(DUE, now=DUE + 0.001) is None
