@@ -65,7 +65,7 @@ class Run:
         """What it started and still runs, and files that it left."""
         _, alive = psutil.wait_procs([p for p in self.seen if p.pid != self.process.pid], timeout=PATIENCE)
         return [_command(p) for p in alive if _command(p)] + [
-            str(p) for p in self.directory.glob("elastic-*")
+            str(p) for p in self.directory.glob("elastic-fivephase-*")
         ]
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ def test_both_runs_are_right(tmp_path: Path) -> None:
     assert "Elastic: ds2 --period 1." in run.text and "PHASE  OFFERED/S" in run.text
     assert run.text.count("\n  met ") + run.text.count("\n  NOT MET ") == 5, run.text
     assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
-    assert not list(tmp_path.glob("elastic-*"))
+    assert not list(tmp_path.glob("elastic-fivephase-*"))
 
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
