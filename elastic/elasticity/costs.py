@@ -14,7 +14,7 @@ from elastic.elasticity.averages import Average, Sums
 from elastic.model.ids import ComponentId
 from elastic.model.loadview import ComponentRates, ExecutorKey
 
-SLOWLY = 4
+SLOWLY = 2
 """So many times as far back as the averages of executors go those of components."""
 _RATES = ("busy", "cpu", "executed", "emitted")
 
@@ -27,6 +27,8 @@ class WorkerCosts:
     sent: dict[tuple[ComponentId, ComponentId], Average] = field(default_factory=dict)
     counted: dict[tuple[ComponentId, ComponentId], float] = field(default_factory=dict)
     """Tuples since the last sample."""
+    blind: set[ComponentId] = field(default_factory=set)
+    """Those that have sent something since then to who is not known yet: their sample would lack it."""
 
     def count(self, source: ExecutorKey, target: ExecutorKey, tuples: float) -> None:
         """Add what one executor has sent to another."""
@@ -41,18 +43,25 @@ class WorkerCosts:
             weight: What is left of the past of an executor's average.
         """
         left = weight ** (1.0 / SLOWLY)
+        # What has sent nothing yet has done so for as long as its source is known.
+        known = {
+            pair: Average(0.0, int(pair[0] in self.rates)) for pair in self.counted.keys() - self.sent.keys()
+        }
+        self.sent.update({pair: average for pair, average in known.items() if pair[0] not in self.blind})
         totals: dict[ComponentId, dict[str, float]] = {c: dict.fromkeys(_RATES, 0.0) for c in self.rates}
         for key, of in sums.items():
             total = totals.setdefault(key.executor.component, dict.fromkeys(_RATES, 0.0))
             for name in _RATES:
                 total[name] += getattr(of, name)
-        for component, total in totals.items():
+        for component in totals.keys() - self.blind:
+            total = totals[component]
             averages = self.rates.setdefault(component, {name: Average() for name in _RATES})
             for name, value in total.items():
                 averages[name].take(value / seconds, left)
-        for pair in self.sent.keys() | self.counted.keys():
-            self.sent.setdefault(pair, Average()).take(self.counted.get(pair, 0.0) / seconds, left)
-        self.counted = {}
+        for pair, average in self.sent.items():
+            if pair[0] not in self.blind:
+                average.take(self.counted.get(pair, 0.0) / seconds, left)
+        self.counted, self.blind = {}, set()
 
 
 def together(workers: Iterable[WorkerCosts]) -> dict[ComponentId, ComponentRates]:

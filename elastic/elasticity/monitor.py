@@ -335,6 +335,8 @@ class LoadMonitor:
             before = known.pairs.get(p.source << _BITS | p.target)
             source, target = first[p.source], first[p.target]
             if not source or not target or source == target:
+                if source and not target and (before is None or p.tuples > before.tuples):
+                    known.costs.blind.add(owners[source].executor.component)
                 continue
             if before is None:
                 if p.source not in known.tasks:

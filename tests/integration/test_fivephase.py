@@ -95,7 +95,7 @@ def test_both_runs_are_right(tmp_path: Path) -> None:
     assert run.text.count("  Equal: ") == 2 and run.text.count("equal to those of the reference") == 2, (
         run.text
     )
-    assert "Elastic: ds2 --period 1." in run.text and "PHASE  OFFERED/S" in run.text
+    assert "Elastic: ds2 --period 1 --confirm-in 2." in run.text and "PHASE  OFFERED/S" in run.text
     assert run.text.count("\n  met ") + run.text.count("\n  NOT MET ") == 5, run.text
     assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
     assert not list(tmp_path.glob("elastic-fivephase-*"))

@@ -25,10 +25,13 @@ from .report import goals, table
 from .run import EXAMPLES, Plan, run
 from .view import View
 
-POLICIES = {"waiting": "ds2 --period 1", "computing": "ds2 --period 2 --sample 0.5"}
+POLICIES = {
+    "waiting": "ds2 --period 1 --confirm-in 2",
+    "computing": "ds2 --period 2 --sample 0.5 --confirm-in 2",
+}
 """It finds the right numbers in one decision, and phases last seconds here, not a quarter of an hour as in the paper: so it looks every
-second, or two where executors need a process that has to be started. `thresholds`, the paper's, needs several decisions for the third
-phase."""
+second, or two where executors need a process that has to be started; and twice before there are fewer, which may take its time.
+`thresholds`, the paper's, needs several decisions for the third phase."""
 DELAY = 0.008
 COMPUTE = 0.001
 MEASURE = 0.25
@@ -52,12 +55,14 @@ class Shape:
     workers: int
 
 
+PANES = ("--panes", "4")
+"""Of a window. At the end of each everybody is told of it: so many tuples beside the patterns, whatever the load."""
 SHAPES = {
     # Five detectors, as in the paper's table I, are enough for all phases but the third. Of twenty, the busiest has half more to do than
     # the mean, because some words are in every other line.
-    "waiting": Shape(("--items", "4", "--length", "3"), DELAY, 6.5, 2),
+    "waiting": Shape(("--items", "4", "--length", "3", *PANES), DELAY, 6.5, 2),
     # Five threads of one process do three quarters of that: they wait for each other's lock. Two cores are half full with it.
-    "computing": Shape(("--items", "5", "--length", "3", "--compute", str(COMPUTE)), COMPUTE, 1.0, 1),
+    "computing": Shape(("--items", "5", "--length", "3", *PANES, "--compute", str(COMPUTE)), COMPUTE, 1.0, 1),
 }
 LINES = 2000
 """Of the input at least, by which is known how many patterns a transaction has."""
@@ -158,10 +163,10 @@ class FivePhase:
     def _plan(self, address: str) -> Plan:
         s = self.settings
         shape = SHAPES[s.load]
-        given = ("--input", s.input, "--rate", str(self.rate), "--phase", str(s.phase), *shape.options[:4])
+        given = ("--input", s.input, "--rate", str(self.rate), "--phase", str(s.phase), *shape.options[:6])
         more = ("--executors", "5", "--workers", str(shape.workers), "--measure", str(MEASURE))
         ask = ("--ask", address) if address else ()
-        return Plan(given, (*more, *shape.options[4:], *ask), s.phase)
+        return Plan(given, (*more, *shape.options[6:], *ask), s.phase)
 
     def _run(self, client: Client, plan: Plan, name: str, title: str, policy: str) -> Recording:
         self.story.say()
