@@ -245,9 +245,11 @@ def _batched(answers: _Answers) -> _Answers:
     bodies: list[object] = []
     together: list[bytes] = []
     size = 0
+    within = False  # a state that comes in several messages: the last one may be small, and belongs to those before it
     for body, payload, files in answers:
         mine = sum(map(len, payload))
-        small = not files and body[0] != "part" and mine <= _SMALL
+        small = not files and body[0] != "part" and not within and mine <= _SMALL
+        within = body[0] == "part"
         if bodies and (not small or size + mine > _BATCH or len(bodies) >= _BODIES):
             yield ["batch", bodies], together, []
             bodies, together, size = [], [], 0

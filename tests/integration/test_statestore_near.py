@@ -83,6 +83,21 @@ def test_a_large_state_comes_in_several_messages(bench: Bench) -> None:
     assert head == results[2].head and read_bytes(bench.store, head) == b"".join(data)
 
 
+def test_the_small_rest_of_a_large_state_stays_with_it(bench: Bench) -> None:
+    """Where no files are handed over: what comes last of it is as small as states that come together in one message."""
+    large = [os.urandom(MIB) for _ in range(near.PAYLOAD // MIB)] + [b"rest"]
+    for key, pieces in (("a", [b"1"]), ("b", large), ("c", [b"2"]), ("d", [b"3"])):
+        with Write(bench.store, key, 1) as write:
+            write.commit([write.put(piece) for piece in pieces])
+    found = list(bench.client.fetch([(key, 1) for key in "abcd"]))
+    assert [f.pieces if not isinstance(f, StateStoreError) else f for f in found] == [
+        (b"1",),
+        tuple(large),
+        (b"2",),
+        (b"3",),
+    ]
+
+
 def test_what_is_no_message_ends_the_connection_and_nothing_else(bench: Bench) -> None:
     with pytest.raises(Invalid, match="no call 'nonsense'"):
         bench.client.call(["nonsense"])
