@@ -77,7 +77,7 @@ class Pauses:
         few = slice(2 if self.quick and not self.session.only else None)  # what is named is measured
         for name, keys, size, wanted in ONE[few]:
             yield name, partial(self.one, name, keys, size, wanted)
-        for name, keys, size, wanted in MANY[few]:
+        for name, keys, size, wanted in MANY[: 1 if few.stop else None]:
             yield name, partial(self.many, name, keys, size, wanted)
         for keys, wanted in RESCALED[few]:
             yield f"rescaling {keys:,} keys", partial(self.rescale, keys, wanted)
