@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from elastic.hosts import generation
+from elastic.errors import EnvironmentProblem
+from elastic.hosts import generation, spark_session
 from elastic.hosts.child import exit_sentence, python_path
 from elastic.hosts.spark_daemon import without_archives
 from elastic.hosts.spark_session import first_line
@@ -134,3 +138,36 @@ print(len(os.listdir("/proc/self/task")), *[m for m in ("pyarrow", "pandas", "nu
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"]
+
+
+def test_a_start_of_spark_without_an_answer_is_waited_for_and_ended_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_session, "_ANSWER", 0.01)
+    answer, closed = threading.Event(), threading.Event()
+    late: Any = SimpleNamespace(close=closed.set)
+
+    def build() -> Any:
+        answer.wait()
+        return late
+
+    start = spark_session._Start()
+    with pytest.raises(TimeoutError, match="no answer"):
+        start.within(0.01, build)
+    with pytest.raises(EnvironmentProblem, match="earlier start of Spark"):
+        start.wait_for_earlier()
+    answer.set()
+    assert closed.wait(10), "what nobody waits for any more is ended"
+    monkeypatch.setattr(spark_session, "_ANSWER", 10.0)
+    start.wait_for_earlier()
+    again: Any = SimpleNamespace()
+    assert start.within(10, lambda: again) is again
+    with pytest.raises(ValueError, match="no such master"):
+        start.within(10, lambda: (_ for _ in ()).throw(ValueError("no such master")))
+
+
+def test_a_context_that_is_being_made_is_nobodys_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=object()))
+    monkeypatch.setitem(sys.modules, "pyspark", core)
+    monkeypatch.delitem(sys.modules, "pyspark.sql.connect.session", raising=False)
+    assert spark_session._active() is None
