@@ -24,6 +24,8 @@ from elastic import (
     TopologyBuilder,
 )
 from elastic.local import LocalCluster, run
+from elastic.model.assignment import ExecutorId
+from elastic.model.ids import ComponentId, TaskId
 from elastic.testing import collect
 from elastic.worker import executor as executor_module
 from elastic.worker.routes import Routes
@@ -496,3 +498,19 @@ def test_a_busy_executor_rests_at_the_boundaries_of_its_slices(
     b.bolt("short", Short()).shuffle("s")
     run(b.build(), timeout=LIMIT)
     assert (clock.rests > 0) == (every < 1)
+
+
+def test_what_is_asked_of_an_executor_that_has_just_ended_is_not_lost() -> None:
+    """A task was handed over, and its former executor ended, between who looked where it runs and what it asked there."""
+    ended = threading.Event()
+    executor = executor_module.Executor(
+        ExecutorId(ComponentId("c"), TaskId(1), TaskId(1)), 0.005, lambda _: ended.set(), threading.Lock()
+    )
+    executor.start()
+    executor.retire()
+    assert ended.wait(LIMIT)
+    executor.thread.join(LIMIT)
+    asked: list[str] = []
+    executor.urge(lambda: asked.append("urgent"))
+    executor.call(lambda: asked.append("call"))
+    assert asked == ["urgent", "call"]
