@@ -20,8 +20,8 @@ from .recording import Panes, Recording, look
 from .view import View
 
 EXAMPLES = Path(__file__).resolve().parents[2]
-LOOK = 1.0
-"""Seconds between two looks."""
+LOOK = 0.25
+"""Seconds between two looks: how busy executors were is known of the time since the measurement before, and none is to be missed."""
 PATIENCE = 120.0
 """Seconds that a run may take longer than three times its phases: what is not elastic works off a backlog at the end."""
 DECISIONS = frozenset({"scale-out", "scale-in", "more-workers", "fewer-workers", "crowded"})
@@ -73,7 +73,7 @@ def run(client: Client, plan: Plan, name: str, title: str, policy: str, home: Pa
 
 
 def _follow(client: Client, name: str, recording: Recording, panes: Panes, ends: float, view: View) -> None:
-    """Look at it each second until it has ended."""
+    """Look at it until it has ended."""
     deadline = time.monotonic() + 3 * 5 * recording.phase + PATIENCE
     never = threading.Event()  # a wait on it ends at once by Ctrl-C
     seen = 0
