@@ -28,6 +28,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 from elastic.testing import collect
 from elastic.worker import executor as executor_module
+from elastic.worker.haste import Haste
 from elastic.worker.routes import Routes
 from tests.unit.worker.harness import InProcess
 
@@ -504,7 +505,11 @@ def test_what_is_asked_of_an_executor_that_has_just_ended_is_not_lost() -> None:
     """A task was handed over, and its former executor ended, between who looked where it runs and what it asked there."""
     ended = threading.Event()
     executor = executor_module.Executor(
-        ExecutorId(ComponentId("c"), TaskId(1), TaskId(1)), 0.005, lambda _: ended.set(), threading.Lock()
+        ExecutorId(ComponentId("c"), TaskId(1), TaskId(1)),
+        0.005,
+        lambda _: ended.set(),
+        threading.Lock(),
+        Haste(),
     )
     executor.start()
     executor.retire()
