@@ -26,14 +26,15 @@ LITTLE_BYTES = 256 << 10
 """So many changed keys, of so many bytes, are left to the pause at most; and at most a thirty-second part of all."""
 MOST_LAYERS = 4
 """A state that is bytes still, in more layers, is read before it moves on."""
-MOST_WRITTEN = 2
+MOST_WRITTEN = 1
 WRITTEN = 16 << 20
 """When what has changed has been written so many times as often as there are entries, and so many bytes more, all of it is written once
 more in its place: what is written has a bound."""
 MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
 _ROUNDS = 4
-"""So many times what has changed is copied again before the copy counts as done: a state may change as fast as it is copied."""
+"""So many times what has changed is copied again before the copy counts as done, and no more once it does not become less by half each
+time: a state may change as fast as it is copied."""
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
 _WHOLE = 8192
@@ -88,6 +89,7 @@ class KeyedCopier:
         self._complete = False  # everything was copied once
         self._small = 0
         self._rounds = 0
+        self._last = 0  # entries that the last round has copied
         self._copy_number = NO_COPY
         self._kinds: set[type] = set()
         self._mixed = False
@@ -127,7 +129,7 @@ class KeyedCopier:
         except StopIteration:
             pass
         if not self._settled():
-            self._rounds += 1
+            self._rounds = self._rounds + 1 if not self._in_vain() else _ROUNDS
             self._steps = self._again()
         return None
 
@@ -157,6 +159,10 @@ class KeyedCopier:
     def done(self) -> bool:
         """Whether everything was copied once, and what has changed since is little, or will not become less."""
         return self._complete and (self._rounds >= _ROUNDS or self._settled())
+
+    def _in_vain(self) -> bool:
+        """Whether what has changed has not become less by half."""
+        return 2 * len(self._state._changed) > self._last > 0
 
     @property
     def busy(self) -> bool:
@@ -216,7 +222,7 @@ class KeyedCopier:
         changes = tracking.take_changes(state)
         first = old = len(self._whole)
         self._owing = iter(changes.items())
-        count = dict.__len__(state)
+        count, self._last = dict.__len__(state), len(changes)
         if self._written + len(changes) > MOST_WRITTEN * count + WRITTEN / self._weight and old > self._first:
             # These pieces hold more than there is: all of it once more, in their place. They are kept until that is done.
             first, self._written = self._first, 0
