@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
@@ -25,6 +25,7 @@ from elastic.worker.failures import described, user_traceback
 from elastic.worker.haste import Haste
 from elastic.worker.task import SLICE, Task
 
+T = TypeVar("T")
 YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
@@ -61,6 +62,7 @@ class Executor:
         self.ended = False  # under the worker's lock
         self.busy_since = 0.0
         self.current: Task | None = None
+        self._handing: list[Task] = []
         self.idle = 0.0
         self.blocked = 0.0
         self.blocked_on = 0
@@ -150,7 +152,7 @@ class Executor:
         if to is self or to is None or task.closed:
             return
         self._dirty.pop(task.id, None)
-        task.outputs.flush()
+        self.hand_on(task, task.outputs.flush)
         self.flush_links()
         with self._hands:
             to = task.wanted_by
@@ -207,12 +209,34 @@ class Executor:
             if task.executor is not self:  # it changed hands meanwhile
                 if task.executor is not None:
                     task.executor.on_task(task, what)
-            elif self.current is task:
+            elif self._is_within(task):
                 task.deferred.append(what)
             else:
                 what()
 
         self.urge(do)
+
+    def hand_on(self, task: Task, what: Callable[[], T]) -> T:
+        """Hand on what a task has emitted outside of a tuple. On the thread.
+
+        That may have to wait for room, with a part of a batch sent and a part not. What a move asks of the task meanwhile is done
+        afterwards: a task that stood still here would have said how far its links are, and then have sent the rest.
+        """
+        self._handing.append(task)
+        try:
+            result = what()
+        finally:
+            self._handing.pop()
+        self._do_deferred(task)
+        return result
+
+    def _is_within(self, task: Task) -> bool:
+        """Whether a tuple of the task, or handing on what it has emitted, is under way."""
+        return self.current is task or task in self._handing
+
+    def _do_deferred(self, task: Task) -> None:
+        while task.deferred and not self._is_within(task):
+            task.deferred.popleft()()
 
     def stop_task(self, task: Task, told: Callable[[], None]) -> None:
         """Have a task stand still between two tuples.
@@ -221,7 +245,12 @@ class Executor:
             told: Called when it does, on its executor's thread.
         """
         task.stopping = told  # its present slice ends early
-        self.on_task(task, task.stand_still)
+        self.on_task(task, functools.partial(self._stand_still, task))
+
+    def _stand_still(self, task: Task) -> None:
+        if task.stopping is not None:
+            self.hand_on(task, task.outputs.flush)
+        task.stand_still()
 
     def prepare_guest(self, task: Task) -> None:
         """Take up a task that is not to run before its state has come, and prepare it. On the thread; raises what user code raises."""
@@ -440,11 +469,11 @@ class Executor:
             again = True  # to empty its queue
         finally:
             self.current, self.busy_since = None, 0.0
-        while task.deferred:
-            task.deferred.popleft()()
+        self._do_deferred(task)
+        left = not task.stopped and self.hand_on(task, task.outputs.flush_hungry)
         if task.stopped:
             return
-        if task.outputs.flush_hungry():
+        if left:
             if not self._dirty:
                 self._dirty_since = began
             self._dirty[task.id] = task
@@ -454,7 +483,8 @@ class Executor:
     def _flush_all(self) -> None:
         began = time.thread_time()
         while self._dirty:
-            self._dirty.popitem()[1].outputs.flush()
+            _, task = self._dirty.popitem()
+            self.hand_on(task, task.outputs.flush)
         self.flush_links()
         rest = FLUSH_REST * (time.thread_time() - began)
         self._flush_at = time.monotonic() + min(self._linger, rest)

@@ -274,9 +274,7 @@ class Task:
         return False
 
     def stand_still(self) -> None:
-        """Stop between two tuples, which is now, if that is wanted: what was emitted is handed on first. On the executor's thread."""
-        if self.stopping is not None:
-            self.outputs.flush()
+        """Stop between two tuples, which is now, if that is wanted: what was emitted has been handed on. On the executor's thread."""
         told, self.stopping = self.stopping, None
         if told is None or self.closed:  # it is to go on after all
             return
@@ -442,10 +440,11 @@ class Task:
         if self.stopped:
             self._unsaid.update(targets)
             return
-        if self.finished:
-            self.outputs.mark(Mark(MarkKind.END, self.id), targets)
-        elif self.drained:
-            self.outputs.mark(Mark(MarkKind.DRAIN, self.id, self.drained), targets)
+        if self.executor is not None and (self.finished or self.drained):
+            mark = (
+                Mark(MarkKind.END, self.id) if self.finished else Mark(MarkKind.DRAIN, self.id, self.drained)
+            )
+            self.executor.hand_on(self, lambda: self.outputs.mark(mark, targets))
 
     def export(self) -> EngineState:
         """What the engine knows of it. While it stands still; from any thread."""

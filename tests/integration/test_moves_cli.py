@@ -226,7 +226,7 @@ def test_a_task_that_cannot_be_prepared_stays_and_says_why(cluster: Cluster) -> 
 def test_what_does_not_exist_is_said(cluster: Cluster) -> None:
     for words, code, says in (
         (("move", "nobody", "1", "--to", "node-1"), 4, "nobody"),
-        (("move", "counted", "77", "--to", "node-1"), 4, "it has 1 to 5"),
+        (("move", "counted", "77", "--to", "node-1"), 4, "it has tasks 1 to 5"),
         (("move", "counted", "counts", "--to", "node-1"), 4, "count"),
         (("move", "counted", "2", "--to", "node-9"), 4, "node-1, node-2"),
         (("move", "counted", "2", "--to", "counted@node-1/7"), 4, "it has 0 to 1"),
