@@ -138,6 +138,7 @@ class Settled:
         latency: The 95th percentile, seconds.
         executors, busy, workers: Means.
         decisions: How often something was decided in it.
+        each: Patterns per second that came for each executor: how much they are used, whether they wait for a service or for each other.
         first, after: Seconds from the beginning of the phase until what was decided first and last in it was running; 0.0: nothing was.
         late: Seconds from the beginning of the phase until all that came afterwards, taken in parts of half a second, was below three
             times the latency of the first phase.
@@ -151,6 +152,7 @@ class Settled:
     first: float = 0.0
     after: float = 0.0
     late: float = 0.0
+    each: float = 0.0
 
 
 @dataclass
@@ -205,17 +207,20 @@ class Recording:
             resized = [e.time - begin for e in self.resized if begin < e.time <= high]
             mean = 1 / max(1, len(samples))
             latency = p95(panes, self.bounds)
+            patterns = sum(sum(p.latencies.values()) for p in panes)
+            executors = mean * sum(s.total for s in samples)
             limit = TIMES * (result[0].latency if result else latency)
             result.append(
                 Settled(
                     latency,
-                    mean * sum(s.total for s in samples),
+                    executors,
                     mean * sum(s.workers for s in samples),
                     mean * sum(s.busy for s in samples),
                     len(decisions),
                     min(resized, default=0.0),
                     max(resized, default=0.0),
                     self._late(begin, limit),
+                    patterns / (0.5 * self.phase * max(1.0, executors)),
                 )
             )
         return result

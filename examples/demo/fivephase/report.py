@@ -58,9 +58,10 @@ def goals(fixed: Recording, elastic: Recording, period: float) -> list[str]:
         else "not needed"
     )
     low = [(settled[n], before[n]) for n in (0, len(PROPORTIONS) - 1)]
-    saved = all(e.executors < f.executors and e.busy > f.busy for e, f in low)
+    saved = all(e.executors < f.executors and e.each > f.each for e, f in low)
     use = ", ".join(
-        f"{e.executors:.0f} executors {e.busy:.0%} busy, not {f.executors:.0f} {f.busy:.0%}" for e, f in low
+        f"{e.executors:.0f} with {e.each:.0f} patterns/s each, not {f.executors:.0f} with {f.each:.0f}"
+        for e, f in low
     )
     return [
         "What the elastic run is to reach:",
@@ -80,7 +81,7 @@ def goals(fixed: Recording, elastic: Recording, period: float) -> list[str]:
             "more executors run within two periods of the policy",
             took,
         ),
-        _goal(saved, "fewer executors, and busier, at low load", use),
+        _goal(saved, "fewer executors, each with more to do, at low load", use),
     ]
 
 
