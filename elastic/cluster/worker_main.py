@@ -59,8 +59,10 @@ SWITCH = 0.005
 STANDING_STILL = (Phase.PAUSED, Phase.SAVED, Phase.RESTORED)
 SWITCH_MOVING = 0.0005
 SWITCH_PAUSED = 0.00005
-"""Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; and while a
-task stands still, or has just begun to run again, and others wait for it."""
+SWITCH_MANY = 0.002
+"""Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
+task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks."""
+FEW = 4
 
 
 class WorkerProcess:
@@ -140,9 +142,7 @@ class WorkerProcess:
         self._notices.put("again")
 
     def _on_view(self, view: View, peers: tuple[WorkerInfo, ...]) -> None:
-        # A thread that wants the interpreter waits for this long while another one computes: during a move that is most of the pause.
-        paused = any(at.phase in STANDING_STILL for at in view.standing.values()) if view.moves else False
-        sys.setswitchinterval(SWITCH_PAUSED if paused else SWITCH_MOVING if view.moves else SWITCH)
+        sys.setswitchinterval(switch_interval(view))
         self.worker.see(view, peers)
 
     def _feed(self, event: MarksRead) -> None:
@@ -357,6 +357,17 @@ def _spec(coordination: Coordination, topology: TopologyName) -> TopologySpec:
     if stored is None:
         raise NotFound(f"Topology {topology!r} is gone.")
     return codec.decode(stored.data, TopologySpec)
+
+
+def switch_interval(view: View) -> float:
+    """A thread that wants the interpreter waits for this long while another one computes: when a few tasks move that is most of the pause.
+    A move of many lasts, and whoever gives way so often does less: then the stream falls behind by more than the pauses."""
+    if not view.moves:
+        return SWITCH
+    if sum(len(m.record.tasks) for m in view.moves) > FEW:
+        return SWITCH_MANY
+    paused = any(at.phase in STANDING_STILL for at in view.standing.values())
+    return SWITCH_PAUSED if paused else SWITCH_MOVING
 
 
 def window_rows(spec: TopologySpec) -> int:
