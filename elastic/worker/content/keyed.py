@@ -30,6 +30,9 @@ MOST_WRITTEN = 1
 WRITTEN = 16 << 20
 """When what has changed has been written so many times as often as there are entries, and so many bytes more, all of it is written once
 more in its place: what is written has a bound."""
+REPEATED = 64 << 20
+"""Bytes of a state that is not written once more: stores have room for two of it, not for four. What changes from then on is left to the
+pause."""
 MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
 _ROUNDS = 4
@@ -148,7 +151,17 @@ class KeyedCopier:
             return False
         if self._small:
             return True
-        return self._complete and not self._todo and len(self._state._changed) <= self._few()
+        if not self._complete or self._todo:
+            return False
+        changed = len(self._state._changed)
+        return changed <= self._few() or (self._repeats(changed) and self._weighs() > REPEATED)
+
+    def _weighs(self) -> float:
+        return self._weight * dict.__len__(self._state)
+
+    def _repeats(self, changed: int) -> bool:
+        """Whether what has changed, with what was written of that before, is more than there is."""
+        return self._written + changed > MOST_WRITTEN * dict.__len__(self._state) + WRITTEN / self._weight
 
     def _few(self) -> int:
         """So many changed keys are left to the pause."""
@@ -222,8 +235,8 @@ class KeyedCopier:
         changes = tracking.take_changes(state)
         first = old = len(self._whole)
         self._owing = iter(changes.items())
-        count, self._last = dict.__len__(state), len(changes)
-        if self._written + len(changes) > MOST_WRITTEN * count + WRITTEN / self._weight and old > self._first:
+        self._last = len(changes)
+        if self._repeats(len(changes)) and old > self._first:
             # These pieces hold more than there is: all of it once more, in their place. They are kept until that is done.
             first, self._written = self._first, 0
             self._owing = self._entries_of(list(dict.__iter__(state)))
