@@ -239,6 +239,10 @@ def _given_up_and_not_asked() -> list[Patch]:
     return [(worker, "read_by", lambda me, view: real(Incarnation(""), view))]
 
 
+def _comes_back_as_it_was() -> list[Patch]:
+    return [(View, "stayed", lambda self, task, epoch: True)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -261,6 +265,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "saves to one node": _saves_to_one_node,
     "marks without condition": _marks_without_condition,
     "who was given up does not read its marks": _given_up_and_not_asked,
+    "who comes back without its state is who had left": _comes_back_as_it_was,
 }
 ALL = {**NAMED, **MORE}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from elastic.migration import actions as ac
@@ -12,7 +13,8 @@ from elastic.migration.emitter import Emitter
 from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
-from elastic.migration.record import Marked, Marks, MoveRecord, Phase, SavedMark, TaskMove
+from elastic.migration.receiver import Receiver
+from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove
 from elastic.migration.snapshot import OutLink, TaskLinks, Unsent
 from elastic.migration.table import NewState
 from elastic.migration.view import MoveView, View
@@ -182,6 +184,31 @@ def restored_where_it_came_from() -> None:
     here = Incarnation(f"{A}#1")
     link.handle(ev.Pause(1, 2, 1, here))
     assert ac.Open in _kinds(link.handle(ev.Resume(1, 2, here)))
+
+
+def started_anew_where_it_came_from() -> None:
+    """Task 2 has moved from A to B, which died at once: it begins anew in the very process that it had left, before the emitter has heard
+    of any of that. What the link brings next is the first that this incarnation gets. Also when the record is gone by then."""
+    a, b, c = (Incarnation(f"{w}#1") for w in (A, B, C))
+    paused, marks = _record(a, b), {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
+    ended = replace(paused, tasks=(replace(paused.tasks[0], outcome=Outcome.COMMITTED),))
+    for left in ((MoveView(ended, marks),), ()):
+        me = Participant(c, Wiring({1: (2,)}), 8)
+        me.handle(ev.ViewRead(_view(1, 0, (), {1: C, 2: A})))
+        me.handle(ev.TaskStarted(1, 3))
+        link = me.emitters[1, 2]
+        assert link.flowing and link.where == a
+        link.left(5)
+        actions = me.handle(ev.ViewRead(_view(2, 1, (MoveView(paused, marks),), {1: C, 2: A})))
+        assert [x.position for x in actions if isinstance(x, ac.SendFence)] == [5]
+        actions = me.handle(ev.ViewRead(_view(3, 1, left, {1: C, 2: A})))
+        (opened,) = (x for x in actions if isinstance(x, ac.Open))
+        assert (opened.where, opened.position) == (a, 5), opened
+        receiver = Receiver(1, 2)
+        receiver.handle(ev.Opened(1, 2, opened.life, opened.position, 0))
+        assert receiver.takes(opened.life, link.left(1), 1), (
+            "it waits for what its former incarnation has taken"
+        )
 
 
 def receivers_have_not_got_it() -> None:

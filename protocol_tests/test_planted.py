@@ -18,6 +18,7 @@ SCENARIOS = {
     "release before the receivers have drained": scenarios.receivers_have_not_got_it,
     "no opening after a pause": scenarios.restored_where_it_came_from,
     "marks without condition": scenarios.given_up_while_restoring,
+    "who comes back without its state is who had left": scenarios.started_anew_where_it_came_from,
 }
 
 

@@ -136,7 +136,8 @@ class Emitter(Role):
         return (*self._open(event.at, event.epoch), fence)
 
     def _detach(self, event: ev.Detach) -> Actions:
-        self.state = EmitterState.HOLDING
+        # Whoever runs the target next is another incarnation of it, wherever that is.
+        self.state, self.where = EmitterState.HOLDING, NOBODY
         return ()
 
     def _resume(self, event: ev.Resume) -> Actions:

@@ -274,10 +274,14 @@ class Participant:
         if link.epoch and not known:
             self._behind.add(target)
             return
-        if at.owner == NOBODY:
-            if link.state is not EmitterState.HOLDING:
-                self._run(link, ev.Detach(source, target), out)
-        elif again or link.where != at.owner or link.state is EmitterState.HOLDING:
+        holding = link.state is EmitterState.HOLDING
+        # Who has left may come back to the very process that it has left, without its state: the link then begins where it is. The record
+        # of that may be gone, as an emitter need not have read it. (Who has stayed after all knows of the link, and takes no notice.)
+        if (at.owner == NOBODY and not holding) or (
+            holding and link.fenced and link.where != NOBODY and not self.view.stayed(target, link.epoch)
+        ):
+            self._run(link, ev.Detach(source, target), out)
+        if at.owner != NOBODY and (again or holding or link.where != at.owner):
             self._run(link, ev.Resume(source, target, at.owner), out)
 
     def _follow_absent(self, those: Iterable[MoverOld], out: Out) -> None:

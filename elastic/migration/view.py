@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from elastic.migration.record import SETTLED, Marked, MoveRecord, Phase, SavedMark, TaskMove, stage_of
+from elastic.migration.record import (
+    SETTLED,
+    Marked,
+    MoveRecord,
+    Outcome,
+    Phase,
+    SavedMark,
+    TaskMove,
+    stage_of,
+)
 from elastic.model.ids import Epoch, Incarnation, WorkerId, worker_of
 
 NOBODY = Incarnation("")
@@ -98,6 +107,13 @@ class View:
         if at.epoch == epoch:
             return at.phase in SETTLED
         return at.epoch > epoch or self.latest >= epoch
+
+    def stayed(self, task: int, epoch: int) -> bool:
+        """Whether the task has stayed where it was by that move, as its record says. Not known any more when that is gone."""
+        outcomes = (
+            t.outcome for m in self.moves if m.record.epoch == epoch for t in m.record.tasks if t.task == task
+        )
+        return any(o is Outcome.ROLLED_BACK for o in outcomes)
 
     def absent(self, task: int) -> bool:
         """Whether no process runs the task, nor will without starting it anew: no fence can come from it."""
