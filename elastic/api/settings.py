@@ -82,10 +82,10 @@ SETTINGS: dict[str, Setting] = {
     ),
     "report_interval": Setting(1.0, (int, float), "Seconds between two measurements.", 0.05, whole=True),
     "keep_core": Setting(
-        1,
+        0,
         (int,),
         "1: a worker on the launcher's machine keeps to a core that no other worker keeps to, if there is one, unless a component takes"
-        " record batches; 0: it runs on any, as for code that computes on several cores without the interpreter.",
+        " record batches. Its threads then hand the interpreter on sooner; for a machine that has its cores for these workers.",
         0,
         whole=True,
     ),

@@ -99,7 +99,7 @@ def spec_of(spout: Spout, **settings: int) -> TopologySpec:
 
 
 def test_who_computes_on_several_cores_keeps_to_none() -> None:
-    assert may_keep(spec_of(Rows()), "127.0.0.1")
-    assert not may_keep(spec_of(Batches()), "127.0.0.1")
-    assert not may_keep(spec_of(Rows(), keep_core=0), "127.0.0.1")
-    assert not may_keep(spec_of(Rows()), "10.0.0.5"), "who knows what else runs there"
+    assert may_keep(spec_of(Rows(), keep_core=1), "127.0.0.1")
+    assert not may_keep(spec_of(Batches(), keep_core=1), "127.0.0.1")
+    assert not may_keep(spec_of(Rows()), "127.0.0.1")
+    assert not may_keep(spec_of(Rows(), keep_core=1), "10.0.0.5"), "who knows what else runs there"
