@@ -5,12 +5,16 @@ One codec for all: a value that was written by one version and lacks a newer fie
 
 from __future__ import annotations
 
-from typing import TypeVar
+import threading
+from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder(order="sorted")
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_first = threading.Lock()
+"""For the first value of a kind: what msgspec notes of a type is not safe from threads that make it note the same type at once."""
 
 
 def encode(value: object) -> bytes:
@@ -24,4 +28,9 @@ def decode(data: bytes, kind: type[T]) -> T:
     Raises:
         msgspec.ValidationError: The bytes do not describe a value of that kind.
     """
-    return msgspec.json.decode(data, type=kind)
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        with _first:
+            decoder = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+    value: T = decoder.decode(data)
+    return value
