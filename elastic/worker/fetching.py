@@ -203,11 +203,11 @@ class Fetching:
                 raise found
             if not found.pieces:
                 raise ExecutionError("what was saved of it is not all there")
-            engine, links = decode_engine(found.pieces[0], self._worker.streams)
+            engine, links, own = decode_engine(found.pieces, self._worker.streams)
         except Exception as e:
             reason = e.message if isinstance(e, ElasticError) else described(e)
             return ev.NewFailed(*side, reason, isinstance(e, NotFound))
-        payload = Payload(engine, found.meta, found.named[1:], found.pieces[1:], arrival)
+        payload = Payload(engine, found.meta, found.named[own:], found.pieces[own:], arrival)
         return ev.Fetched(*side, links, payload)
 
 

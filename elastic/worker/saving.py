@@ -269,7 +269,7 @@ class Saving:
         try:
             try:
                 with self._worker.haste, old.writing:  # what was being copied ahead is on its way
-                    meta, order = b"", [write.put(encode_engine(engine, action.links))]
+                    meta, order = b"", [write.put(piece) for piece in encode_engine(engine, action.links)]
                     if old.copier is not None:
                         rest = old.copier.rest()
                         for id, data in rest.pieces:
@@ -323,7 +323,7 @@ class Saving:
     def _small(self, old: _Old, action: ac.Save, engine: EngineState) -> SmallState:
         """Everything that is to be saved of a task. From here on nobody reads its state."""
         try:
-            pieces, meta = [encode_engine(engine, action.links)], b""
+            pieces, meta = encode_engine(engine, action.links), b""
             if old.copier is not None:
                 rest = old.copier.rest()
                 made = dict(rest.pieces)

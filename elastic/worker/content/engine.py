@@ -1,12 +1,13 @@
 """The engine's part of a task that travels: counts, marks, timers, what waits in its queue, and how far its links have come.
 
 A batch that is larger than a frame travels as several; what has come from another process travels as the bytes that it came in.
+It is one piece, or as many as its size needs: output that could not be sent yet may be far more than a piece has room for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,11 @@ from elastic.model.ids import Incarnation
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, Streams
 
-VERSION = 1
+VERSION = 2
+PIECE = 1 << 20
+"""Bytes of a piece, at most."""
+_COUNT = 4
+"""Bytes at the beginning of the first piece that say how many there are."""
 _NOBODY = Incarnation("")
 
 
@@ -110,15 +115,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(_Written)
 
 
-def encode_engine(state: EngineState, links: TaskLinks) -> bytes:
-    """Both as bytes. Nothing of them is changed.
+def encode_engine(state: EngineState, links: TaskLinks) -> list[bytes]:
+    """Both as pieces of bytes. Nothing of them is changed.
 
     Raises:
         ExecutionError: A value of a tuple cannot be encoded.
         TupleTooLarge: One tuple makes a larger frame than can be sent.
     """
     s = state
-    return _encode(
+    written = _encode(
         _Written(
             VERSION,
             s.executed,
@@ -137,14 +142,30 @@ def encode_engine(state: EngineState, links: TaskLinks) -> bytes:
             [_Out(o.target, o.sent, o.epoch, _unsent(o.buffer)) for o in links.outputs],
         )
     )
+    first = PIECE - _COUNT
+    rest = [written[at : at + PIECE] for at in range(first, len(written), PIECE)]
+    return [(1 + len(rest)).to_bytes(_COUNT) + written[:first], *rest]
 
 
-def decode_engine(data: bytes | memoryview, streams: Streams) -> tuple[EngineState, TaskLinks]:
-    """What `encode_engine` was given; batches stay bytes until they are executed.
+def decode_engine(
+    pieces: Sequence[bytes | memoryview], streams: Streams
+) -> tuple[EngineState, TaskLinks, int]:
+    """What `encode_engine` was given, from the first of these pieces; batches stay bytes until they are executed.
+
+    Returns:
+        The engine's part, its links, and how many of the pieces that were.
 
     Raises:
         ExecutionError: These bytes are something else, or of another version.
     """
+    count = int.from_bytes(pieces[0][:_COUNT]) if pieces else 0
+    if not 0 < count <= len(pieces):
+        raise ExecutionError(
+            f"A saved task cannot be read: it has {count} pieces, and {len(pieces)} are there."
+        )
+    data = memoryview(pieces[0])[_COUNT:]
+    if count > 1:
+        data = memoryview(b"".join((data, *pieces[1:count])))
     try:
         w = _decoder.decode(data)
     except msgspec.MsgspecError as e:
@@ -181,7 +202,7 @@ def decode_engine(data: bytes | memoryview, streams: Streams) -> tuple[EngineSta
         OutLink(o.target, o.sent, o.epoch, tuple(Unsent(item(u.frame), u.count) for u in o.buffer))
         for o in w.outputs
     )
-    return state, TaskLinks(w.life, inputs, outputs)
+    return state, TaskLinks(w.life, inputs, outputs), count
 
 
 def _frames(item: Batch | Mark) -> list[tuple[bytes, int]]:

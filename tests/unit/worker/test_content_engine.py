@@ -18,6 +18,7 @@ from elastic.migration.snapshot import Early, InLink, OutLink, TaskLinks, Unsent
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.content.engine import (
+    PIECE,
     EngineState,
     SpoutState,
     decode_engine,
@@ -130,15 +131,17 @@ def plain(state: EngineState, of: TaskLinks) -> Any:
 
 @given(state=engines, of=links)
 def test_what_went_comes_back(state: EngineState, of: TaskLinks) -> None:
-    data = encode_engine(state, of)
-    assert plain(*decode_engine(data, STREAMS)) == plain(state, of)
-    again = encode_engine(*decode_engine(memoryview(data), STREAMS))
-    assert again == data, "what is bytes still moves on as it is"
+    pieces = encode_engine(state, of)
+    *back, own = decode_engine([*pieces, b"content"], STREAMS)
+    assert plain(*back) == plain(state, of)
+    assert own == len(pieces)
+    again = encode_engine(*back)
+    assert again == pieces, "what is bytes still moves on as it is"
 
 
 def test_nothing_is_decoded_before_it_is_executed() -> None:
-    data = encode_engine(EngineState(queue=(batch(TYPED, 1, [("a", 1)]),)), TaskLinks(1))
-    state, _ = decode_engine(data, STREAMS)
+    pieces = encode_engine(EngineState(queue=(batch(TYPED, 1, [("a", 1)]),)), TaskLinks(1))
+    state, _, _ = decode_engine(pieces, STREAMS)
     [item] = state.queue
     assert isinstance(item, Batch)
     assert item.raw is not None
@@ -149,7 +152,11 @@ def test_a_large_batch_travels_as_several_and_positions_go_on() -> None:
     rows = [("x" * 1000, n) for n in range(2000)]
     large = batch(TYPED, 1, rows)
     of = TaskLinks(7, (InLink(1, 7, 5, (Early(7, 9, 2000, large),)),), (OutLink(2, 4, 0, (unsent(large),)),))
-    state, back = decode_engine(encode_engine(EngineState(queue=(large,)), of), STREAMS)
+    pieces = encode_engine(EngineState(queue=(large,)), of)
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) == PIECE, "more would be refused by the store"
+    state, back, own = decode_engine([*pieces, b"content"], STREAMS)
+    assert own == len(pieces)
     assert len(state.queue) > 1
     assert [r for i in state.queue for r in shown(i)[2]] == rows
     early = back.inputs[0].early
@@ -166,16 +173,27 @@ def test_what_cannot_be_encoded_is_named() -> None:
         encode_engine(EngineState(), TaskLinks(1, outputs=(OutLink(2, 0, 0, (unsent(held),)),)))
 
 
-@pytest.mark.parametrize("data", [b"", b"\x00", b"\x90", encode_engine(EngineState(), TaskLinks(1))[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00", b"\x90", encode_engine(EngineState(), TaskLinks(1))[0][:-1], b"\0\0\0\2" + b"\x90"]
+)
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ExecutionError, match="cannot be read"):
-        decode_engine(data, STREAMS)
+        decode_engine([data], STREAMS)
+
+
+def test_of_several_pieces_none_may_lack() -> None:
+    pieces = encode_engine(
+        EngineState(queue=(batch(TYPED, 1, [("x" * 1000, n) for n in range(2000)]),)), TaskLinks(7)
+    )
+    with pytest.raises(ExecutionError, match="it has 2 pieces, and 1 are there"):
+        decode_engine(pieces[:-1], STREAMS)
 
 
 def test_another_version_is_refused() -> None:
-    fields: list[Any] = msgspec.msgpack.decode(encode_engine(EngineState(), TaskLinks(1)))
+    [piece] = encode_engine(EngineState(), TaskLinks(1))
+    fields: list[Any] = msgspec.msgpack.decode(piece[4:])
     with pytest.raises(ExecutionError, match="has the form 99"):
-        decode_engine(msgspec.msgpack.encode([99, *fields[1:]]), STREAMS)
+        decode_engine([piece[:4] + msgspec.msgpack.encode([99, *fields[1:]])], STREAMS)
 
 
 def test_metrics_go_on() -> None:
