@@ -7,8 +7,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
+
+# How long an example takes is the machine's affair: a busy one is no failure.
+settings.register_profile("tests", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("tests")
 
 _roots = itertools.count(1)
 
