@@ -121,7 +121,7 @@ def test_from_up_to_equal(tmp_path: Path, started: list[Run]) -> None:
         "Equal: ",
         "Not elastic: the executors stay",
         "Equal: ",
-        "Elastic: thresholds",
+        "Elastic: ds2",
         "Equal: ",
         "PHASE  OFFERED/S",
         "The patterns are equal to those of the reference",
@@ -153,10 +153,10 @@ def test_counts_that_differ_are_said(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    "stage", ["starting 1 Nimbus", "The cluster is ready", "nothing is under way", "Elastic: thresholds"]
+    "stage", ["starting 1 Nimbus", "The cluster is ready", "nothing is under way", "Elastic: ds2"]
 )
 def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, tmp_path: Path, started: list[Run]) -> None:
-    run = Run(tmp_path, *(("--act", "2") if stage == "Elastic: thresholds" else ("--act", "1")))
+    run = Run(tmp_path, *(("--act", "2") if stage == "Elastic: ds2" else ("--act", "1")))
     started.append(run)
     run.until(stage)
     assert run.seen

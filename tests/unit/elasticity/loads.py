@@ -7,12 +7,12 @@ from typing import Any
 
 from elastic.elasticity.base import Bounds, Room, Subject
 from elastic.elasticity.kinds import ComponentLoad, components
-from elastic.elasticity.simulation.model import Cost, chain
 from elastic.model.ids import ComponentId, NodeId, TopologyName, WorkerId
 from elastic.model.load import ExecutorLoad, PairLoad, TaskLoad, WorkerReport
 from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad, WorkerLoad
 from elastic.model.split import split_tasks
 from elastic.model.topology import TopologySpec
+from elastic.simulation.model import Cost, chain
 
 TASKS = 32
 

@@ -10,12 +10,12 @@ import pytest
 from elastic.elasticity.base import Room, Subject
 from elastic.elasticity.infrastructure import Infrastructure, Node, Past, Wants, decide, measured
 from elastic.elasticity.manager import ElasticityManager
-from elastic.elasticity.simulation import Simulation, SimulationOptions
-from elastic.elasticity.simulation.model import Cost, chain
-from elastic.elasticity.simulation.profile import steady
 from elastic.model.ids import NodeId, WorkerId
 from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad, WorkerLoad
 from elastic.model.split import split_tasks
+from elastic.simulation import Simulation, SimulationOptions
+from elastic.simulation.model import Cost, chain
+from elastic.simulation.profile import steady
 
 NODES = 1000
 

@@ -10,7 +10,8 @@ import pytest
 
 from elastic.elasticity.infrastructure import Infrastructure
 from elastic.elasticity.processes import ManagerConfig
-from elastic.elasticity.simulation import (
+from elastic.model.ids import ComponentId
+from elastic.simulation import (
     Result,
     Simulation,
     SimulationOptions,
@@ -19,11 +20,10 @@ from elastic.elasticity.simulation import (
     waiting_service,
     waitingwave,
 )
-from elastic.elasticity.simulation.__main__ import main
-from elastic.elasticity.simulation.noise import Noise
-from elastic.elasticity.simulation.profile import square
-from elastic.elasticity.simulation.result import quantile
-from elastic.model.ids import ComponentId
+from elastic.simulation.__main__ import main
+from elastic.simulation.noise import Noise
+from elastic.simulation.profile import square
+from elastic.simulation.result import quantile
 
 PHASE = 100.0
 PERIOD = ManagerConfig().period
@@ -168,7 +168,7 @@ def test_the_command_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_command_is_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "elastic.elasticity.simulation", "--help"],
+        [sys.executable, "-m", "elastic.simulation", "--help"],
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,

@@ -77,7 +77,9 @@ def put_while_it_comes() -> None:
     assert target.state == source.bolt.state
     for _ in steps:
         pass
-    assert target.state == source.bolt.state, "what is older has come over it"
+    # Not the dictionaries: to say how these differ takes minutes.
+    older = sum(target.state[k] != v for k, v in source.bolt.state.items())
+    assert not older, "what is older has come over it"
 
 
 def test_what_was_about_to_be_put_in_is_left_to_the_rest() -> None:

@@ -2,13 +2,13 @@
 
 The same monitor, manager, policies and infrastructure policy run in it as in Nimbus; only what they measure and what they cause is
 computed: by a queueing model (`engine`) and a plain placer (`placement`; any other can be given).
-`python -m elastic.elasticity.simulation --help`.
+`python -m elastic.simulation --help`.
 """
 
-from elastic.elasticity.simulation.model import Cost, Model, fpd, waiting_service
-from elastic.elasticity.simulation.profile import Phase, Profile, fivephase, waitingwave
-from elastic.elasticity.simulation.result import PhaseResult, Result, Sample
-from elastic.elasticity.simulation.run import Simulation, SimulationOptions
+from elastic.simulation.model import Cost, Model, fpd, waiting_service
+from elastic.simulation.profile import Phase, Profile, fivephase, waitingwave
+from elastic.simulation.result import PhaseResult, Result, Sample
+from elastic.simulation.run import Simulation, SimulationOptions
 
 __all__ = [
     "Cost",

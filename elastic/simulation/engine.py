@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from elastic.elasticity.simulation.model import Cost, Model
-from elastic.elasticity.simulation.noise import Noise
 from elastic.model.assignment import Assignment, ExecutorId
 from elastic.model.ids import ComponentId, NodeId, TaskId, WorkerId
+from elastic.simulation.model import Cost, Model
+from elastic.simulation.noise import Noise
 
 K = TypeVar("K")
 _CROWD = 0.95

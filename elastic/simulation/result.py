@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from elastic.elasticity.base import Reason
 from elastic.elasticity.manager import Decision
-from elastic.elasticity.simulation.profile import Profile
+from elastic.simulation.profile import Profile
+from elastic.simulation.scheduled import Placed
 
 SERIOUS = 0.6
 """Loss of throughput from which on it counts as seriously degraded. (N-Storm (2019), section V.)"""
@@ -27,6 +28,7 @@ class Sample:
         cpu: Cores in use.
         cores: Of the nodes that were there.
         backlog: Tuples that the source holds.
+        between: Share of the tuples between executors that goes to another node.
     """
 
     time: float
@@ -39,6 +41,7 @@ class Sample:
     cpu: float
     cores: float
     backlog: float
+    between: float = 0.0
 
     @property
     def degraded(self) -> bool:
@@ -66,6 +69,7 @@ class PhaseResult:
         p95: Latency in its second half, seconds, the 95th percentile.
         executors, workers, nodes: At its end.
         use: Cores in use of those of the nodes, mean of its second half.
+        between: Share of the tuples between executors that goes to another node, at its end.
         degraded: Share of its time in which 60 % of throughput or more was lost.
         late: Share of its time in which the latency was above three times that of the settled first phase.
     """
@@ -78,6 +82,7 @@ class PhaseResult:
     workers: int
     nodes: int
     use: float
+    between: float
     degraded: float
     late: float
 
@@ -90,6 +95,7 @@ class Result:
     samples: list[Sample] = field(default_factory=list)
     decisions: list[Made] = field(default_factory=list)
     reasons: list[tuple[float, Reason]] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
 
     @property
     def degraded(self) -> float:
@@ -142,6 +148,7 @@ class Result:
             last.workers,
             last.nodes,
             sum(s.cpu for s in settled) / max(1e-9, sum(s.cores for s in settled)),
+            last.between,
             sum(s.degraded for s in all_) / len(all_),
             sum(s.latency > limit for s in all_) / len(all_),
         )

@@ -1,6 +1,7 @@
 """A simulation: load in, reports out, decisions back. Time is a number that grows.
 
 engine --reports--> LoadMonitor --view--> ElasticityManager --decision--> placer --assignment--> engine
+                                          scheduler, once a period     --assignment--> engine
                                           infrastructure policy --nodes--> cluster
 """
 
@@ -24,15 +25,16 @@ from elastic.elasticity.infrastructure import check as check_infrastructure
 from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
 from elastic.elasticity.monitor import LoadMonitor, MonitorConfig
 from elastic.elasticity.processes import ManagerConfig
-from elastic.elasticity.simulation.engine import QUEUE, Engine, Step
-from elastic.elasticity.simulation.model import Model
-from elastic.elasticity.simulation.noise import Noise
-from elastic.elasticity.simulation.placement import Place, place
-from elastic.elasticity.simulation.profile import Profile
-from elastic.elasticity.simulation.result import Made, Result, Sample
 from elastic.model.assignment import Assignment
-from elastic.model.ids import Epoch, NodeId, TaskId
+from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId
 from elastic.model.load import ExecutorLoad, NodeReport, PairLoad, TaskLoad, WorkerReport
+from elastic.simulation.engine import QUEUE, Engine, Step
+from elastic.simulation.model import Model
+from elastic.simulation.noise import Noise
+from elastic.simulation.placement import Place, place
+from elastic.simulation.profile import Profile
+from elastic.simulation.result import Made, Result, Sample
+from elastic.simulation.scheduled import Scheduled
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Simulation:
 
     Args:
         policy: As `ElasticityManager` takes it.
-        place: Where executors go.
+        scheduler: What places executors, and places them anew once a period; None: `placement.place`, and only when their number changes.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Simulation:
         monitor: MonitorConfig | None = None,
         infrastructure: Infrastructure | None = None,
         options: SimulationOptions | None = None,
-        place: Place = place,
+        scheduler: Scheduled | None = None,
     ) -> None:
         self.model, self.profile = model, profile
         self.options = options or SimulationOptions()
@@ -94,7 +96,9 @@ class Simulation:
         self.monitor = LoadMonitor(monitor)
         self.engine = Engine(model, Noise(self.options.seed))
         self.result = Result(profile)
-        self._place = place
+        self._scheduler = scheduler
+        self._place: Place = place if scheduler is None else scheduler.place
+        self._placing_due = 0.0 if scheduler is None else scheduler.period
         self._spec = model.spec
         self._wanted = {c.id: c.executors for c in self._spec.components}
         self._workers = self._spec.workers
@@ -126,6 +130,7 @@ class Simulation:
                 heap = []
                 self._report(time)
                 self._decide(time)
+                self._place_anew(time)
         return self.result
 
     def _come(self, now: float) -> None:
@@ -153,6 +158,22 @@ class Simulation:
         self._assignment = self._place(
             self._spec, self._assignment, self._wanted, self._workers, self._nodes, view
         )
+        return self._adopt()
+
+    def _place_anew(self, now: float) -> None:
+        """The scheduler's period."""
+        if self._scheduler is None or now < self._placing_due or self._coming:
+            return
+        self._placing_due = now + self._scheduler.period
+        found, placed = self._scheduler.again(
+            self._spec, self._assignment, self._wanted, self._workers, self._nodes, self.monitor.view(now)
+        )
+        self.result.placed.append(placed)
+        if found is not self._assignment:
+            self._assignment = found
+            self._adopt()
+
+    def _adopt(self) -> int:
         executors = Counter(self._assignment.workers[w].node for _, w in self._assignment.executors)
         used = Counter(slot.node for slot in self._assignment.workers.values())
         self._nodes = [replace(n, used=used[n.id], executors=executors[n.id]) for n in self._nodes]
@@ -222,8 +243,22 @@ class Simulation:
                 sum(s.cpu for s in steps) / (n * self.options.step),
                 self.options.cores * len(here),
                 self.engine.backlog,
+                self._between(),
             )
         )
+
+    def _between(self) -> float:
+        """The share of the tuples between executors that goes to another node: every executor of a component sends to all alike."""
+        parts: dict[ComponentId, Counter[NodeId]] = {c.id: Counter() for c in self._spec.components}
+        for id, worker in self._assignment.executors:
+            parts[id.component][self._assignment.workers[worker].node] += len(id.tasks())
+        sent = sum(self.engine.sent.values())
+        near = 0.0
+        for (source, target), tuples in self.engine.sent.items():
+            here, there = parts[source], parts[target]
+            pairs = sum(n * there[node] for node, n in here.items())
+            near += tuples * pairs / max(1, here.total() * there.total())
+        return 1.0 - near / sent if sent else 0.0
 
     def _report(self, now: float) -> None:
         """What workers and nodes would report."""

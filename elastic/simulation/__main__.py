@@ -1,4 +1,4 @@
-"""`python -m elastic.elasticity.simulation --policy thresholds --profile fivephase`: what a policy would do, as a table."""
+"""`python -m elastic.simulation --policy thresholds --profile fivephase`: what a policy would do, as a table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from elastic.elasticity.infrastructure import Infrastructure
 from elastic.elasticity.processes import ManagerConfig
 from elastic.elasticity.registry import names
-from elastic.elasticity.simulation.model import Model, fpd, large, waiting_service
-from elastic.elasticity.simulation.profile import named
-from elastic.elasticity.simulation.result import Result
-from elastic.elasticity.simulation.run import Simulation, SimulationOptions
 from elastic.errors import ConfigError
 from elastic.model.parameters import parse
+from elastic.simulation.model import Model, fpd, large, waiting_service
+from elastic.simulation.profile import named
+from elastic.simulation.result import Result
+from elastic.simulation.run import Simulation, SimulationOptions
+from elastic.simulation.scheduled import Scheduled
 
 _MODELS: dict[str, Callable[[], Model]] = {
     "fpd": fpd,
@@ -26,7 +27,7 @@ _MODELS: dict[str, Callable[[], Model]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. Returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m elastic.elasticity.simulation", description="What a policy would do with a load."
+        prog="python -m elastic.simulation", description="What a policy would do with a load."
     )
     parser.add_argument(
         "--policy",
@@ -48,6 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--infrastructure", default="", help="parameters of the nodes' policy: '--enabled --maximum 8'"
     )
+    parser.add_argument(
+        "--scheduler",
+        default="",
+        help="what places executors, as `elastic scheduler set` takes it: 'tstorm --gamma 2'; without it a plain placer, "
+        "and only when their number changes",
+    )
+    parser.add_argument(
+        "--scheduler-period",
+        type=float,
+        default=0.0,
+        help="seconds between two of its decisions; 0: as suits it",
+    )
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--cores", type=float, default=4.0, help="of each node")
     parser.add_argument("--slots", type=int, default=6, help="of each node")
@@ -60,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("phase", "scale", "nodes", "cores", "slots", "step", "report"):
         if getattr(given, name) <= 0:
             parser.error(f"argument --{name}: give more than 0")
+    if given.scheduler_period < 0:
+        parser.error("argument --scheduler-period: give 0 or more")
     try:
         simulation = Simulation(
             _MODELS[given.model](),
@@ -73,10 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 given.slots,
                 given.step,
                 given.report,
-                pairs=given.model != "large",
+                pairs=given.model != "large" or bool(given.scheduler),
                 elastic=not given.fixed,
                 seed=given.seed,
             ),
+            scheduler=Scheduled(given.scheduler, given.scheduler_period) if given.scheduler else None,
         )
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
@@ -84,17 +100,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = simulation.run()
     sys.stdout.write(table(result))
     if given.why:
-        sys.stdout.writelines(f"{at:8.1f} s  {r.kind:13} {r.message}\n" for at, r in result.reasons)
+        lines = [(at, r.kind, r.message) for at, r in result.reasons]
+        lines += [(p.time, r.kind, r.message) for p in result.placed for r in p.reasons]
+        sys.stdout.writelines(f"{at:8.1f} s  {kind:13} {text}\n" for at, kind, text in sorted(lines))
     return 0
 
 
 def table(result: Result) -> str:
     """A line per phase, and what the whole run came to."""
     lines = [
-        "   tuples/s  decisions  unsettled  executors  workers  nodes  in use   p95 latency  degraded    late",
+        "   tuples/s  decisions  unsettled  executors  workers  nodes  in use  between   p95 latency  degraded    late",
     ]
     lines += [
-        f"{p.rate:11.0f}{p.decisions:11}{p.unsettled:11}{p.executors:11}{p.workers:9}{p.nodes:7}{p.use:8.0%}"
+        f"{p.rate:11.0f}{p.decisions:11}{p.unsettled:11}{p.executors:11}{p.workers:9}{p.nodes:7}{p.use:8.0%}{p.between:9.0%}"
         f"{p.p95 * 1000:11.1f} ms{p.degraded:10.1%}{p.late:8.1%}"
         for p in result.phases()
     ]
@@ -102,6 +120,11 @@ def table(result: Result) -> str:
         f"{len(result.decisions)} decisions; {result.degraded:.2%} of the time 60 % of throughput or more was lost, "
         f"{result.late:.2%} of it the latency was above three times that of the settled first phase"
     )
+    if result.placed:
+        lines.append(
+            f"placed anew {len(result.placed)} times, {sum(p.moved for p in result.placed)} tasks moved by that; "
+            f"the longest decision took {max(p.took for p in result.placed):.2f} s of CPU time"
+        )
     return "\n".join(lines) + "\n"
 
 
