@@ -68,6 +68,7 @@ class Subject:
         bounds: Of those components that have any of their own.
         settled: False while a move of it is under way, or something that was decided is not carried out: it is left alone.
         waiting: Executors that wait for a slot.
+        processes: Whether how many processes it has, and who is in which, is decided here too; False: the scheduler in use does that.
     """
 
     spec: TopologySpec
@@ -76,6 +77,7 @@ class Subject:
     bounds: Mapping[ComponentId, Bounds] = field(default_factory=dict)
     settled: bool = True
     waiting: int = 0
+    processes: bool = True
 
     @property
     def name(self) -> TopologyName:

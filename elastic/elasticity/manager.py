@@ -218,7 +218,7 @@ def _look(
     if sizing.lacking > 0 and not sizing.executors:
         workers = min(workers, subject.workers)  # More processes would only share the same cores.
     tracks[""] = memory.track("").wished((workers > subject.workers) - (workers < subject.workers))
-    crowd = crowded(view, subject)
+    crowd = crowded(view, subject) if subject.processes else None
     tracks[_CROWD] = memory.track(_CROWD).forgiven(number, patience).wished(-1 if crowd is not None else 0)
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
     said = {k: n for k, n in memory.said.items() if number - n <= _QUIET}

@@ -79,7 +79,7 @@ def workers_for(
         How many it should have if there were slots, and how many it can have.
     """
     now = subject.workers
-    if not config.workers or not loads:
+    if not (config.workers and subject.processes) or not loads:
         return now, now
     executors = {**subject.executors, **sizing.executors}
     uses = {

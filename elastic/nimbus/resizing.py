@@ -95,13 +95,19 @@ class Resizing:
             now: Seconds, by `time.monotonic`.
         """
         changed = False
+        processes = choice is None or not choice.kind.workers
         space = infrastructure.room_of(subjects.nodes(facts, view, asked))
         for text, sizer in self._sizers.items():
             mine = [
                 s
                 for name, line in lines.items()
                 if line == text
-                and (s := subjects.subject_of(facts.topologies[name], facts, self._ruler.rules)) is not None
+                and (
+                    s := subjects.subject_of(
+                        facts.topologies[name], facts, self._ruler.rules, processes=processes
+                    )
+                )
+                is not None
             ]
             if not mine or changed:
                 continue

@@ -21,8 +21,12 @@ Asked = Mapping[NodeId, float]
 """When those nodes were asked for that are not there, seconds."""
 
 
-def subject_of(t: TopologyFacts, facts: Facts, rules: Rules) -> Subject | None:
-    """A topology that is to be sized; None while it has no assignment."""
+def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool = True) -> Subject | None:
+    """A topology that is to be sized; None while it has no assignment.
+
+    Args:
+        processes: See `Subject`.
+    """
     base = t.base
     if base is None:
         return None
@@ -38,6 +42,7 @@ def subject_of(t: TopologyFacts, facts: Facts, rules: Rules) -> Subject | None:
         },
         settled=settled(t, facts, rules),
         waiting=len(base.unassigned),
+        processes=processes,
     )
 
 

@@ -38,6 +38,7 @@ class Kind:
         period: Seconds between two decisions that suit it, when nobody says otherwise.
         excess: Cores by which the present placement exceeds what the parameters allow. It is asked with every sample of the load; when it
             says more than nothing, a decision does not wait for the period. None: decisions are made once a period, whatever the load.
+        workers: Whether it decides how many workers a topology has. Then no policy does: each would undo what the other has done.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Kind:
     decide: Decide
     period: float = 10.0
     excess: Excess | None = None
+    workers: bool = False
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -72,6 +74,7 @@ BUILT_IN = (
         tstorm.decide,
         300.0,
         tstorm.excess,
+        workers=True,
     ),
     Kind(
         "otd",

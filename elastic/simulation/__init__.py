@@ -1,7 +1,7 @@
 """Load, cluster and policy without running tuples: for planning, and for sizes that no desk has.
 
-The same monitor, manager, policies and infrastructure policy run in it as in Nimbus; only what they measure and what they cause is
-computed: by a queueing model (`engine`) and a plain placer (`placement`; any other can be given).
+The same monitor, manager, policies, infrastructure policy and schedulers (`scheduled`) run in it as in Nimbus; only what they measure and
+what they cause is computed: by a queueing model (`engine`), and without a scheduler by a plain placer (`placement`).
 `python -m elastic.simulation --help`.
 """
 

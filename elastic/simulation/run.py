@@ -98,7 +98,6 @@ class Simulation:
         self.result = Result(profile)
         self._scheduler = scheduler
         self._place: Place = place if scheduler is None else scheduler.place
-        self._placing_due = 0.0 if scheduler is None else scheduler.period
         self._spec = model.spec
         self._wanted = {c.id: c.executors for c in self._spec.components}
         self._workers = self._spec.workers
@@ -162,11 +161,13 @@ class Simulation:
 
     def _place_anew(self, now: float) -> None:
         """The scheduler's period."""
-        if self._scheduler is None or now < self._placing_due or self._coming:
+        if self._scheduler is None or self._coming:
             return
-        self._placing_due = now + self._scheduler.period
+        view = self.monitor.view(now)
+        if not self._scheduler.due(self._assignment, self._nodes, view):
+            return
         found, placed = self._scheduler.again(
-            self._spec, self._assignment, self._wanted, self._workers, self._nodes, self.monitor.view(now)
+            self._spec, self._assignment, self._wanted, self._workers, self._nodes, view
         )
         self.result.placed.append(placed)
         if found is not self._assignment:
@@ -191,6 +192,7 @@ class Simulation:
             self.model.bounds,
             settled=not self._coming,
             waiting=len(self._assignment.unassigned),
+            processes=self._scheduler is None or self._scheduler.processes,
         )
         ran = self.manager.state.run
         outcome = self.manager.run(view, [subject], room_of(nodes), now)

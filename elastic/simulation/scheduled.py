@@ -17,6 +17,9 @@ from elastic.scheduler.decision import Reason, same_places
 from elastic.scheduler.registry import choose
 from elastic.scheduler.round_robin import RoundRobinScheduler
 
+RELIEF = 10.0
+"""Seconds between two decisions because capacities are exceeded, as in Nimbus."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -48,7 +51,20 @@ class Scheduled:
 
     def __init__(self, line: str, period: float = 0.0) -> None:
         self._choice = choose(line)
-        self.period = period or self._choice.kind.period
+        self._period = period or self._choice.kind.period
+        self._last = 0.0
+
+    @property
+    def processes(self) -> bool:
+        """Whether it leaves it to policies how many workers there are."""
+        return not self._choice.kind.workers
+
+    def due(self, current: Assignment, nodes: Sequence[Node], view: LoadView) -> bool:
+        """Whether it is to place everything anew: a period is over, or capacities are exceeded."""
+        since = view.time - self._last
+        if since >= self._period:
+            return True
+        return since >= RELIEF and self._choice.excess(_cluster(nodes), view, _claims(current)) > 0
 
     def place(
         self,
@@ -85,6 +101,7 @@ class Scheduled:
         view: LoadView,
     ) -> tuple[Assignment, Placed]:
         """Everything anew, by what was measured. The assignment is `current` itself when nothing changes."""
+        self._last = view.time
         demand, claims = Demand(spec, workers, executors, movable=True), _claims(current)
         began = time.thread_time()
         decision = self._choice.decide([demand], _cluster(nodes), view, claims)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,7 @@ from elastic.simulation.__main__ import main
 from elastic.simulation.noise import Noise
 from elastic.simulation.profile import square
 from elastic.simulation.result import quantile
+from elastic.simulation.scheduled import Scheduled
 
 PHASE = 100.0
 PERIOD = ManagerConfig().period
@@ -186,3 +188,42 @@ def test_numbers_that_mean_nothing_are_refused(
         main(words)
     assert ended.value.code == 2
     assert f"argument {words[0]}: give more than 0" in capsys.readouterr().err
+
+
+def placed_by(scheduler: str, period: float = 10.0) -> Result:
+    return Simulation(
+        fpd(),
+        fivephase(60.0),
+        policy="ds2",
+        options=SimulationOptions(step=0.2),
+        scheduler=Scheduled(scheduler, period),
+    ).run()
+
+
+def test_a_scheduler_of_the_product_places_what_a_policy_has_sized() -> None:
+    """OTD goes on until nothing is left to be done; traffic between nodes is less than where nobody cares for it."""
+    even, otd = placed_by("roundrobin"), placed_by("otd", 5.0)
+    assert sum(p.moved for p in otd.placed) > 0 == sum(p.moved for p in even.placed)
+    assert otd.phases()[-1].between < even.phases()[-1].between
+    assert otd.degraded <= 0.01
+
+
+TSTORM = "tstorm --gamma 2 --workers-per-node 0"
+
+
+def test_a_scheduler_that_decides_how_many_workers_there_are_is_not_undone_by_a_policy() -> None:
+    assert max(p.decisions for p in placed_by(TSTORM).phases()) <= 2
+
+
+def test_if_both_decided_how_many_workers_there_are_they_would_undo_each_other() -> None:
+    """The planted fault for the test before."""
+    with patch.object(Scheduled, "processes", property(lambda self: True)):
+        assert max(p.decisions for p in placed_by(TSTORM).phases()) > 2
+
+
+def test_the_command_takes_a_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--phase", "20", "--scheduler", "otd", "--scheduler-period", "5", "--why"]) == 0
+    out = capsys.readouterr().out
+    assert "placed anew 20 times" in out
+    assert main(["--scheduler", "odt"]) == 2
+    assert "otd" in capsys.readouterr().err
