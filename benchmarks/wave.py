@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks._pauses_run import PATIENCE, cluster
@@ -169,9 +170,7 @@ def follows(found: Found, name: str, policy: str, run: Run, phase: float) -> Non
     line = read_policy(policy)
     assert line is not None
     period = line.manager.period
-    for number, (before, times) in enumerate(zip((TIMES[0], *TIMES), TIMES, strict=False)):
-        if not number:
-            continue
+    for number, (before, times) in enumerate(pairwise(TIMES), 1):
         low = run.began + number * phase
         inside = [e.time - low for e in run.resized if low < e.time <= low + phase]
         made = {e.time for e in run.decided if low < e.time <= low + phase}

@@ -60,10 +60,8 @@ class Voice:
             if len(self._steps) == _MOST:
                 self._dropped += 1
             self._steps.append(event)
-            if (
-                len(self._steps) > 1
-            ):  # after it was put there: whoever takes the one before takes this one too
-                return
+            if len(self._steps) > 1:
+                return  # it was put there before: whoever takes the one before takes this one too
             event = _NUDGE
         try:
             self._waiting.put_nowait(event)

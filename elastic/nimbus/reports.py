@@ -47,9 +47,8 @@ class Measured:
         result = {}
         for p in self.newest.pairs:
             known = old.get((p.source, p.target))
-            if (
-                known is not None and p.tuples >= known.tuples
-            ):  # else it came from elsewhere, or began anew, between the two
+            # Else it came from elsewhere, or began anew, between the two.
+            if known is not None and p.tuples >= known.tuples:
                 size = max(0, p.bytes - known.bytes)
                 result[p.source, p.target] = (p.tuples - known.tuples) / self.seconds, size / self.seconds
         return result

@@ -20,6 +20,7 @@ from elastic.nimbus.telling import Teller
 from elastic.scheduler import question
 from elastic.scheduler.base import Demand
 from elastic.scheduler.decision import Decision, Reason, same_places
+from elastic.scheduler.overload import RELIEF
 from elastic.scheduler.registry import Choice
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,6 @@ _SAMPLES = 3
 """Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
 _SILENCE = 15.0
 """Seconds after which a worker that has not reported so often is not waited for."""
-_RELIEF = 10.0
-"""Seconds between two decisions because of overload: the period in which T-Storm (2014), section IV.C, takes new schedules."""
 _DOUBTS = 6
 """How often the time to the next decision doubles at most."""
 _WORSE = 0.05
@@ -98,7 +97,7 @@ class Rescheduling:
         if min(told, default=_SAMPLES) < _SAMPLES and now < self._since + _SILENCE:
             return
         due = now >= self._at
-        if not due and (self.choice.kind.excess is None or now < self._decided + _RELIEF):
+        if not due and (self.choice.kind.excess is None or now < self._decided + RELIEF):
             return
         claims = facts.claims()
         excess = self.choice.excess(facts.cluster, view, claims)

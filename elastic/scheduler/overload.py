@@ -14,6 +14,9 @@ from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.loadview import ExecutorKey, LoadView
 from elastic.scheduler.base import ClusterView
 
+RELIEF = 10.0
+"""Seconds between two decisions because of overload: the period in which T-Storm (2014), section IV.C, takes new schedules."""
+
 
 def excess(
     cluster: ClusterView,

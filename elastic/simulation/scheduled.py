@@ -14,11 +14,9 @@ from elastic.model.loadview import LoadView
 from elastic.model.topology import TopologySpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Reason, same_places
+from elastic.scheduler.overload import RELIEF
 from elastic.scheduler.registry import choose
 from elastic.scheduler.round_robin import RoundRobinScheduler
-
-RELIEF = 10.0
-"""Seconds between two decisions because capacities are exceeded, as in Nimbus."""
 
 
 @dataclass(frozen=True, slots=True)
