@@ -110,6 +110,9 @@ class Pauses:
         one.place("keys,stays,sink", "node-1")
         one.place("hold", "node-2")
 
+    def _joined(self, one: Job) -> None:
+        one.place("hold", "node-1")
+
     def _halved(self, one: Job) -> None:
         one.place(_first_half(one), "node-1")
 
@@ -121,7 +124,7 @@ class Pauses:
     def one(self, name: str, keys: int, size: int, wanted: float) -> None:
         """One task that holds everything goes back and forth."""
         arguments = ("--keys", keys, "--size", size)
-        rate = self.half(name, arguments, self._apart)
+        rate = self.half(name, arguments, self._apart, self._joined)
         count = 6 if self.quick else 30
         with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
             self._apart(running)
@@ -130,7 +133,7 @@ class Pauses:
             running.rest(count * 1.0, count)
             for number in range(count):
                 running.move("hold", f"node-{1 + number % 2}")
-                time.sleep(SETTLE)
+                self._settle(running)
             notes = running.end()
         moved = [notes.seen(_tasks(m), window_of(m)) for m in running.moves]
         goals: dict[str, float | None] = {"median": wanted / 2 if wanted == 50 else None, "p95": wanted}
