@@ -25,6 +25,7 @@ from elastic.model.grouping import GroupingKind
 from elastic.model.ids import ComponentId
 from elastic.model.parameters import parameter
 from elastic.model.topology import TopologySpec
+from elastic.model.words import counted
 
 _WORTH = 0.05
 """Share of the demand from which on it is worth saying that it is for what waits."""
@@ -195,8 +196,8 @@ def _reason(
     waits = f", {late:.1f} of them to work off {load.queued:.0f} that wait," if late > _WORTH * demand else ""
     return Reason(
         "scale-out" if right > now else "scale-in",
-        f"{load.id} is to take {demand:.1f} tuples/s{waits} of {load.service * 1000:.3f} ms each ({load.kind}): its {now} executors "
-        f"would be {use:.2f} utilised, {params.target:g} is aimed at: {now} -> {right} executors",
+        f"{load.id} is to take {demand:.1f} tuples/s{waits} of {load.service * 1000:.3f} ms each ({load.kind}): its "
+        f"{counted(now, 'executor')} would be {use:.2f} utilised, {params.target:g} is aimed at: {now} -> {counted(right, 'executor')}",
         topology=subject.name,
         component=load.id,
         details={

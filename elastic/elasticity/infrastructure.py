@@ -20,6 +20,7 @@ from elastic.errors import ConfigError
 from elastic.model.ids import NodeId, node_of
 from elastic.model.loadview import LoadView
 from elastic.model.parameters import parameter
+from elastic.model.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +195,12 @@ def _steps(
         return Steps(), past
     reason = Reason(
         "node-return",
-        f"{loose.id} has not been needed for {now - past.loose:.0f} s: {needed} of {have} nodes are enough for {wants.cores:.2f} cores "
-        f"and {wants.workers} workers; "
+        f"{loose.id} has not been needed for {now - past.loose:.0f} s: {wants.cores:.2f} cores and {counted(wants.workers, 'worker')} "
+        f"need {needed} of {have} nodes; "
         + (
             "it is empty and goes"
             if not loose.used
-            else f"its {loose.executors} executors move, then it goes"
+            else f"{counted(loose.executors, 'executor')} move away, then it goes"
         )
         + f" (at least {params.minimum} stay, the next goes in {params.cooldown_in:g} s at the earliest)",
         details={

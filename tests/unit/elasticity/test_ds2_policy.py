@@ -68,7 +68,7 @@ def test_every_component_gets_its_number_in_one_step() -> None:
     found = wanted(loads, source=1, bolt=1, other=1)
     assert found.executors == {BOLT: 8, OTHER: 4}
     assert found.cores[BOLT] == pytest.approx(4.8)
-    assert "its 1 executors would be 4.80 utilised" in found.reasons[0].message
+    assert "its 1 executor would be 4.80 utilised" in found.reasons[0].message
 
 
 def test_what_the_bottleneck_holds_back_counts_in_full() -> None:

@@ -108,7 +108,7 @@ def test_an_idle_node_is_drained_after_a_while_one_at_a_time_the_emptiest_first(
     found = returned(three, Wants(cores=2.0, workers=2))
     assert [(at, s.drain) for at, s in found] == [(10.0, ("n1",)), (30.0, ("n1",)), (50.0, ("n1",))]
     assert (
-        "has not been needed for 10 s: 1 of 3 nodes are enough for 2.00 cores and 2 workers; it is empty and goes"
+        "has not been needed for 10 s: 2.00 cores and 2 workers need 1 of 3 nodes; it is empty and goes"
         in (found[0][1].reasons[0].message)
     )
 
