@@ -35,7 +35,7 @@ def test_from_the_beginning_and_on(tmp_path: Path) -> None:
     assert tail.rest() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text("ab ", max_size=5), max_size=12), st.integers(0, 15), st.booleans())
 def test_the_last_lines(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], count: int, ended: bool

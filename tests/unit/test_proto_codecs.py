@@ -77,7 +77,7 @@ CASES: dict[type[Any], Mirror[Any, Any]] = {
 
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda k: k.__name__)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_goes_in_comes_out(kind: type[Any], data: st.DataObject) -> None:
     mirror, value = CASES[kind], data.draw(of(kind))
@@ -86,7 +86,7 @@ def test_what_goes_in_comes_out(kind: type[Any], data: st.DataObject) -> None:
     assert mirror.decode(again) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(VALUE)
 def test_settings_keep_their_types(value: Any) -> None:
     again = decode_value(encode_value(value))

@@ -276,9 +276,7 @@ class SessionMachine(RuleBasedStateMachine):
                 self.hear(5)
 
 
-SETTINGS = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+SETTINGS = settings(max_examples=100, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 def test_session() -> None:

@@ -16,7 +16,7 @@ from elastic.errors import ConfigError
 from elastic.testing import BoltTester, SpoutTester
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.text(alphabet="ab \r", max_size=12), max_size=20), min_size=1, max_size=3),
     st.integers(1, 5),

@@ -289,7 +289,7 @@ def story(steps: list[tuple]) -> World:  # type: ignore[type-arg]
     return world
 
 
-search = settings(max_examples=150, deadline=None)
+search = settings(max_examples=150)
 
 
 def comes_home(steps: list[tuple]) -> None:  # type: ignore[type-arg]

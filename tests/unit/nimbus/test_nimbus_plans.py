@@ -30,7 +30,7 @@ SLOTS = {w: WorkerSlot(NodeId(f"n{i}"), 0) for i, w in enumerate(WORKERS)}
 SIZES = (1, 5, 8)
 TASKS = sum(SIZES)
 Interim = Callable[..., Assignment]
-search = settings(max_examples=100, deadline=None)
+search = settings(max_examples=100)
 
 
 @st.composite

@@ -26,7 +26,7 @@ from elastic.scheduler.prepare import Prepared, prepare
 from elastic.scheduler.registry import Choice, choose
 from elastic.scheduler.round_robin import RoundRobinScheduler
 
-SETTLED = settings(max_examples=120, deadline=None)
+SETTLED = settings(max_examples=120)
 LINES = (
     "tstorm",
     "tstorm --gamma 2 --gain 0",
@@ -294,7 +294,6 @@ def test_the_rules_find_planted_faults(
     monkeypatch.setattr(where, name, fault)
     hunt = settings(
         max_examples=1500,
-        deadline=None,
         database=None,
         report_multiple_bugs=False,
         phases=[Phase.generate],

@@ -253,7 +253,7 @@ def check(question: tuple[Demand, ClusterView, LoadView, Assignment]) -> None:
     assert reasons[0].details["moved"] == got[1]
 
 
-thorough = settings(max_examples=150, deadline=None)
+thorough = settings(max_examples=150)
 
 
 @thorough
@@ -281,6 +281,6 @@ def _usual(component: ComponentId, tasks: range, executors: int, *_: object) -> 
 @pytest.mark.parametrize(("name", "fault"), [("search", _greedy), ("_arrangements", _usual)])
 def test_brute_force_finds_planted_faults(name: str, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minimal_relocation, name, fault)
-    hunt = settings(max_examples=400, deadline=None, database=None, report_multiple_bugs=False)
+    hunt = settings(max_examples=400, database=None, report_multiple_bugs=False)
     with pytest.raises(AssertionError):
         hunt(given(questions())(check))()

@@ -41,7 +41,7 @@ def clusters(draw: st.DrawFn) -> ClusterView:
 
 
 Plan = dict[TopologyName, Assignment]
-settled = settings(max_examples=150, deadline=None)
+settled = settings(max_examples=150)
 
 
 def valid_places(a: Assignment, cluster: ClusterView) -> dict[ExecutorId, WorkerId]:

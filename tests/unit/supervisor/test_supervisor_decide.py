@@ -415,7 +415,7 @@ STEPS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(STEPS), max_size=25), st.booleans())
 def test_any_history_ends_as_it_should(steps: list[str], ending: bool) -> None:
     history = History()

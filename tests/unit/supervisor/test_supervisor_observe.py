@@ -131,7 +131,7 @@ def test_what_cannot_be_read_is_as_if_it_were_not_there(server: MemoryZooKeeper,
 STEPS = ["state", "state2", "assignment", "info", "infogone", "progress", "remove", "suspend", "resume"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([T, U]), st.integers(1, 5)), max_size=20))
 def test_watching_and_reading_agree_in_the_end(steps: list[tuple[str, TopologyName, int]]) -> None:
     server = MemoryZooKeeper()

@@ -110,7 +110,7 @@ class Words(Bolt):
         self.emit_all(tup.line.split())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.text(alphabet="ab ", max_size=20), max_size=5))
 def test_a_single_field_takes_the_values_as_they_are(lines: list[str]) -> None:
     tester = BoltTester(Words())

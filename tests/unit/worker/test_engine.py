@@ -40,7 +40,6 @@ def check(topology: Topology, name: str, count: int) -> None:
 
 @settings(
     max_examples=25,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate),
 )

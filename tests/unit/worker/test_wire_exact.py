@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elastic import Fields
@@ -149,7 +149,6 @@ def _streams(draw: st.DrawFn) -> tuple[list[Any], list[tuple[Any, ...]]]:
     return kinds, draw(st.lists(st.tuples(*[VALUES for _ in kinds]), min_size=1, max_size=4))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(([float], [(1,)]))
 @example(([float], [(2**53 + 1,)]))
 @example(([str], [(uuid.UUID(int=1),)]))
@@ -178,7 +177,6 @@ FITTING = {
 }
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_values_of_their_declared_types_are_not_pickled(data: st.DataObject) -> None:
     """What the exactness must not cost: the fast way is taken by all that fits."""
@@ -213,7 +211,6 @@ def test_a_wire_that_trusts_declarations_is_found(monkeypatch: pytest.MonkeyPatc
 # ---------------------------------------------------------------- columns
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(str, [b"x"])
 @example(bytes, ["x"])
 @example(dt.datetime, [dt.datetime(2020, 1, 1, tzinfo=UTC)])
