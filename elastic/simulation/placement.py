@@ -13,23 +13,16 @@ from elastic.model.ids import ComponentId, Epoch, TaskId, WorkerId, worker_id
 from elastic.model.loadview import LoadView, by_component
 from elastic.model.split import split_tasks
 from elastic.model.topology import TopologySpec
+from elastic.scheduler.base import Demand
 
-Place = Callable[
-    [TopologySpec, Assignment, Mapping[ComponentId, int], int, Sequence[Node], LoadView], Assignment
-]
-"""(specification, assignment in force, executors of each component, workers, nodes that are there, load) -> assignment."""
+Place = Callable[[Demand, Assignment, Sequence[Node], LoadView], Assignment]
+"""(what the topology wants, assignment in force, nodes that are there, load) -> assignment."""
 
 
-def place(
-    spec: TopologySpec,
-    current: Assignment,
-    executors: Mapping[ComponentId, int],
-    workers: int,
-    nodes: Sequence[Node],
-    view: LoadView,
-) -> Assignment:
+def place(demand: Demand, current: Assignment, nodes: Sequence[Node], view: LoadView) -> Assignment:
     """Every component's executors evenly over the workers, the largest first; each where most of its tasks are, if there is room."""
-    chosen = _workers(spec, current, workers, nodes)
+    spec, executors = demand.spec, demand.executors
+    chosen = _workers(spec, current, demand.workers, nodes)
     if not chosen:
         waiting = tuple(e for c in spec.components for e in _executors(spec, c.id, executors))
         return Assignment(spec.name, Epoch(current.epoch + 1), {}, (), waiting)

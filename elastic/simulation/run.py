@@ -28,6 +28,7 @@ from elastic.elasticity.processes import ManagerConfig
 from elastic.model.assignment import Assignment
 from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId
 from elastic.model.load import ExecutorLoad, NodeReport, PairLoad, TaskLoad, WorkerReport
+from elastic.scheduler.base import Demand
 from elastic.simulation.engine import QUEUE, Engine, Step
 from elastic.simulation.model import Model
 from elastic.simulation.noise import Noise
@@ -154,9 +155,7 @@ class Simulation:
         view = self.monitor.view(self.engine.time)
         if decision is not None:
             view = expected(view, decision)
-        self._assignment = self._place(
-            self._spec, self._assignment, self._wanted, self._workers, self._nodes, view
-        )
+        self._assignment = self._place(self._demand(), self._assignment, self._nodes, view)
         return self._adopt()
 
     def _place_anew(self, now: float) -> None:
@@ -166,13 +165,14 @@ class Simulation:
         view = self.monitor.view(now)
         if not self._scheduler.due(self._assignment, self._nodes, view):
             return
-        found, placed = self._scheduler.again(
-            self._spec, self._assignment, self._wanted, self._workers, self._nodes, view
-        )
+        found, placed = self._scheduler.again(self._demand(), self._assignment, self._nodes, view)
         self.result.placed.append(placed)
         if found is not self._assignment:
             self._assignment = found
             self._adopt()
+
+    def _demand(self) -> Demand:
+        return Demand(self._spec, self._workers, self._wanted, movable=True)
 
     def _adopt(self) -> int:
         executors = Counter(self._assignment.workers[w].node for _, w in self._assignment.executors)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from elastic.elasticity.infrastructure import Node
 from elastic.errors import Refused
 from elastic.model.assignment import Assignment
-from elastic.model.ids import ComponentId, TopologyName
+from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
-from elastic.model.topology import TopologySpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Reason, same_places
 from elastic.scheduler.overload import RELIEF
@@ -64,48 +63,33 @@ class Scheduled:
             return True
         return since >= RELIEF and self._choice.excess(_cluster(nodes), view, _claims(current)) > 0
 
-    def place(
-        self,
-        spec: TopologySpec,
-        current: Assignment,
-        executors: Mapping[ComponentId, int],
-        workers: int,
-        nodes: Sequence[Node],
-        view: LoadView,
-    ) -> Assignment:
+    def place(self, demand: Demand, current: Assignment, nodes: Sequence[Node], view: LoadView) -> Assignment:
         """Places for what has none, and for what a scaling decision changed: relocating little, and evenly if that changes nothing."""
         cluster, claims = _cluster(nodes), _claims(current)
-        demand = Demand(spec, workers, executors, movable=True)
-        even = RoundRobinScheduler()
+        name, even = demand.spec.name, RoundRobinScheduler()
         if not claims or current.unassigned or any(n.draining for n in nodes):
-            return even.schedule([demand], cluster, claims)[spec.name]
+            return even.schedule([demand], cluster, claims)[name]
         try:
             marked = self._choice.decide([replace(demand, marked=True)], cluster, view, claims)
-            desired = marked.assignments[spec.name]
+            desired = marked.assignments[name]
             if same_places(replace(desired, workers=current.workers), current):
                 evenly = replace(demand, rebalance=True, spread=True)
-                desired = even.schedule([evenly], cluster, claims)[spec.name]
+                desired = even.schedule([evenly], cluster, claims)[name]
         except Refused:
             return current
         return desired
 
     def again(
-        self,
-        spec: TopologySpec,
-        current: Assignment,
-        executors: Mapping[ComponentId, int],
-        workers: int,
-        nodes: Sequence[Node],
-        view: LoadView,
+        self, demand: Demand, current: Assignment, nodes: Sequence[Node], view: LoadView
     ) -> tuple[Assignment, Placed]:
         """Everything anew, by what was measured. The assignment is `current` itself when nothing changes."""
         self._last = view.time
-        demand, claims = Demand(spec, workers, executors, movable=True), _claims(current)
+        name, claims = demand.spec.name, _claims(current)
         began = time.thread_time()
         decision = self._choice.decide([demand], _cluster(nodes), view, claims)
         took = time.thread_time() - began
-        moved = len(decision.relocated(claims).get(spec.name, ()))
-        return decision.assignments[spec.name], Placed(view.time, took, moved, decision.reasons)
+        moved = len(decision.relocated(claims).get(name, ()))
+        return decision.assignments[name], Placed(view.time, took, moved, decision.reasons)
 
 
 def _cluster(nodes: Sequence[Node]) -> ClusterView:
