@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from elastic.cluster.node_stores import NodeStores, store_address
+from elastic.cluster.node_stores import NodeStores
+from elastic.cluster.store_ways import store_address
 from elastic.coordination.base import SessionState, Watch
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.nimbus.nimbus import Nimbus

@@ -1,17 +1,11 @@
-"""The state stores of nodes, as a worker and Nimbus reach them.
+"""The state stores of nodes, as a worker and Nimbus reach them: what is done there. Whom to ask is in `store_ways`.
 
-Everything here blocks, with a bound: `patience` seconds without anything moving. No thread is left behind: clients are kept
-for each address, and closed when the address is not a node's any more, or by `close`.
-
-Which node is *gone* is for `address_of` to say, by None: a state that only nodes hold that are gone is lost. A node that is wanted and
-just not there (it is being started again, with its files) is "": `store_address` knows the difference.
+Everything here blocks, with a bound: `patience` seconds without anything moving. No thread is left behind.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +13,12 @@ from functools import partial
 from typing import TypeVar
 
 from elastic.cluster.state_write import StateWrite
-from elastic.cluster.store_ends import Begun, FarWay, NearWay, Way, ask_all, groups, to_the_end, translated
-from elastic.coordination import paths
-from elastic.coordination.base import Coordination
+from elastic.cluster.store_ends import Begun, Way, ask_all, groups, to_the_end, translated
+from elastic.cluster.store_ways import StoreWays
 from elastic.errors import ElasticError, NotFound, ProtocolViolation, Superseded, Unavailable
 from elastic.migration.record import state_key
-from elastic.model import codec
-from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId, TopologyName
 from statestore import errors as store_errors
-from statestore.address import StoreAddress
 from statestore.base import Piece, State, Ticket
 from statestore.errors import Full, StateStoreError
 
@@ -36,8 +26,6 @@ T = TypeVar("T")
 PATIENCE = 10.0
 MANY_SIZE = 1 << 20
 """Bytes of a state that goes together with others."""
-_LOOK = 1.0
-"""Seconds until `address_of` is asked again by somebody who was not told of a change."""
 
 
 class Gone(NotFound):
@@ -61,18 +49,6 @@ class StoredState:
     named: tuple[Piece, ...] = field(default=(), repr=False)
 
 
-def store_address(coordination: Coordination, node: NodeId) -> str | None:
-    """Where a node's store answers, for `NodeStores`: "" while it has none, None when the node is not even wanted any more.
-
-    Raises:
-        NotConnected, SessionExpired: Nothing is known.
-    """
-    entry = coordination.get(paths.node(node))
-    if entry is not None:
-        return codec.decode(entry.data, NodeInfo).store
-    return "" if coordination.get(paths.wanted(node)) is not None else None
-
-
 class NodeStores:
     """See the top of this module. Any thread may call.
 
@@ -89,52 +65,19 @@ class NodeStores:
         *,
         patience: float = PATIENCE,
     ) -> None:
-        self._own = own
-        self._address_of = address_of
-        self._patience = patience
-        self._changed = threading.Condition()
-        self._ways: dict[str, Way] = {}
-        self._addresses: dict[NodeId, str] = {}
-        self._away: set[NodeId] = set()
-        self._changes = 0
-        self._closed = False
+        self._ways = StoreWays(own, address_of, patience)
 
     def nodes_changed(self) -> None:
-        """What `address_of` says has changed: whoever waits for a node's store looks again. May be left out."""
-        with self._changed:
-            self._changes += 1
-            self._changed.notify_all()
+        """See `StoreWays.nodes_changed`."""
+        self._ways.nodes_changed()
 
     def node_said(self, node: NodeId, address: str) -> None:
-        """Of one node, what `address_of` says now: see `nodes_changed`. May be left out.
+        """See `StoreWays.node_said`."""
+        self._ways.node_said(node, address)
 
-        When a node's store has ended, and another one before the same cluster serves, calls to it that are under way end, and go to
-        that one: what they bring lies with the cluster. Others wait for it to be started again, with the files that it has.
-        """
-        ended: Way | None = None
-        with self._changed:
-            self._away -= {node}
-            if not address:
-                self._away.add(node)
-                if self._serving_for(node) is not None:
-                    ended = self._ways.pop(self._addresses[node], None)
-        if ended is not None:
-            ended.close()
-        self.nodes_changed()
-
-    def _serving_for(self, node: NodeId) -> NodeId | None:
-        """Another node whose store stands before the same cluster, and serves as far as is known. With the lock."""
-        known = {n: StoreAddress.parse(text).group for n, text in self._addresses.items()}
-        group = known.get(node, "")
-        return next((n for n, g in sorted(known.items()) if g and g == group and n not in self._away), None)
-
-    def _instead(self, node: NodeId, way: Way) -> tuple[NodeId, Way] | None:
-        """Whom to ask in the place of a node's store that has ended; None when it has not, or there is nobody."""
-        with self._changed:
-            if self._closed or self._ways.get(self._addresses.get(node, "")) is way:
-                return None
-            other = self._serving_for(node)
-            return None if other is None else (other, self._way_by(other, self._addresses[other]))
+    def close(self) -> None:
+        """Let go of everything; calls that are under way end with `Unavailable`. Safe to call twice."""
+        self._ways.close()
 
     def _by_ways(self, nodes: Sequence[NodeId], do: Callable[[dict[NodeId, Way]], T]) -> T:
         """Do something by the ways to some nodes' stores; again when one of these has ended meanwhile and another serves in its place.
@@ -143,13 +86,13 @@ class NodeStores:
             NotFound, Unavailable: There is no way; or what `do` raises.
         """
         for _ in range(len(nodes)):
-            ways = self._ways_to(nodes)
+            ways = self._ways.to_all(nodes)
             try:
                 return do(ways)
             except Unavailable:
-                if not any(self._instead(n, w) for n, w in ways.items()):
+                if not any(self._ways.instead(n, w) for n, w in ways.items()):
                     raise
-        return do(self._ways_to(nodes))
+        return do(self._ways.to_all(nodes))
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
         """Take a key over in the stores of some nodes, and keep room there.
@@ -190,7 +133,7 @@ class NodeStores:
         except BaseException:
             _release(ticket.epoch, [key], ways)
             raise
-        return StateWrite(ticket, ways, begun, size, self._instead)
+        return StateWrite(ticket, ways, begun, size, self._ways.instead)
 
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """Keep room for states that `save_many` is to bring, in the stores of some nodes.
@@ -253,7 +196,7 @@ class NodeStores:
             f"save {len(states)} states from {states[0].ticket.key} on",
         )
         unreached = next((o for o in outcomes if isinstance(o, Unavailable)), None)
-        if unreached is not None and any(self._instead(n, w) for n, w in ways.items()):
+        if unreached is not None and any(self._ways.instead(n, w) for n, w in ways.items()):
             raise unreached  # all of it is done again elsewhere, which does no harm
         return outcomes
 
@@ -277,17 +220,17 @@ class NodeStores:
         missing = list(range(len(wanted)))
         reasons: dict[int, list[str]] = {n: [] for n in missing}
         unknown: set[int] = set()
-        order = deque(self._order(nodes))
+        order = deque(self._ways.order(nodes))
         asked: set[NodeId] = set()
         while order and missing:
             node = order.popleft()
             asked.add(node)
-            if node not in nodes and not self._shared(node):
+            if node not in nodes and not self._ways.shared(node):
                 continue
             left = missing
             missing = []
             try:
-                way = self._way(node)
+                way = self._ways.to(node)
                 answers = to_the_end(way.fetch([wanted[n] for n in left], ahead or {}), len(left))
                 for n, answer in zip(left, answers, strict=True):
                     if isinstance(answer, StateStoreError):
@@ -299,7 +242,7 @@ class NodeStores:
                         found[n] = StoredState(
                             answer.head.meta, list(answer.pieces), node, answer.head.pieces
                         )
-                other = self._instead(node, way) if missing else None
+                other = self._ways.instead(node, way) if missing else None
                 if other is not None and other[0] not in asked and other[0] not in order:
                     order.append(other[0])
             except (NotFound, Unavailable) as error:
@@ -316,17 +259,6 @@ class NodeStores:
             else:
                 found[n] = Gone(text)
         return [found[n] for n in range(len(wanted))]
-
-    def _order(self, nodes: Sequence[NodeId]) -> list[NodeId]:
-        """Whose stores are asked for a state, one after the other."""
-        others = [n for n in dict.fromkeys(nodes) if n != self._own]
-        if self._own is None:
-            return others
-        # When its store stands before a cluster it holds what others have stored; one that is being started again is waited for last.
-        serves = True
-        with contextlib.suppress(Unavailable):  # who asks it is told
-            serves = not others or self._address_of(self._own) != ""
-        return [self._own, *others] if self._own in nodes and serves else [*others, self._own]
 
     def fetch(
         self,
@@ -362,7 +294,7 @@ class NodeStores:
         missed = []
         for node in dict.fromkeys(nodes):
             try:
-                outcomes = self._way(node).delete(wanted)
+                outcomes = self._ways.to(node).delete(wanted)
                 # A later move has what was superseded; whatever else there is, is collected later on.
                 if any(o is not None and not isinstance(o, store_errors.Superseded) for o in outcomes):
                     missed.append(node)
@@ -371,96 +303,6 @@ class NodeStores:
             except (Unavailable, StateStoreError):
                 missed.append(node)
         return missed
-
-    def close(self) -> None:
-        """Let go of everything; calls that are under way end with `Unavailable`. Safe to call twice."""
-        with self._changed:
-            self._closed = True
-            ways = list(self._ways.values())
-            self._ways.clear()
-            self._changed.notify_all()
-        for way in ways:
-            way.close()
-
-    def _ways_to(self, nodes: Sequence[NodeId]) -> dict[NodeId, Way]:
-        """The ways to several nodes' stores. Of those before the same cluster one is enough, that of the own node if it is among
-        them: what is stored lies with its member."""
-        ways: dict[NodeId, Way] = {}
-        groups: set[str] = set()
-        for node in self._needed(sorted(dict.fromkeys(nodes), key=lambda n: n != self._own)):
-            way = self._way(node)
-            group = self._group(node)
-            if not group or group not in groups:
-                ways[node] = way
-                groups.add(group)
-        return ways
-
-    def _needed(self, nodes: list[NodeId]) -> list[NodeId]:
-        """Where a store is being started again: without it when another one of these stands before the same cluster and serves, else
-        with one of another node that does, as far as one is known."""
-        with self._changed:
-            known = {n: self._addresses[n] for n in nodes if n in self._addresses}
-        groups = {n: group for n, text in known.items() if (group := StoreAddress.parse(text).group)}
-        away = [n for n in groups if self._address_of(n) == ""]
-        serving = {groups[n] for n in groups if n not in away}
-        needed = []
-        for node in nodes:
-            if node not in away:
-                needed.append(node)
-            elif groups[node] not in serving:
-                with self._changed:
-                    self._away.add(node)
-                    other = self._serving_for(node)
-                needed.append(other or node)
-        return list(dict.fromkeys(needed))
-
-    def _group(self, node: NodeId) -> str:
-        """Of a node that there is a way to."""
-        return StoreAddress.parse(self._addresses[node]).group
-
-    def _shared(self, node: NodeId) -> bool:
-        address = self._address_of(node)
-        return bool(address and StoreAddress.parse(address).group)
-
-    def _way(self, node: NodeId) -> Way:
-        """The way to a node's store, which is waited for a little.
-
-        Raises:
-            NotFound: The node is gone.
-            Unavailable: It has no store.
-        """
-        until = time.monotonic() + self._patience
-        while True:
-            with self._changed:
-                seen = self._changes
-            address = self._address_of(node)  # it may ask coordination: not with the lock
-            if address is None:
-                raise NotFound(f"node {node} is gone")
-            with self._changed:
-                if not self._closed and address:
-                    return self._way_by(node, address)
-                left = until - time.monotonic()
-                if self._closed:
-                    raise Unavailable("the connections to state stores are closed")
-                if left <= 0:
-                    raise Unavailable(f"node {node} has no state store that answers")
-                self._changed.wait_for(lambda: self._closed or self._changes != seen, min(left, _LOOK))  # noqa: B023
-
-    def _way_by(self, node: NodeId, text: str) -> Way:
-        former = self._addresses.get(node)
-        self._addresses[node] = text
-        self._away.discard(node)
-        if former is not None and former != text and former not in self._addresses.values():
-            old = self._ways.pop(former, None)
-            if old is not None:
-                old.close()
-        way = self._ways.get(text)
-        if way is None:
-            address = StoreAddress.parse(text)
-            near = address.near
-            way = NearWay(address.unix, self._patience) if near else FarWay(address.tcp, self._patience)
-            self._ways[text] = way
-        return way
 
 
 def _release(epoch: int, keys: Sequence[str], ways: Mapping[NodeId, Way]) -> None:

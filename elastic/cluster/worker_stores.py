@@ -103,7 +103,7 @@ class WorkerStores:
             watch = self._coordination.watch_value(paths.node(node), said, early=heard)
             with self._lock:
                 self._watches[node] = watch
-        from elastic.cluster.node_stores import store_address
+        from elastic.cluster.store_ways import store_address
 
         # A node that is wanted and not there is being started again, with the states that it has: it is not gone.
         return store_address(self._coordination, node)

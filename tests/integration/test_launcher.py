@@ -17,7 +17,8 @@ import pytest
 
 from elastic.cluster.directory import FILE, is_log, stored
 from elastic.cluster.launcher import ClusterInfo, UpOptions, read_cluster, start_background, stop
-from elastic.cluster.node_stores import NodeStores, store_address
+from elastic.cluster.node_stores import NodeStores
+from elastic.cluster.store_ways import store_address
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
 from elastic.coordination import election, paths
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect

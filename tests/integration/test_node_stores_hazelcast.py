@@ -15,7 +15,8 @@ import pytest
 from elastic.cluster.grid_members import ENTERED, READY
 from elastic.cluster.java import find_java
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
-from elastic.cluster.node_stores import Gone, NodeStores, store_address
+from elastic.cluster.node_stores import Gone, NodeStores
+from elastic.cluster.store_ways import store_address
 from elastic.coordination import paths
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.errors import EnvironmentProblem, Superseded, Unavailable
