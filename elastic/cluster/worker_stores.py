@@ -1,4 +1,8 @@
-"""The state stores of all nodes, as a worker reaches them: found through coordination, and connected to when the first move needs them."""
+"""The state stores of all nodes, as a worker reaches them: found through coordination, and connected to when the first move needs them.
+
+What that takes is imported when the worker starts: beside executors that compute, a thread that imports gets so few turns that the first
+move would wait for it ten times as long as it takes. gRPC does not come along; only a store on another machine needs it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import contextlib
 import functools
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from elastic.cluster.node_stores import NodeStores
+from elastic.cluster.store_ways import store_address
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned, Watch
 from elastic.errors import ElasticError
@@ -15,9 +20,7 @@ from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId
 from elastic.worker.stores import Ahead, SmallState, StateWrite, StoredState
-
-if TYPE_CHECKING:
-    from elastic.cluster.node_stores import NodeStores
+from statestore.base import State, Ticket
 
 
 class WorkerStores:
@@ -52,8 +55,6 @@ class WorkerStores:
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
         """See the port."""
-        from statestore.base import State, Ticket
-
         made = [State(Ticket(s.key, s.epoch, s.writer), s.pieces, s.meta) for s in states]
         return self._reached().save_many(made, nodes)
 
@@ -82,9 +83,6 @@ class WorkerStores:
             stores.close()
 
     def _reached(self) -> NodeStores:
-        # Here, because it brings gRPC along: a worker that takes part in no move does without.
-        from elastic.cluster.node_stores import NodeStores
-
         with self._lock:
             if self._stores is None:
                 self._stores = NodeStores(self._own, self._address_of)
@@ -103,8 +101,6 @@ class WorkerStores:
             watch = self._coordination.watch_value(paths.node(node), said, early=heard)
             with self._lock:
                 self._watches[node] = watch
-        from elastic.cluster.store_ways import store_address
-
         # A node that is wanted and not there is being started again, with the states that it has: it is not gone.
         return store_address(self._coordination, node)
 

@@ -9,6 +9,8 @@ left; nothing leaves between a fence and the Resume that ends it; the buffer is 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from elastic.errors import ProtocolViolation
 from elastic.migration import events as ev
@@ -83,13 +85,21 @@ class Emitter(Role):
         self.sent += count
         return first
 
-    def kept(self, item: object, count: int) -> bool:
-        """Keep some tuples while it is not flowing: the shortcut for `Emitted`. False: there is no room, or it flows."""
+    def kept(self, item: object, count: int, join: Callable[[Any, Any], object | None] | None = None) -> bool:
+        """Keep some tuples while it is not flowing: the shortcut for `Emitted`. False: there is no room, or it flows.
+
+        Args:
+            join: Makes one item of the last that is kept and this one; None: they stay two.
+        """
         if self.full or self.state is EmitterState.FLOWING:
             return False
         if self.buffer is _EMPTY:
             self.buffer = deque()
-        self.buffer.append(Unsent(item, count))
+        one = join(self.buffer[-1].item, item) if join is not None and self.buffer else None
+        if one is not None:
+            self.buffer[-1] = Unsent(one, self.buffer[-1].count + count)
+        else:
+            self.buffer.append(Unsent(item, count))
         self.rows += count
         self.full = self.rows >= self.limit
         return True

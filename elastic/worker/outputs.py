@@ -23,6 +23,7 @@ from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, Stream, Streams
 from elastic.worker.crossing import ASK, FULL, TAKEN, Crossing, Out, Subscription
 from elastic.worker.destination import Destination, Emitter, ExecutorStopped
+from elastic.worker.joining import joined
 from elastic.worker.routes import LocalFirst, Routes
 
 FLOWING = EmitterState.FLOWING
@@ -315,7 +316,7 @@ class Outputs:
     def _keep(self, link: LinkEnd, frames: list[wire.Frame]) -> int:
         while frames:
             part = frames[0].item(self._streams)
-            if not link.kept(part, part.weight):
+            if not link.kept(part, part.weight, joined):
                 return FULL
             frames.pop(0)
         return TAKEN
