@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 0; 1 when a contender's result was wrong; 2 when the command line is.
+        The exit code: 0; 1 when a contender's result was wrong, or one broke down; 2 when the command line is.
     """
     parser = options()
     given = parser.parse_args(arguments)
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("Interrupted.", file=sys.stderr)
         return 130
     print("\n".join(to_json(given.name, session)) if given.json else to_table(session))
-    return 0
+    return 1 if session.failed else 0
 
 
 if __name__ == "__main__":

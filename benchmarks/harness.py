@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -110,6 +111,7 @@ class Session:
         quick: Use less input: for a look, not for a figure.
         only: Parts of contenders' names; empty: all contenders.
         options: What else was given on the command line (`input`).
+        failed: What broke down, and why: it has no figures, or not all.
     """
 
     runs: int = 3
@@ -119,10 +121,16 @@ class Session:
     narration: TextIO = field(default_factory=lambda: sys.stderr)
     figures: list[Figure] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def progress(self, text: str) -> None:
         """One line about what is happening, on standard error."""
         print(text, file=self.narration, flush=True)
+
+    def fail(self, name: str, error: Exception) -> None:
+        """A contender broke down: the others go on, and the command ends with an error. The traceback is for the progress."""
+        self.progress(f"{name}: FAILED\n{''.join(traceback.format_exception(error))}")
+        self.failed[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
     def wants(self, name: str) -> bool:
         """Whether the command line asks for that contender."""
@@ -254,10 +262,11 @@ def to_json(benchmark: str, session: Session) -> list[str]:
         line["goal"] = str(figure.goal) if figure.goal else None
         line["met"] = figure.goal.met(figure) if figure.goal else None
         lines.append(json.dumps(line))
-    lines += [
-        json.dumps({"benchmark": benchmark, "name": name, "skipped": reason, "machine": about})
-        for name, reason in session.skipped.items()
-    ]
+    for what, those in (("skipped", session.skipped), ("failed", session.failed)):
+        lines += [
+            json.dumps({"benchmark": benchmark, "name": name, what: reason, "machine": about})
+            for name, reason in those.items()
+        ]
     return lines
 
 
@@ -288,6 +297,7 @@ def to_table(session: Session) -> str:
     lines.insert(1, "  ".join("-" * width for width in widths))
     about = machine()
     lines += [f"skipped: {name}: {reason}" for name, reason in session.skipped.items()]
+    lines += [f"FAILED: {name}: {reason}" for name, reason in session.failed.items()]
     lines.append(
         f"{about['cores']} cores, {about['cpu']}, {about['memory_gib']} GiB, Python {about['python']}, {about['os']}"
     )

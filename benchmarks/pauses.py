@@ -68,12 +68,29 @@ class Pauses:
         if not parts:
             return
         self.session.progress(f"nodes: {host}; store: {store}")
-        with cluster(host, store) as self.info:
-            for name, part in parts:
-                self.session.progress(f"{name}: load of the machine {os.getloadavg()[0]:.1f}")
+        while parts:
+            first = parts[0][0]
+            try:
+                with cluster(host, store) as self.info:
+                    self._measure(parts)
+            except Exception as error:  # noqa: BLE001 - as in `_measure`
+                self.session.fail(f"cluster for {first}", error)
+                if parts and parts[0][0] == first:  # it did not even begin: neither would the next
+                    break
+        if self._loads:
+            self.session.record("load average of the machine meanwhile", self._loads, "")
+
+    def _measure(self, parts: list[tuple[str, Callable[[], None]]]) -> None:
+        """Those parts, which it takes from the list, until one fails: what follows gets a cluster that nothing has happened to."""
+        while parts:
+            name, part = parts.pop(0)
+            self.session.progress(f"{name}: load of the machine {os.getloadavg()[0]:.1f}")
+            try:
                 part()
-                self._loads.append(os.getloadavg()[0])
-        self.session.record("load average of the machine meanwhile", self._loads, "")
+            except Exception as error:  # noqa: BLE001 - of whatever kind: the other parts say what they can
+                self.session.fail(name, error)
+                return
+            self._loads.append(os.getloadavg()[0])
 
     def _parts(self) -> Iterator[tuple[str, Callable[[], None]]]:
         few = slice(2 if self.quick and not self.session.only else None)  # what is named is measured

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from array import array
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
+from benchmarks import pauses
 from benchmarks.__main__ import find, main
 from benchmarks._pauses_notes import Notes, Window, quantile
 from benchmarks.harness import Figure, Goal, Session, Skip, Spread, Wrong, number, ratio_of, to_json, to_table
@@ -156,3 +159,47 @@ def test_quantiles_are_values_that_were_measured() -> None:
     values = [float(n) for n in range(1, 31)]
     assert [quantile(values, part) for part in (0.5, 0.95, 1.0)] == [15, 29, 30]
     assert quantile([7.0], 0.95) == 7
+
+
+def test_a_part_of_pauses_that_breaks_down_costs_the_others_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clusters: list[str] = []
+
+    @contextlib.contextmanager
+    def fake_cluster(host: str, store: str) -> Iterator[object]:
+        clusters.append(host)
+        yield object()
+
+    def one(self: pauses.Pauses, name: str, keys: int, size: int, wanted: float) -> None:
+        if name == "1 MB":
+            raise RuntimeError("waited in vain\nfor a while")
+        self.session.record(f"{name}: figure", [1.0], "ms")
+
+    monkeypatch.setattr(pauses, "cluster", fake_cluster)
+    monkeypatch.setattr(pauses.Pauses, "one", one)
+    monkeypatch.setattr(pauses.Pauses, "many", lambda *_: None)
+    monkeypatch.setattr(pauses.Pauses, "rescale", lambda *_: None)
+    monkeypatch.setattr(pauses.Pauses, "thousand", lambda *_: None)
+    monkeypatch.setattr(pauses, "measure_machinery", lambda _: None)
+    assert main(["pauses"]) == 1
+    shown = capsys.readouterr()
+    assert "16 MB: figure" in shown.out and "256 MB: figure" in shown.out
+    assert "FAILED: 1 MB: RuntimeError: waited in vain\n" in shown.out
+    assert "in one\n" in shown.err  # the traceback
+    assert len(clusters) == 2  # what follows does not run where something has broken down
+    clusters.clear()
+    monkeypatch.setattr(pauses.Pauses, "one", lambda *_: None)
+    assert main(["pauses"]) == 0
+    assert len(clusters) == 1
+
+
+def test_a_cluster_that_does_not_start_ends_pauses_with_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(host: str, store: str) -> object:
+        raise RuntimeError("no Java")
+
+    monkeypatch.setattr(pauses, "cluster", refuse)
+    assert main(["pauses", "--only", " MB", "--store", "hazelcast"]) == 1
+    assert "FAILED: cluster for 1 MB: RuntimeError: no Java" in capsys.readouterr().out
