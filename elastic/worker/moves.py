@@ -233,6 +233,14 @@ class Moves:
         else:
             self.feed(ev.FenceArrived(told.source, target, told.epoch, life, position))
 
+    def say_stored(self, task: int, epoch: int, *, last: bool) -> None:
+        """Have the new side of a moving task look into the stores (`Fetching.stored`). From any thread. Should that get lost, it looks
+        when coordination says that it is time to.
+        """
+        part = self.participant.view.part(task, epoch)
+        if part is not None and part.target != self.me:
+            self._tell(part.target, task, wire.stored(task, epoch, last=last))
+
     def room(self, target: int) -> None:
         """There may be room on the way to that task."""
         sources = self._room_asked.pop(target, None)

@@ -215,6 +215,7 @@ class Saving:
             if old.ahead and not old.pausing and not old.ended:
                 content = copier.so_far()
                 write.commit([old.numbers[n] for n in content.order], content.meta)
+                self._worker.moves.say_stored(old.task.id, old.epoch, last=False)
 
     def _keep_up(self, old: _Old) -> None:
         """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
@@ -281,6 +282,8 @@ class Saving:
             if old.ended:
                 return
             size = write.commit(order, meta)
+            if old.ahead:
+                self._worker.moves.say_stored(old.task.id, old.epoch, last=True)
         except Exception as e:
             self._failed(old, e)
             return

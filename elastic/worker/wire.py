@@ -9,6 +9,7 @@ then the body:
     MARK     no body: stream is the mark's kind, count its number
     OPENED   no body: the source begins to send; the position is what has left before; count is a move's epoch, or 0
     FENCE    no body: nothing comes after the position; count is the move's epoch
+    STORED   no body: the stores have more of the state of the task that it is for; count is the move's epoch, position 1 if that is all
 
 The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
 topology are started together, from one installation.
@@ -30,7 +31,7 @@ from elastic.transport.base import Buffer, TransportOptions
 from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Streams
 
-MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE = 1, 2, 3, 4, 5, 6
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED = 1, 2, 3, 4, 5, 6, 7
 _HEAD = struct.Struct("!BHIIQQ")
 _encoder = msgspec.msgpack.Encoder()
 _astuple = msgspec.structs.astuple
@@ -105,6 +106,11 @@ def fence(source: int, life: int, position: int, epoch: int) -> tuple[Buffer, ..
     return (_HEAD.pack(FENCE, 0, source, epoch, life, position),)
 
 
+def stored(task: int, epoch: int, *, last: bool) -> tuple[Buffer, ...]:
+    """The frame that has the new side of a task look into the stores. It is a hint: nothing follows from it but that look."""
+    return (_HEAD.pack(STORED, 0, task, epoch, 0, last),)
+
+
 def _frames(item: Batch) -> list[Frame]:
     stream = item.stream.index
     if item.record is not None:
@@ -162,7 +168,7 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
 
 
 class Told(NamedTuple):
-    """What a link says about itself: `kind` is OPENED or FENCE."""
+    """What a link says about itself: `kind` is OPENED or FENCE; or STORED: `source` is the very task then."""
 
     kind: int
     source: int

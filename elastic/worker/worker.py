@@ -386,6 +386,9 @@ class Worker:
             return
         if isinstance(item, wire.Told):
             self._consumed(source, target, len(payload), 0)
+            if item.kind == wire.STORED:
+                self.saving.fetching.stored(target, item.epoch, last=bool(first))
+                return
             self.moves.told(target, item, life, first)
             return
         task = self.tasks.get(target)

@@ -113,7 +113,7 @@ class Copier:
         was removed may be."""
         metas = [m for keyed in self._keyed if (m := keyed.so_far()) is not None]
         order: list[int] = []
-        note = _in_order(Meta(VERSION, metas, None, []), order)
+        note = _in_order(Meta(VERSION, metas, None, [], last=False), order)
         return Content((), tuple(order), note)
 
     def rest(self) -> Content:
@@ -141,7 +141,7 @@ class Copier:
             self.cancel()
             raise
         order: list[int] = []
-        note = _in_order(Meta(VERSION, states, custom, buffers), order)
+        note = _in_order(Meta(VERSION, states, custom, buffers, last=True), order)
         return Content(tuple(pieces), tuple(order), note)
 
     def cancel(self) -> None:
@@ -189,7 +189,7 @@ def _in_order(meta: Meta, order: list[int]) -> bytes:
         for s in meta.states
     ]
     custom = None if meta.custom is None else all_at(meta.custom)
-    return write_meta(Meta(meta.version, states, custom, [all_at(b) for b in meta.buffers]))
+    return write_meta(Meta(meta.version, states, custom, [all_at(b) for b in meta.buffers], meta.last))
 
 
 def owner_of(component: Component) -> str:

@@ -158,11 +158,7 @@ def decode_engine(
     Raises:
         ExecutionError: These bytes are something else, or of another version.
     """
-    count = int.from_bytes(pieces[0][:_COUNT]) if pieces else 0
-    if not 0 < count <= len(pieces):
-        raise ExecutionError(
-            f"A saved task cannot be read: it has {count} pieces, and {len(pieces)} are there."
-        )
+    count = engine_pieces(pieces)
     data = memoryview(pieces[0])[_COUNT:]
     if count > 1:
         data = memoryview(b"".join((data, *pieces[1:count])))
@@ -203,6 +199,20 @@ def decode_engine(
         for o in w.outputs
     )
     return state, TaskLinks(w.life, inputs, outputs), count
+
+
+def engine_pieces(pieces: Sequence[bytes | memoryview]) -> int:
+    """How many of the first of these pieces are what `encode_engine` made.
+
+    Raises:
+        ExecutionError: These bytes are something else.
+    """
+    count = int.from_bytes(pieces[0][:_COUNT]) if pieces else 0
+    if not 0 < count <= len(pieces):
+        raise ExecutionError(
+            f"A saved task cannot be read: it has {count} pieces, and {len(pieces)} are there."
+        )
+    return count
 
 
 def _frames(item: Batch | Mark) -> list[tuple[bytes, int]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from elastic.errors import ExecutionError
 
-VERSION = 2
+VERSION = 3
 NO_COPY = -1
 """Nothing was copied ahead."""
 BUCKET = 8
@@ -49,12 +49,14 @@ class Meta(msgspec.Struct, array_like=True):
     Attributes:
         custom: Pieces of what `get_state` gave, pickled; None: it has none of its own.
         buffers: Pieces of each buffer that was kept out of that pickle.
+        last: The task has stopped, and that is all; else some of it was copied ahead.
     """
 
     version: int
     states: list[StateMeta]
     custom: list[int] | None
     buffers: list[list[int]]
+    last: bool = False
 
 
 _to_bytes = msgspec.msgpack.Encoder().encode
@@ -63,6 +65,15 @@ _to_meta = msgspec.msgpack.Decoder(Meta)
 
 def write_meta(meta: Meta) -> bytes:
     return _to_bytes(meta)
+
+
+def is_last(data: bytes) -> bool:
+    """Whether that note is of a task that has stopped: of all there is, not of what was copied ahead.
+
+    Raises:
+        ExecutionError: It is none, or of another version.
+    """
+    return not data or read_meta(data).last
 
 
 def read_meta(data: bytes) -> Meta:

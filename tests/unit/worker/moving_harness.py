@@ -46,6 +46,7 @@ class Stores:
         self.ahead: list[int] = []  # how many pieces each look before the pause has brought
         self.ahead_fails = False
         self.spared = 0  # pieces that did not have to be fetched in a pause
+        self.brought: list[int] = []  # pieces that each fetch in a pause has brought
         self.on_reserve: Callable[[], None] = lambda: None
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> _Write:
@@ -81,6 +82,7 @@ class Stores:
         here = {n: data for n, data in (ahead or {}).items() if n in pieces}
         if not threading.current_thread().name.startswith("states-ahead"):
             self.spared += len(here)
+            self.brought.append(len(pieces) - len(here))
         elif self.ahead_fails:
             raise ElasticError("the store does not answer")
         else:
@@ -114,7 +116,7 @@ class Process:
         self.session = world.server.connect()
         self.transport = world.network.transport(self.me)
         name = world.spec.name
-        self.marks = MarksWriter(self.session, name, self.me, lambda: None, self._feed)
+        self.marks = MarksWriter(self.session, name, self.me, lambda: world.before_marks(), self._feed)
         outside = Outside(self.marks, world.stores, world.next_life)
         self.worker = Worker(
             world.spec, self.id, self.me, LocalComponents(world.topology), self, self.transport, outside
@@ -165,6 +167,7 @@ class Moving:
         self.server = MemoryZooKeeper()
         self.stores = Stores()
         self.session = self.server.connect()
+        self.before_marks: Callable[[], None] = lambda: None
         self.events: list[Event] = []
         self.failures: list[str] = []
         self.changed = threading.Condition()

@@ -353,7 +353,7 @@ def test_a_large_state_that_changes_while_it_is_copied(ahead: str, monkeypatch: 
         for n in range(4):
             (part,) = cluster.move({big: 1 - n % 2}).tasks
             assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
-            assert not any(p.worker.saving.fetching._arrivals for p in cluster.processes), "it is forgotten"
+            assert not any(p.worker.saving.fetching._coming for p in cluster.processes), "it is forgotten"
         cluster.wait_finished()
     assert (cluster.stores.spared > 0) == (ahead == "fetched ahead") == (sum(cluster.stores.ahead) > 4)
     assert records[name] == [(20_001, sum(range(20_000)) + 6000)]
