@@ -50,7 +50,7 @@ class Arrival:
         """Put in what was copied ahead, in steps of about a millisecond: all of it, so that nothing is bytes in the end.
 
         Args:
-            meta: `Copier.so_far`.
+            meta: `Copier.so_far`, or `Copier.rest` of a task that has stopped meanwhile.
             names: Of the pieces.
             pieces: Those of that, in that order. Of those in `here` the bytes may be left out.
 
@@ -62,6 +62,10 @@ class Arrival:
         for saved in note.states:
             if self.over:
                 return
+            if (
+                saved.copy == NO_COPY
+            ):  # nothing tells whether what is in is of the same copy: `put` begins from nothing
+                continue
             state = self._state(states, saved.name)
             for _ in self._in_steps(state, saved, names, pieces):
                 yield

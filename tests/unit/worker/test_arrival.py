@@ -58,6 +58,24 @@ def test_only_what_is_new_has_to_come() -> None:
     assert target.state == source.bolt.state
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_the_rest_may_come_twice(copied: bool) -> None:
+    """Once when it was saved, and once when coordination says so."""
+    source, target = Source(), Bolt()
+    arrival = Arrival(target)
+    if copied:
+        first = source.copy()
+        for _ in arrival.ahead(first.meta, first.order, source.of(first, arrival)):
+            pass
+        source.bolt.state["k7"] = 7
+    last = source.rest()
+    for _ in arrival.ahead(last.meta, last.order, source.of(last, arrival)):
+        pass
+    assert not copied or target.state == source.bolt.state
+    arrival.put(last.meta, last.order, source.of(last, arrival))
+    assert target.state == source.bolt.state
+
+
 def put_while_it_comes() -> None:
     """The pause comes while something is being put in, which goes on behind it."""
     source, target = Source(), Bolt()
