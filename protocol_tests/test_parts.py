@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, failure
 from elastic.migration.gate import Gate
-from elastic.migration.plan import Change, Seat, Wiring, batches, changes_between, plan_move
+from elastic.migration.plan import Bound, Change, Seat, Wiring, batches, changes_between, plan_move
 from elastic.migration.record import (
     FailedMark,
     Marked,
@@ -29,6 +30,7 @@ from elastic.migration.scribe import Scribe
 from elastic.migration.snapshot import TaskLinks
 from elastic.model.codec import decode, encode
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+from elastic.model.topology import TopologySpec
 from protocol_tests.scenarios import A, B, C, line
 
 ME = Incarnation(f"{A}#1")
@@ -103,6 +105,42 @@ def test_batches_keep_to_the_share_of_each_component() -> None:
             )
     with pytest.raises(Refused):
         batches(spec, [TaskId(1)], 0.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, 60), min_size=13, max_size=13),
+    st.integers(1, 6),
+    st.integers(1, 100),
+    st.sampled_from([0.1, 0.4, 0.5, 1.0]),
+)
+def test_a_batch_keeps_to_its_bound_and_to_the_share(
+    sizes: list[int], most: int, size: int, share: float
+) -> None:
+    spec = line((2, 8, 3)).spec
+    tasks = [TaskId(t) for t in range(1, 14)]
+    known = dict(zip(tasks, sizes, strict=True))
+    result = batches(spec, tasks, share, Bound(most, size, known))
+    assert result == sorted(result) and set(result) == set(range(result[-1] + 1))
+    taken = [[t for t, b in zip(tasks, result, strict=True) if b == n] for n in range(result[-1] + 1)]
+    for lot, following in zip(taken, [*taken[1:], []], strict=True):
+        assert _fits(spec, lot, most, size, share, known) or len(lot) == 1
+        if following:  # no smaller than it has to be
+            assert not _fits(spec, [*lot, following[0]], most, size, share, known)
+
+
+def _fits(
+    spec: TopologySpec, lot: list[TaskId], most: int, size: int, share: float, known: dict[TaskId, int]
+) -> bool:
+    counts = Counter(spec.component_of(t).id for t in lot)
+    return (
+        len(lot) <= most
+        and sum(known[t] for t in lot) <= size
+        and all(
+            n <= max(1, int(spec.component_of(TaskId(spec.tasks_of(c)[0])).tasks * share))
+            for c, n in counts.items()
+        )
+    )
 
 
 def test_wiring_is_that_of_the_topology() -> None:

@@ -63,6 +63,8 @@ SWITCH_MANY = 0.002
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
 task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks."""
 FEW = 4
+FEW_STILL = 8
+"""As many as stand still together where a move of many is divided (`NimbusOptions.move_at_once`): not for long."""
 
 
 class WorkerProcess:
@@ -360,14 +362,13 @@ def _spec(coordination: Coordination, topology: TopologyName) -> TopologySpec:
 
 
 def switch_interval(view: View) -> float:
-    """A thread that wants the interpreter waits for this long while another one computes: when a few tasks move that is most of the pause.
-    A move of many lasts, and whoever gives way so often does less: then the stream falls behind by more than the pauses."""
+    """A thread that wants the interpreter waits for this long while another one computes: when a few tasks stand still that is most of the
+    pause. A move of many lasts, and whoever gives way so often does less: then the stream falls behind by more than the pauses."""
     if not view.moves:
         return SWITCH
-    if sum(len(m.record.tasks) for m in view.moves) > FEW:
-        return SWITCH_MANY
-    paused = any(at.phase in STANDING_STILL for at in view.standing.values())
-    return SWITCH_PAUSED if paused else SWITCH_MOVING
+    if still := sum(at.phase in STANDING_STILL for at in view.standing.values()):
+        return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
+    return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY
 
 
 def window_rows(spec: TopologySpec) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from elastic.errors import Refused
 from elastic.migration.record import MoveRecord, TaskMove
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId
-from elastic.model.topology import TopologySpec
+from elastic.model.topology import ComponentSpec, TopologySpec
 
 
 class Wiring:
@@ -79,6 +79,21 @@ class Move:
     later: tuple[Change, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What one batch may have, so that a pause stays short: each task that stands still with others waits for all of them.
+
+    Attributes:
+        tasks: At most so many, of all components together.
+        size: Bytes of state at most, as far as it is saved and put in within the pause.
+        sizes: By task, as far as they are known.
+    """
+
+    tasks: int
+    size: int
+    sizes: Mapping[TaskId, int]
+
+
 def changes_between(
     before: Mapping[TaskId, WorkerId], after: Mapping[TaskId, WorkerId]
 ) -> tuple[Change, ...]:
@@ -96,6 +111,7 @@ def plan_move(
     *,
     busy: Collection[int] = (),
     share: float = 1.0,
+    bound: Bound | None = None,
 ) -> Move:
     """Plan one move.
 
@@ -104,6 +120,7 @@ def plan_move(
         seats: Of the living workers.
         busy: Tasks of moves that have not settled.
         share: Of a component's tasks that may be paused at once, 0 to 1; at least one task is.
+        bound: What else a batch may not exceed.
 
     Raises:
         Refused: Nothing of it can be done now.
@@ -127,7 +144,7 @@ def plan_move(
             seats[c.target].node,
             batch,
         )
-        for c, batch in zip(now, batches(spec, [c.task for c in now], share), strict=True)
+        for c, batch in zip(now, batches(spec, [c.task for c in now], share, bound), strict=True)
     )
     wiring = Wiring.of(spec)
     return Move(
@@ -138,18 +155,50 @@ def plan_move(
     )
 
 
-def batches(spec: TopologySpec, tasks: Iterable[TaskId], share: float) -> list[int]:
-    """Each task's batch, so that no batch pauses more than `share` of a component; tasks that come first go first."""
+def batches(
+    spec: TopologySpec, tasks: Iterable[TaskId], share: float, bound: Bound | None = None
+) -> list[int]:
+    """Each task's batch; tasks that come first go first.
+
+    Args:
+        share: Of each component's tasks that a batch may have, 0 to 1; it has at least one.
+        bound: What else it may not exceed; a task that does so by itself goes alone.
+    """
     if not 0 < share <= 1:
         raise Refused(
             f"the share of a component that may be paused is {share:g}", remedy="give one above 0 and up to 1"
         )
+    if bound is not None:
+        return _bounded(spec, tasks, share, bound)
     taken: dict[str, int] = {}
     result = []
     for task in tasks:
         component = spec.component_of(task)
-        most = max(1, int(component.tasks * share))
         position = taken.get(str(component.id), 0)
         taken[str(component.id)] = position + 1
-        result.append(position // most)
+        result.append(position // _most(component, share))
     return result
+
+
+def _bounded(spec: TopologySpec, tasks: Iterable[TaskId], share: float, bound: Bound) -> list[int]:
+    """One component after the other: what a batch has of one it does not have of the others."""
+    result: list[int] = []
+    taken: dict[str, int] = {}
+    batch = size = 0
+    for task in tasks:
+        component, own = spec.component_of(task), bound.sizes.get(task, 0)
+        if taken and (
+            taken.get(str(component.id), 0) >= _most(component, share)
+            or sum(taken.values()) >= bound.tasks
+            or size + own > bound.size
+        ):
+            batch, size = batch + 1, 0
+            taken.clear()
+        taken[str(component.id)] = taken.get(str(component.id), 0) + 1
+        size += own
+        result.append(batch)
+    return result
+
+
+def _most(component: ComponentSpec, share: float) -> int:
+    return max(1, int(component.tasks * share))

@@ -12,12 +12,12 @@ decided again by a leader that takes over, from the same facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment
-from elastic.model.ids import NodeId, TopologyName, WorkerId
+from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
 from elastic.nimbus import placing
 from elastic.nimbus.facts import Facts, TopologyFacts
@@ -92,14 +92,20 @@ class Limits:
     moves: Rules = field(default_factory=Rules)
 
 
-def decide(facts: Facts, scheduler: Scheduler, limits: Limits) -> tuple[Action, ...]:
+Sizes = Callable[[TopologyName], Mapping[TaskId, int]]
+"""Bytes of state by task, as far as its workers have reported them."""
+
+
+def decide(
+    facts: Facts, scheduler: Scheduler, limits: Limits, sizes: Sizes = lambda _: {}
+) -> tuple[Action, ...]:
     """Everything that is to be done now, in the order in which it is to be done."""
     ends = [end for t in facts.in_order() if (end := _end(t, facts.now)) is not None]
     ending = {e.topology for e in ends}
     return (
         *ends,
         *_places(facts, scheduler, ending, limits.moves),
-        *_begins(facts, ending, limits.moves),
+        *_begins(facts, ending, limits.moves, sizes),
         *_removals(facts, limits),
         *_drains(facts),
     )
@@ -160,9 +166,11 @@ def planned(t: TopologyFacts, desired: Assignment, now: float) -> Plan:
     return replace(t.plan, assignment=desired, asked=now)
 
 
-def _begins(facts: Facts, ending: set[TopologyName], rules: Rules) -> Iterable[Begin]:
+def _begins(facts: Facts, ending: set[TopologyName], rules: Rules, sizes: Sizes) -> Iterable[Begin]:
     for t in facts.in_order():
-        if t.name not in ending and (record := placing.begin(t, facts, rules)) is not None:
+        if t.plan is None or t.name in ending:
+            continue
+        if (record := placing.begin(t, facts, rules, sizes(t.name))) is not None:
             yield Begin(t.name, record)
 
 

@@ -33,7 +33,7 @@ class NimbusOptions:
         move_retry: Pause after the first failure; twice as long after the second, and so on.
         move_start: How long a worker that tasks shall go to may take to register.
         move_store: How long the move of a task waits for state stores that are being started again, altogether.
-        move_at_once: Up to so many tasks are moved in one batch.
+        move_at_once: So many tasks are moved in one batch, or a sixteenth of all where that is more, unless a request names a share.
         move_share: Of a component's tasks that may be paused at once when there are more, above 0 and up to 1.
         move_history: How many ended moves are kept in memory for each topology.
         move_linger: How long the end of a move waits for the last measurements before it is told.

@@ -6,11 +6,11 @@ worker does not live. Tasks of moves without an outcome are left alone in any ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elastic.errors import Refused
-from elastic.migration.plan import Change, Seat, changes_between, plan_move
+from elastic.migration.plan import Bound, Change, Seat, changes_between, plan_move
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId, node_of
@@ -19,6 +19,12 @@ from elastic.nimbus.plans import Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
 
 _SENTENCES = 20
+BATCHES = 16
+"""A move is not divided into many more: each batch takes Nimbus and all workers a round."""
+BATCH_SIZE = 1 << 20
+"""Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
+AHEAD = 1 << 18
+"""Of a larger state only this much counts: it is copied ahead, and what has changed since goes in the pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class Rules:
         tries: How often a task's move may fail before it is given up.
         retry: Pause after the first failure; twice as long after the second, and so on.
         start_timeout: How long the worker that a task shall go to may take to register.
-        at_once: Up to so many tasks are moved in one batch.
+        at_once: So many tasks are moved in one batch, or a part of all of them where that is more (`BATCHES`).
         share: Of a component's tasks that may be paused at once when there are more.
         store_timeout: How long a task waits for state stores that are being started again, altogether.
     """
@@ -160,8 +166,14 @@ def _start_by(plan: Plan, change: Change, rules: Rules) -> float:
     return since + rules.start_timeout
 
 
-def begin(t: TopologyFacts, facts: Facts, rules: Rules) -> MoveRecord | None:
-    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live."""
+def begin(
+    t: TopologyFacts, facts: Facts, rules: Rules, sizes: Mapping[TaskId, int] | None = None
+) -> MoveRecord | None:
+    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live.
+
+    Args:
+        sizes: Bytes of state by task, as far as they are known. They decide how the move is divided, if nobody has said that.
+    """
     plan, assignment = t.plan, t.assignment
     if plan is None or plan.halted or assignment is None or not t.running or t.kill_at is not None:
         return None
@@ -176,11 +188,24 @@ def begin(t: TopologyFacts, facts: Facts, rules: Rules) -> MoveRecord | None:
     if not now:
         return None
     share = plan.share or (1.0 if len(now) <= rules.at_once else rules.share)
+    bound = None if plan.share else _bound([c.task for c in now], rules, sizes or {})
     try:
-        move = plan_move(t.spec, Epoch(t.latest + 1), plan.why, now, seats(t), busy=t.moving, share=share)
+        move = plan_move(
+            t.spec, Epoch(t.latest + 1), plan.why, now, seats(t), busy=t.moving, share=share, bound=bound
+        )
     except Refused:
         return None
     return replace(move.record, began=facts.now)
+
+
+def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -> Bound:
+    """What a pause may cost when nobody has said otherwise."""
+    counted = {t: min(sizes[t], AHEAD) for t in tasks if t in sizes}
+    return Bound(
+        max(rules.at_once, -(-len(tasks) // BATCHES)),
+        max(BATCH_SIZE, -(-sum(counted.values()) // BATCHES)),
+        counted,
+    )
 
 
 def seats(t: TopologyFacts) -> dict[WorkerId, Seat]:

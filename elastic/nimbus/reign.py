@@ -320,7 +320,7 @@ class Reign:
                 self.tell(move_ended(view))
 
     def _decide(self, facts: Facts) -> tuple[decisions.Action, ...]:
-        return decisions.decide(facts, self.scheduler, self._limits)
+        return decisions.decide(facts, self.scheduler, self._limits, self.reports.sizes)
 
     def _load(self) -> bool:
         if not self.mirror.ready:

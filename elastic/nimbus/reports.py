@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from elastic.model.events import Event, Severity
-from elastic.model.ids import NodeId, TopologyName, WorkerId
+from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.load import NodeReport, TaskLoad, WorkerReport
 from elastic.model.records import WorkerInfo
 
@@ -137,6 +137,11 @@ class ReportStore:
     def measured(self, topology: TopologyName) -> dict[WorkerId, Measured]:
         with self._lock:
             return dict(sorted(self._measured.get(topology, {}).items()))
+
+    def sizes(self, topology: TopologyName) -> dict[TaskId, int]:
+        """Bytes of state by task, of those that have any."""
+        newest = sorted((m.newest for m in self.measured(topology).values()), key=lambda r: r.time)
+        return {TaskId(t.task): t.state for r in newest for t in r.tasks if t.state}
 
     def errors(self, topology: TopologyName) -> tuple[Event, ...]:
         with self._lock:

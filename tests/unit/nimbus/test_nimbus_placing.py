@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chaos.rounds import on_the_way
 from elastic.errors import Refused
 from elastic.migration.record import MoveRecord, Outcome
-from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.assignment import Assignment, ExecutorId, NodeInfo
 from elastic.model.ids import (
     ComponentId,
     Epoch,
@@ -30,7 +30,7 @@ from elastic.nimbus import placing, store_waits
 from elastic.nimbus.decisions import Begin, Limits, Place, decide
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan, after_outcomes, interim
+from elastic.nimbus.plans import Plan, after_outcomes, interim, relocated
 from elastic.nimbus.store_waits import excuse, trouble
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
@@ -481,3 +481,43 @@ def test_a_share_of_a_component_is_paused_at_a_time() -> None:
     assert len(world.t.moving) > RULES.at_once, "more than go at once"
     for batch in range(move.record.batches):
         assert len([t for t in move.record.tasks if t.batch == batch and t.component == "b"]) <= 3
+
+
+def _batches(count: int, sizes: dict[TaskId, int] | None = None, share: float = 0.0) -> list[int]:
+    """Of a move of so many tasks, eight at once, and one of another component, from one worker to another."""
+    components = (
+        ComponentSpec(ComponentId("a"), "spout", 1, 1),
+        ComponentSpec(ComponentId("b"), "bolt", 2 * count, 2, stateful=True),
+        ComponentSpec(ComponentId("c"), "bolt", 1, 1),
+    )
+    spec = TopologySpec(T, components, workers=1)
+    world = World.make()
+    state = TopologyState(TopologyStatus.ACTIVE, "t-1", "b", 1.0)
+    here, there = WorkerId("t@n0/0"), WorkerId("t@n1/0")
+    slots = {w: placing.slot_of(w) for w in (here, there)}
+    first = [ExecutorId(c.id, spec.tasks_of(c.id)[0], spec.tasks_of(c.id)[-1]) for c in components]
+    assignment = Assignment(T, Epoch(1), slots, tuple((e, here) for e in first))
+    going = [t for t in spec.tasks_of(components[1].id) if t > count + 1] + list(
+        spec.tasks_of(components[2].id)
+    )
+    desired = relocated(assignment, going, there, slots[there])
+    lives = {w: WorkerInfo(w, Incarnation(f"{w}#1"), "h:1", "", "boot", 1, Epoch(1)) for w in slots}
+    plan = Plan(desired, "asked", 1000.0, share=share)
+    t = TopologyFacts(spec, state, 0, assignment, 1, workers=lives, plan=plan, plan_version=0)
+    world.t = t
+    record = placing.begin(t, world.facts(), Rules(), sizes)
+    assert record is not None and [m.task for m in record.tasks] == going
+    return [m.batch for m in record.tasks]
+
+
+def test_a_pause_is_for_few_tasks_and_not_too_much_state_unless_somebody_says_more() -> None:
+    assert _batches(16) == [0] * 8 + [1] * 8 + [
+        2
+    ]  # everything goes through the last one: it stands still by itself
+    assert _batches(16, share=1.0) == [0] * 17
+    assert max(_batches(500)) == placing.BATCHES - 1  # a batch takes a round
+    large = {TaskId(t): 10 << 20 for t in range(1, 40)}  # copied ahead
+    assert _batches(8, large) == [0] * 4 + [1] * 4 + [2]
+    middling = {TaskId(t): 200_000 for t in range(1, 40)}
+    assert _batches(8, middling) == [0] * 5 + [1] * 4
+    assert _batches(2) == [0, 0, 0]
