@@ -21,9 +21,13 @@ log = logging.getLogger("elastic.worker")
 
 _LENGTH = struct.Struct(">I")
 _MOST = 1000
+_MANY = _MOST // 2
+"""Steps that don't wait for more."""
 _CLOSING = 2.0
 STEPS = 0.05
-"""Seconds that the steps of moves wait for others to be told with: there are seven for each task, in the midst of its pause."""
+STEPS_AGAIN = 0.5
+"""Seconds that the steps of moves wait for others to be told with, and seconds between two times that some are told: there are seven for
+each task, in the midst of its pause, and on their way to Nimbus they keep four processes busy."""
 SHARE = 0.005
 """Of a core, that measuring may take: where a report takes long (many pairs of tasks), they become rarer."""
 
@@ -45,6 +49,7 @@ class Voice:
         self._waiting: queue.Queue[Event | None] = queue.Queue(_MOST)
         self._steps: deque[Event] = deque(maxlen=_MOST)
         self._steps_due = math.inf
+        self._steps_told = 0.0
         self._dropped = 0
         self._took = 0.0
         """CPU seconds of the last report. The smaller of two counts: the first ones load and compile something."""
@@ -60,7 +65,7 @@ class Voice:
             if len(self._steps) == _MOST:
                 self._dropped += 1
             self._steps.append(event)
-            if len(self._steps) > 1:
+            if len(self._steps) not in (1, _MANY):
                 return  # it was put there before: whoever takes the one before takes this one too
             event = _NUDGE
         try:
@@ -92,7 +97,8 @@ class Voice:
                     self._report()
                     return
                 if event is _NUDGE:
-                    self._steps_due = min(self._steps_due, time.monotonic() + STEPS)
+                    soon = max(time.monotonic() + STEPS, self._steps_told + STEPS_AGAIN)
+                    self._steps_due = min(self._steps_due, soon if len(self._steps) < _MANY else 0.0)
                     continue
                 self._event(event)
                 if self._dropped and self._waiting.empty():
@@ -122,7 +128,7 @@ class Voice:
 
     def _tell_steps(self) -> None:
         """All that wait, with one write. One that comes meanwhile is told now, or nudges anew."""
-        self._steps_due = math.inf
+        self._steps_due, self._steps_told = math.inf, time.monotonic()
         steps = []
         with contextlib.suppress(IndexError):
             while True:

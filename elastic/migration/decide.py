@@ -7,7 +7,11 @@ The rules, for a task without an outcome:
                 and no store that could have the state has it                       lost: two nodes went at once
     restored                                                                        committed: the assignment says so
 
-The next batch is paused when all of it is ready and nothing of the batches before it is paused any more.
+The next batch is paused when all of it is ready and nothing of the batches before it is paused any more. It gets ready while the one
+before it is paused; where states are small some more batches do, together: that they are ready is then a few writes, not two a task.
+
+A task that is restored runs already: nobody waits for its outcome, and each one makes every process of the topology read a new
+assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ PREPARE, PAUSE, RESTORE = "prepare", "pause", "restore"
 AT_ONCE = 4
 """Attempts to restore that follow each other at once. Further ones keep to the time of an attempt: a state that no process can read
 must not keep the cluster busy, and must not be given up either."""
+TOGETHER = 16
+"""Tasks that are restored before their outcomes are written, while others of the move are still under way."""
+SOON = 16
+"""Tasks with small states that get ready ahead of their batch."""
 Timer = tuple[str, int]
 """Kind and number: a batch for the first two; for `restore`, a task and its attempt."""
 
@@ -85,13 +93,36 @@ def decide(
     if any(i not in marks for t in record.tasks if not t.outcome for i in (t.source, t.target)):
         return Decision(None)
     draft = _Draft(record, marks, hosts)
-    tasks = tuple(_decide_task(t, draft, expired) if not t.outcome else t for t in record.tasks)
+    later = _later(draft, expired)
+    tasks = tuple(
+        _decide_task(t, draft, expired) if not (t.outcome or t.task in later) else t for t in record.tasks
+    )
     after = replace(record, tasks=tasks)
     after = replace(after, paused=_paused(after, draft.marks))
+    after = replace(after, ready=_readying(after, draft.marks))
     timers = _timers(after, draft.marks)
     if after == record and not draft.touched:
         return Decision(None, (), timers)
     return Decision(Commit(after, version, draft.changes(), tuple(draft.places)), tuple(draft.says), timers)
+
+
+def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
+    """Restored tasks whose outcomes wait for those of others. What these wait for has a time: nothing waits for ever."""
+    if draft.record.abort or expired:
+        return frozenset()
+    restored, others = set(), False
+    for task in draft.record.tasks:
+        if task.outcome:
+            continue
+        marks = draft.marks[task.source].marks, draft.marks[task.target].marks
+        well = task.source in draft.hosts and task.target in draft.hosts and task.attempt == 1
+        if not well or any(task.task in m.failed for m in marks):
+            return frozenset()
+        if stage_of(task, draft.record, draft.marks)[0] is Phase.RESTORED:
+            restored.add(task.task)
+        else:
+            others = True
+    return frozenset(restored) if others and len(restored) < TOGETHER else frozenset()
 
 
 def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
@@ -132,7 +163,8 @@ def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[T
     failed = draft.marks[task.target].marks.failed.get(task.task)
     if failed is not None and failed.attempt == task.attempt:
         return failed.reason
-    if phase is Phase.PREPARING and (PREPARE, task.batch) in expired:
+    late = phase is Phase.PREPARING and (PREPARE, task.batch) in expired
+    if late and not _ready(task, draft.marks):
         return "it was not ready in time"
     if phase is Phase.PAUSED and (PAUSE, task.batch) in expired:
         return "it was not saved in time"
@@ -211,6 +243,19 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
         paused += 1
         record = replace(record, paused=paused)
     return paused
+
+
+def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
+    """How many batches may get ready, should that be more than the next one. As many again when half of these have been paused."""
+    more = SOON * record.batches // len(record.tasks)
+    sources = [marks[t.source].marks for t in record.tasks if not t.outcome]
+    if any(m.ahead for m in sources) or not any(m.asked for m in sources):
+        return (
+            record.ready
+        )  # large states, or not known yet: they fill stores, and are copied again and again until the pause
+    if record.ready >= min(record.batches, record.paused + 1 + more // 2):
+        return record.ready
+    return min(record.batches, record.paused + 1 + more)
 
 
 def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:

@@ -100,6 +100,7 @@ class MoveRecord:
         paused: How many batches have been told to pause; the next one gets ready.
         abort: Why it is to end early, or "".
         began: Seconds since 1970, by the clock of the Nimbus that began it; for people.
+        ready: How many batches have been told to get ready, should that be more than the next one.
     """
 
     topology: TopologyName
@@ -109,6 +110,7 @@ class MoveRecord:
     paused: int = 0
     abort: str = ""
     began: float = 0.0
+    ready: int = 0
 
     @property
     def batches(self) -> int:
@@ -281,4 +283,4 @@ def stage_of(
         return Phase.SAVED, saved
     if task.batch < record.paused:
         return Phase.PAUSED, None
-    return (Phase.PREPARING if task.batch == record.paused else Phase.WAITING), None
+    return (Phase.PREPARING if task.batch < max(record.ready, record.paused + 1) else Phase.WAITING), None

@@ -135,9 +135,14 @@ class MoveLog:
         return min(due, default=None)
 
     def _complete(self, move: _Move, wiring: Wiring) -> bool:
-        """Whether everything has been said that can be: emitters of what has moved have resumed."""
+        """Whether everything has been said that can be: both sides, and the emitters, of what has moved are through."""
         return all(
-            "resumed" in x.times or x.phase != "committed" or not wiring.emitters_of(n)
+            x.phase != "committed"
+            or (
+                "saved" in x.times
+                and "begun" in x.times
+                and ("resumed" in x.times or not wiring.emitters_of(n))
+            )
             for n, x in move.tasks.items()
         )
 

@@ -169,7 +169,10 @@ class _Topology:
         if parent == paths.workers(self._name):
             _keep(self._lock, self._workers, leaf, _decode(self._name, leaf, value, WorkerInfo))
         else:
-            _keep(self._lock, self._progress, leaf, _decode(self._name, leaf, value, Progress))
+            before, now = self._progress.get(leaf), _decode(self._name, leaf, value, Progress)
+            _keep(self._lock, self._progress, leaf, now)
+            if before is not None and now is not None and before.finished == now.finished:
+                return  # nothing else of it is looked at, and in a move it changes all the time
         self._changed()
 
 

@@ -79,3 +79,17 @@ def test_the_steps_of_a_move_are_told_together_and_none_is_left(
     got += messages.feed(os.read(pipe[0], 1 << 16))
     assert [m.time for m in got if isinstance(m, Event)] == [float(n) for n in range(101)]
     assert len(writes) < 20
+
+
+def test_many_steps_do_not_wait_for_more(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_voice, "STEPS", 1000.0)
+    monkeypatch.setattr(worker_voice, "STEPS_AGAIN", 1000.0)
+    voice = Voice(pipe[1], Costly(0.0), 1000.0)  # type: ignore[arg-type]
+    voice.start()
+    for n in range(worker_voice._MANY):
+        voice.say(Event(float(n), "move-step", "Task 1 is paused."))
+    got: list[object] = []
+    messages = Messages()
+    while len(got) < worker_voice._MANY:
+        got += messages.feed(os.read(pipe[0], 1 << 16))
+    voice.close()

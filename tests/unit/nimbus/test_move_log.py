@@ -98,6 +98,10 @@ def test_an_end_is_told_once_the_last_measurements_are_there() -> None:
     log.step(step(2, "resumed", pause_ms=20.0))
     assert log.see(facts(), 12.1) == [], "task 3 has not resumed"
     log.step(step(3, "resumed", pause_ms=700.0))
+    assert log.see(facts(), 12.1) == [], "neither side has said anything yet"
+    for task in (2, 3):
+        log.step(step(task, "saved", bytes=7))
+        log.step(step(task, "begun"))
     (told,) = log.see(facts(), 12.2)
     assert (told.state, told.ended) == ("ended", 12.0)
     assert log.see(facts(), 20.0) == [] and log.views(T) == (told,)

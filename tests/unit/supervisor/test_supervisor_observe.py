@@ -29,11 +29,13 @@ class Watching:
     def __init__(self, server: MemoryZooKeeper) -> None:
         self.session = server.connect()
         self.changed = threading.Condition()
+        self.told = 0
         self.observer = Observer(self.session, self.tell)
         self.observer.start()
 
     def tell(self) -> None:
         with self.changed:
+            self.told += 1
             self.changed.notify_all()
 
     def until(self, condition: Callable[[Views], bool], timeout: float = 30.0) -> Views:
@@ -164,3 +166,29 @@ def test_watching_and_reading_agree_in_the_end(steps: list[tuple[str, TopologyNa
     watching.until(lambda v: {n: x for n, x in v.items() if x.state is not None} == expected)
     watching.close()
     server.close()
+
+
+def test_of_a_workers_progress_only_finished_tasks_are_news(
+    server: MemoryZooKeeper, watching: Watching
+) -> None:
+    nimbus = server.connect()
+
+    def progress(epoch: int, *finished: int) -> None:
+        made = Progress(Incarnation("x"), Epoch(epoch), finished=finished)
+        nimbus.put(paths.worker_progress(T, W), codec.encode(made))
+
+    nimbus.put(paths.spec(T), codec.encode(TopologySpec(T, (), config={})))
+    nimbus.put(paths.assignment(T), assignment(1))
+    progress(1)
+    nimbus.put(paths.state(T), state())
+    progress(2, 3)
+    watching.until(lambda v: T in v and v[T].finished == (3,) and v[T].assignment is not None)
+    nimbus.put(paths.assignment(T), assignment(2))
+    watching.until(lambda v: v[T].assignment is not None and v[T].assignment.epoch == 2)
+    before = watching.told
+    progress(3, 3)
+    nimbus.put(paths.assignment(T), assignment(3))  # told of after what was written before
+    watching.until(lambda v: v[T].assignment is not None and v[T].assignment.epoch == 3)
+    assert watching.told == before + 1
+    progress(4, 3, 4)
+    watching.until(lambda v: v[T].finished == (3, 4))

@@ -1,0 +1,122 @@
+"""What Nimbus decides of a move of many tasks: which outcomes wait for others, and which batches get ready ahead of their time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from elastic.migration import decide as module
+from elastic.migration.decide import PREPARE, SOON, TOGETHER, Decision, Timer, decide
+from elastic.migration.events import Host
+from elastic.migration.record import (
+    FailedMark,
+    Marked,
+    Marks,
+    MoveRecord,
+    Outcome,
+    Phase,
+    SavedMark,
+    TaskMove,
+    stage_of,
+)
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
+
+A, B = Incarnation("t@a/0#1"), Incarnation("t@b/0#1")
+HOSTS = (
+    Host(WorkerId("t@a/0"), A, NodeId("a"), 0),
+    Host(WorkerId("t@b/0"), B, NodeId("b"), 0),
+)
+COUNT = 40
+
+
+def record(paused: int, ready: int = 0) -> MoveRecord:
+    """Of 40 tasks that move one by one, from 1."""
+    tasks = tuple(
+        TaskMove(TaskId(n), "c", A, B, NodeId("a"), NodeId("b"), n - 1) for n in range(1, COUNT + 1)
+    )
+    return MoveRecord(TopologyName("t"), Epoch(1), "", tasks, paused, ready=ready)
+
+
+def decided(
+    made: MoveRecord,
+    *,
+    restored: int = 0,
+    ready: int = 0,
+    ahead: tuple[int, ...] = (),
+    failed: int = 0,
+    hosts: tuple[Host, ...] = HOSTS,
+    expired: tuple[Timer, ...] = (),
+) -> Decision:
+    """What follows when so many tasks are restored and so many ready; `failed` says that it cannot."""
+    numbers = range(1, restored + 1)
+    prepared = dict.fromkeys(range(1, ready + 1), 1)
+    source = Marks(A, tuple(prepared), ahead, saved={n: SavedMark((NodeId("a"),), 9) for n in numbers})
+    if failed:
+        source = replace(source, failed={failed: FailedMark(0, "no")})
+    target = Marks(B, prepared=prepared, restored=dict.fromkeys(numbers, 1))
+    return decide(made, 0, {A: Marked(source, 0), B: Marked(target, 0)}, hosts, expired)
+
+
+def outcomes(decision: Decision) -> int:
+    """How many are written."""
+    return sum(1 for t in decision.commit.record.tasks if t.outcome) if decision.commit is not None else 0
+
+
+def test_outcomes_wait_for_each_other_while_all_goes_well() -> None:
+    assert outcomes(decided(record(2), restored=1, ready=2)) == 0
+    assert outcomes(decided(record(TOGETHER), restored=TOGETHER - 1, ready=TOGETHER)) == 0
+    together = decided(record(TOGETHER + 1), restored=TOGETHER, ready=TOGETHER + 1)
+    assert outcomes(together) == TOGETHER and together.commit is not None
+    assert [t for t, _ in together.commit.places] == list(range(1, TOGETHER + 1))
+
+
+def test_a_move_of_which_all_outcomes_are_written_at_once_would_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 1)
+    with pytest.raises(AssertionError):
+        test_outcomes_wait_for_each_other_while_all_goes_well()
+
+
+def test_no_outcome_waits_when_nothing_else_is_under_way() -> None:
+    settled = tuple(replace(t, outcome=Outcome.COMMITTED) if t.task <= 38 else t for t in record(40).tasks)
+    last = replace(record(40), tasks=settled)
+    assert outcomes(decided(last, restored=39, ready=40)) == 38
+    assert outcomes(decided(last, restored=40, ready=40)) == 40
+
+
+def test_no_outcome_waits_when_something_goes_wrong() -> None:
+    assert outcomes(decided(replace(record(3), abort="stop"), restored=2, ready=3)) == COUNT
+    assert outcomes(decided(record(3), restored=2, ready=3, failed=3)) == 3
+    assert outcomes(decided(record(3), restored=2, ready=3, hosts=HOSTS[:1])) == COUNT, (
+        "its new worker has died"
+    )
+    assert outcomes(decided(record(3), restored=2, ready=3, expired=((PREPARE, 0),))) == 2
+
+
+def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:
+    assert decided(record(0)).commit is None, "what their states are is not known yet"
+    first = decided(record(0), ready=1).commit
+    assert first is not None and (first.record.paused, first.record.ready) == (1, 2 + SOON)
+    phases = [stage_of(t, first.record, {})[0] for t in first.record.tasks]
+    assert phases == [Phase.PAUSED] + [Phase.PREPARING] * (1 + SOON) + [Phase.WAITING] * (COUNT - 2 - SOON)
+    ready = 2 + SOON
+    assert decided(record(2, ready), restored=1, ready=2).commit is None, "not one for each that was paused"
+    half = 2 + SOON // 2
+    later = decided(record(half, ready), restored=half - 1, ready=half).commit
+    assert later is not None and later.record.ready == half + 1 + SOON
+
+
+def test_tasks_with_large_states_get_ready_one_after_the_other() -> None:
+    first = decided(record(0), ready=1, ahead=(1,)).commit
+    assert first is None, "it has not been fetched yet"
+    second = decided(record(1), ready=1, ahead=(1,)).commit
+    assert second is None
+
+
+def test_only_a_task_that_is_not_ready_in_time_goes_back() -> None:
+    late = tuple((PREPARE, n) for n in range(COUNT))
+    back = decided(record(1, ready=4), restored=0, ready=3, expired=late).commit
+    assert back is not None
+    assert [t.task for t in back.record.tasks if t.outcome is Outcome.ROLLED_BACK] == [4]
