@@ -1,13 +1,28 @@
-"""Many states at once, for stores to which one by one is as fast."""
+"""Many states at once, for stores that have no better way than one by one, or some side by side."""
 
 from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from statestore.base import Fetched, Head, Piece, State, StateStore, Ticket
 from statestore.errors import NotFound, StateStoreError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def side_by_side(store: object, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """The results in order, of as many calls at a time as the store gains by: those of a cluster are mostly waiting."""
+    together = min(len(items), getattr(store, "together", 1))
+    if together <= 1:
+        yield from map(call, items)
+        return
+    with ThreadPoolExecutor(together, "statestore-together") as pool:
+        yield from pool.map(call, items)
 
 
 def manifest(ticket: Ticket, data: Sequence[bytes]) -> tuple[Piece, ...]:
@@ -52,16 +67,26 @@ def fetch_head(store: StateStore, key: str, epoch: int) -> Head | StateStoreErro
 
 
 class OneByOne:
-    """Gives `save` and `fetch` to a store that has the rest."""
+    """Gives `save` and `fetch` to a store that has the rest.
+
+    Attributes:
+        together: How many calls at a time (see `side_by_side`).
+    """
+
+    together = 1
 
     def save(self: StateStore, states: Iterable[State]) -> Iterator[Head | StateStoreError]:
         """See `StateStore.save`."""
-        for state in states:
-            pieces = manifest(state.ticket, state.pieces)
-            yield save_one(self, state.ticket, pieces, state.pieces, state.meta)
+
+        def one(state: State) -> Head | StateStoreError:
+            return save_one(
+                self, state.ticket, manifest(state.ticket, state.pieces), state.pieces, state.meta
+            )
+
+        return side_by_side(self, one, list(states))
 
     def fetch(self: StateStore, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
-        """See `StateStore.fetch`."""
+        """See `StateStore.fetch`. One after the other: whoever asks takes what there is before there is more."""
         for key, epoch in wanted:
             head = fetch_head(self, key, epoch)
             if isinstance(head, StateStoreError):

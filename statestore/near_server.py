@@ -9,10 +9,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from statestore import near
 from statestore.base import Head, Piece, State, StateStore, Ticket, pack, unpack
-from statestore.bulk import fetch_head
+from statestore.bulk import fetch_head, side_by_side
 from statestore.errors import Invalid, Missing, NotFound, StateStoreError
 from statestore.memory import MemoryStore, checked
 from statestore.near import Message
@@ -193,14 +194,15 @@ class NearServer:
 
     def _delete(self, message: Message) -> list[object]:
         """Many at once: for each, None or its error."""
-        outcomes: list[object] = []
-        for key, epoch in message.body[1]:
+
+        def one(wanted: Sequence[Any]) -> object:
             try:
-                self._store.delete(key, epoch)
-                outcomes.append(None)
+                self._store.delete(*wanted)
             except StateStoreError as error:
-                outcomes.append(near.error_out(error))
-        return ["ok", outcomes]
+                return near.error_out(error)
+            return None
+
+        return ["ok", list(side_by_side(self._store, one, message.body[1]))]
 
     def _save(self, message: Message) -> list[object]:
         """Many at once: for each, its sequence or its error."""
@@ -219,16 +221,24 @@ class NearServer:
 
     def _fetch(self, message: Message) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
         """A message for each state; several when it is large."""
-        for key, epoch in message.body[1]:
+
+        def one(wanted: Sequence[Any]) -> tuple[Head, Iterator[Content]] | StateStoreError:
+            head = fetch_head(self._store, *wanted)
+            if isinstance(head, StateStoreError):
+                return head
             try:
-                head = fetch_head(self._store, key, epoch)
-                if isinstance(head, StateStoreError):
-                    raise head
                 contents = self._contents(head)
-                about = [head.key, head.epoch, head.sequence, head.writer, pack(head.pieces), head.meta]
+                # What is read only when it is asked for is asked for one after the other.
+                return head, iter(list(contents)) if head.size <= _SMALL else contents
             except StateStoreError as error:
-                yield near.error_out(error), [], []
+                return error
+
+        for found in side_by_side(self._store, one, message.body[1]):
+            if isinstance(found, StateStoreError):
+                yield near.error_out(found), [], []
                 continue
+            head, contents = found
+            about = [head.key, head.epoch, head.sequence, head.writer, pack(head.pieces), head.meta]
             yield from _parts(["ok", *about], contents)
 
     def _contents(self, head: Head) -> Iterator[Content]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 
 from statestore.base import Entry, StateStore
-from statestore.bulk import fetch_head, save_one
+from statestore.bulk import fetch_head, save_one, side_by_side
 from statestore.errors import Invalid, Missing, NotFound, StateStoreError, Unavailable
 from statestore.v1 import statestore_pb2 as pb
 from statestore.v1.statestore_pb2_grpc import (
@@ -230,15 +230,14 @@ class _Service(StateStoreServiceServicer):
 
     @_guarded
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveResponse:
-        outcomes = []
-        for state in request.states:
-            pieces = pieces_in(state.pieces)
-            done = save_one(self._store, ticket_in(state.ticket), pieces, state.data, state.meta)
-            if isinstance(done, StateStoreError):
-                outcomes.append(pb.Outcome(error=detail_out(done)))
-            else:
-                outcomes.append(pb.Outcome(sequence=done.sequence))
-        return pb.SaveResponse(outcomes=outcomes)
+        return pb.SaveResponse(outcomes=side_by_side(self._store, self._save, request.states))
+
+    def _save(self, state: pb.State) -> pb.Outcome:
+        pieces = pieces_in(state.pieces)
+        done = save_one(self._store, ticket_in(state.ticket), pieces, state.data, state.meta)
+        if isinstance(done, StateStoreError):
+            return pb.Outcome(error=detail_out(done))
+        return pb.Outcome(sequence=done.sequence)
 
     @_guarded_stream
     def Fetch(self, request: pb.FetchRequest, context: grpc.ServicerContext) -> Iterator[pb.FetchResponse]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from statestore import near
-from statestore.base import Piece, StateStore, pack
+from statestore.base import Fetched, Head, Opened, Piece, State, StateStore, Ticket, pack
 from statestore.embedded import EmbeddedStore
 from statestore.errors import Damaged, Invalid, NotFound, StateStoreError, Unavailable
 from statestore.memory import MemoryStore
@@ -200,3 +200,52 @@ def test_only_its_user_can_reach_it_and_its_path_is_free_afterwards(bench: Bench
     bench.serve()
     with pytest.raises(StateStoreError, match="cannot listen"):
         NearServer(bench.store, tmp_path / ("x" * 150))
+
+
+class Waiting(MemoryStore):
+    """One whose every answer needs another call to be under way: one after the other, nothing would ever be answered."""
+
+    together = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = threading.Barrier(2)
+
+    def _meet(self) -> None:
+        self.meeting.wait(20.0)
+
+    def begin(self, ticket: Ticket) -> Opened:
+        self._meet()
+        return super().begin(ticket)
+
+    def head(self, key: str) -> Head | None:
+        self._meet()
+        return super().head(key)
+
+    def delete(self, key: str, epoch: int) -> bool:
+        self._meet()
+        return super().delete(key, epoch)
+
+
+def test_a_store_that_gains_by_it_is_asked_for_several_states_at_a_time(tmp_path: Path) -> None:
+    with closing(Waiting()) as store, closing(NearServer(store, tmp_path / "s")) as server:
+        server.start()
+        with closing(NearStore(str(tmp_path / "s"), patience=20.0)) as client:
+            states = [State(Ticket(f"k{n}", 1, "w"), (b"%d" % n,), b"meta") for n in range(6)]
+            assert client.end_save(client.begin_save(states)) == [None] * 6
+            found = list(client.fetch([(f"k{n}", 1 + (n == 3)) for n in range(6)]))
+            assert isinstance(found[3], NotFound)
+            assert [f.pieces for f in found if isinstance(f, Fetched)] == [
+                (b"%d" % n,) for n in (0, 1, 2, 4, 5)
+            ]
+            assert client.delete([(f"k{n}", 1) for n in range(6)]) == [None] * 6
+            store.together = 1  # the check can fail
+            store.meeting.abort()
+            assert all(isinstance(o, StateStoreError) for o in _deleted(client))
+
+
+def _deleted(client: NearStore) -> list[StateStoreError | None]:
+    try:
+        return client.delete([("k1", 1), ("k2", 1)])
+    except StateStoreError as error:
+        return [error]
