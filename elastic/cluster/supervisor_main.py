@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     procs.die_with_parent()
+    # Workers inherit this, and say what their threads do as soon as they can: one that is just starting must not end by being asked.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     options = _parser().parse_args(argv)
     logging.basicConfig(
         stream=sys.stderr,

@@ -19,7 +19,7 @@ from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster.cores import keep_to_one, may_keep
 from elastic.cluster.worker_moves import MarksWriter, ViewReader
-from elastic.cluster.worker_stacks import write_on_signal
+from elastic.cluster.worker_stacks import tell_on_signal
 from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
@@ -207,7 +207,7 @@ class WorkerProcess:
     def _install_signals(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: self._notices.put("terminate"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
-        write_on_signal(signal.SIGUSR1)
+        tell_on_signal(signal.SIGUSR1, self._voice.tell_stacks)
 
     def _listen(self) -> None:
         """The supervisor writes a line for each new version in the store. Its end of file is its end."""

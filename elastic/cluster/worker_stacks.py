@@ -1,4 +1,4 @@
-"""Where every thread of this process is, in the log when a signal asks for it.
+"""Where every thread of this process is, told when a signal asks for it.
 
 `faulthandler` walks other threads' frames while they run, and now and then brings the process down by that. So a thread of its own does
 it, with the interpreter to itself. The signal's number comes through a pipe, which the interpreter writes to wherever its main thread is.
@@ -11,15 +11,19 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+
+MOST = 1 << 20
+"""Characters of all stacks together; there may be any number of threads."""
 
 
-def write_on_signal(number: int) -> None:
-    """Have all stacks written to standard error whenever that signal comes. From the main thread, once."""
+def tell_on_signal(number: int, tell: Callable[[str], None]) -> None:
+    """Have all stacks told whenever that signal comes, on a thread of its own. From the main thread, once."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.signal(number, lambda *_: None)  # what counts is that it is written to the pipe
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_serve, args=(read, number), name="stacks", daemon=True).start()
+    threading.Thread(target=_serve, args=(read, number, tell), name="stacks", daemon=True).start()
 
 
 def stacks() -> str:
@@ -29,11 +33,10 @@ def stacks() -> str:
         f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
         for ident, frame in sorted(sys._current_frames().items())
     ]
-    return "\n".join(parts)
+    return "\n".join(parts)[:MOST]
 
 
-def _serve(read: int, number: int) -> None:
+def _serve(read: int, number: int, tell: Callable[[str], None]) -> None:
     while signals := os.read(read, 1 << 10):
         if number in signals:
-            sys.stderr.write(stacks())
-            sys.stderr.flush()
+            tell(stacks())

@@ -14,7 +14,7 @@ from collections import deque
 
 from elastic.model import codec
 from elastic.model.events import Event, Severity
-from elastic.supervisor.messages import MAX_MESSAGE
+from elastic.supervisor.messages import MAX_MESSAGE, Stacks
 from elastic.worker.report import Measurer
 
 log = logging.getLogger("elastic.worker")
@@ -46,7 +46,7 @@ class Voice:
         self._fd = fd
         self._measurer = measurer
         self._interval = interval
-        self._waiting: queue.Queue[Event | None] = queue.Queue(_MOST)
+        self._waiting: queue.Queue[Event | Stacks | None] = queue.Queue(_MOST)
         self._steps: deque[Event] = deque(maxlen=_MOST)
         self._steps_due = math.inf
         self._steps_told = 0.0
@@ -73,6 +73,11 @@ class Voice:
         except queue.Full:
             self._dropped += 1
 
+    def tell_stacks(self, text: str) -> None:
+        """Answer whoever asked what the threads are doing. Never blocks; when too much waits, there is no answer."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(Stacks(text))
+
     def close(self) -> None:
         """Say what is left, and a last measurement, within two seconds."""
         with contextlib.suppress(queue.Full):
@@ -96,6 +101,9 @@ class Voice:
                     self._tell_steps()
                     self._report()
                     return
+                if isinstance(event, Stacks):
+                    self._send(codec.encode({"stacks": event.text}))
+                    continue
                 if event is _NUDGE:
                     soon = max(time.monotonic() + STEPS, self._steps_told + STEPS_AGAIN)
                     self._steps_due = min(self._steps_due, soon if len(self._steps) < _MANY else 0.0)

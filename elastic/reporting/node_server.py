@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Protocol
 
@@ -21,9 +22,7 @@ LOOK = 0.2
 REFRESH = 1.0
 """Seconds between looks for log files that have come."""
 
-_QUIET = 0.3
 _STACKS_WITHIN = 5.0
-_STACKS_BYTES = 1 << 20
 
 
 class NodeSupervisor(Protocol):
@@ -35,8 +34,8 @@ class NodeSupervisor(Protocol):
     def missing_modules(self, modules: Sequence[str]) -> Sequence[str]:
         """Which of these top-level modules cannot be imported here."""
 
-    def request_stacks(self, worker: str) -> None:
-        """Have that worker write the stacks of its threads to its log. Raises NotFound when it isn't running."""
+    def request_stacks(self, worker: str) -> Future[str]:
+        """Have that worker say what its threads are doing. Raises NotFound when it isn't running."""
 
 
 class NodeServer:
@@ -103,22 +102,18 @@ class _NodeService(NodeServiceServicer):
         raise self._server.gone()
 
     def Stacks(self, request: pb.StacksRequest, context: grpc.ServicerContext) -> pb.StacksResponse:
-        asked: list[tuple[str, Path, int]] = []
-        for worker, path in self._supervisor.log_files(request.topology, request.worker):
+        asked: list[tuple[str, Future[str]]] = []
+        for worker, _ in self._supervisor.log_files(request.topology, request.worker):
             try:
-                before = path.stat().st_size if path.exists() else 0
-                self._supervisor.request_stacks(worker)
+                asked.append((worker, self._supervisor.request_stacks(worker)))
             except RequestError:  # it isn't running: only its log is left
                 if request.worker:
                     raise
-                continue
-            asked.append((worker, path, before))
-        until = time.monotonic() + min(_STACKS_WITHIN, context.time_remaining() or _STACKS_WITHIN)
+        within = min(_STACKS_WITHIN, context.time_remaining() or _STACKS_WITHIN)
+        answered, _ = wait([found for _, found in asked], within)
         answer = pb.StacksResponse()
-        with self._server.stream(context) as ended:
-            for worker, path, before in asked:
-                text = _grown(path, before, until, ended.wait)
-                answer.workers.add(worker=worker, text=text)
+        for worker, found in asked:
+            answer.workers.add(worker=worker, text=found.result() if found in answered else "")
         return answer
 
 
@@ -133,27 +128,3 @@ def _messages(lines: Sequence[tuple[str, str]]) -> Iterator[pb.LogsResponse]:
             message, size = pb.LogsResponse(), 0
     if message.lines:
         yield message
-
-
-def _grown(path: Path, before: int, until: float, wait: WaitFor) -> str:
-    """What was added to a file, once it has stopped growing for a moment: a dump of stacks has no end mark."""
-    size, quiet_since = before, time.monotonic()
-    while (now := time.monotonic()) < until:
-        seen = path.stat().st_size if path.exists() else 0
-        if seen != size:
-            size, quiet_since = seen, now
-        elif size > before and now - quiet_since >= _QUIET:
-            break
-        if wait(0.05):
-            break
-    if size <= before:
-        return ""
-    with path.open("rb") as file:
-        file.seek(before)
-        return file.read(_STACKS_BYTES).decode("utf-8", "replace")
-
-
-class WaitFor(Protocol):
-    """`threading.Event.wait`."""
-
-    def __call__(self, timeout: float, /) -> bool: ...

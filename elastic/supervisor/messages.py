@@ -30,9 +30,20 @@ class Malformed:
     fatal: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """What every thread of the worker is doing: the answer to SIGUSR1."""
+
+    text: str
+
+
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
     event: Event | None = None
     report: WorkerReport | None = None
+    stacks: str | None = None
+
+
+Message = Event | WorkerReport | Stacks
 
 
 class Messages:
@@ -44,9 +55,9 @@ class Messages:
         self._rest = bytearray()
         self._broken = False
 
-    def feed(self, data: bytes) -> list[Event | WorkerReport | Malformed]:
+    def feed(self, data: bytes) -> list[Message | Malformed]:
         """The messages that are complete now, in order."""
-        found: list[Event | WorkerReport | Malformed] = []
+        found: list[Message | Malformed] = []
         if self._broken:
             return found
         self._rest += data
@@ -67,15 +78,20 @@ class Messages:
         return found
 
 
-def encode(message: Event | WorkerReport) -> bytes:
+def encode(message: Message) -> bytes:
     """The bytes of a message, as a worker writes them in one piece."""
-    body = codec.encode({"event" if isinstance(message, Event) else "report": message})
+    if isinstance(message, Stacks):
+        body = codec.encode({"stacks": message.text})
+    else:
+        body = codec.encode({"event" if isinstance(message, Event) else "report": message})
     return _LENGTH.pack(len(body)) + body
 
 
-def _decode(body: bytes) -> Event | WorkerReport | Malformed:
+def _decode(body: bytes) -> Message | Malformed:
     try:
         message = codec.decode(body, _Message)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return Malformed(f"{error} (it begins with {body[:60]!r})")
-    return message.event or message.report or Malformed("a message without event or report")
+    if message.stacks is not None:
+        return Stacks(message.stacks)
+    return message.event or message.report or Malformed("a message without event, report or stacks")

@@ -61,6 +61,9 @@ class WorkerListener(Protocol):
 
     def on_report(self, incarnation: Incarnation, report: WorkerReport) -> None: ...
 
+    def on_stacks(self, incarnation: Incarnation, text: str) -> None:
+        """What its threads are doing, as it was asked by SIGUSR1."""
+
     def on_malformed(self, incarnation: Incarnation, what: str) -> None:
         """The worker sent something that is no message."""
 

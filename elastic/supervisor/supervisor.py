@@ -9,6 +9,7 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from elastic.coordination import paths
@@ -35,6 +36,8 @@ SUPERSEDED = 9
 """The exit code of a supervisor whose node runs elsewhere, in a newer generation."""
 
 _CLOSE = 30.0
+_ASKED = 64
+"""Of those who wait for the stacks of a worker that does not answer, the longest is told that there are none."""
 _FIRST = 30.0
 """Seconds that a node waits for its launcher to say which nodes are wanted: they start side by side."""
 
@@ -76,6 +79,8 @@ class Supervisor:
         self._ended = threading.Event()
         self._watches: list[Watch] = []
         self._malformed: set[WorkerId] = set()
+        self._asking = threading.Lock()
+        self._asked: dict[WorkerId, list[Future[str]]] = {}  # whose stacks somebody waits for
         self._was_wanted = False
         self._patience = threading.Timer(_FIRST, self._never_wanted)
         self._patience.daemon = True
@@ -193,16 +198,35 @@ class Supervisor:
         importlib.invalidate_caches()
         return [m for m in modules if not _importable(m.partition(".")[0])]
 
-    def request_stacks(self, worker: str) -> None:
-        """Have a worker write the stacks of all its threads to its log.
+    def request_stacks(self, worker: str) -> Future[str]:
+        """Have a worker say what all its threads are doing.
+
+        Returns:
+            The stacks; "" when it has ended before it could say.
 
         Raises:
             NotFound: It does not run here.
         """
-        running = self._driver.running().get(WorkerId(worker))
+        id = WorkerId(worker)
+        found: Future[str] = Future()
+        with self._asking:
+            waiting = self._asked.setdefault(id, [])
+            waiting.append(found)
+            late = waiting.pop(0) if len(waiting) > _ASKED else None
+        if late is not None:
+            late.set_result("")
+        running = self._driver.running().get(id)  # after that: its end is told to whoever asks
         if running is None:
+            self._answer_stacks(id, "")
             raise NotFound(f"worker {worker} does not run on node {self._info.id}")
         running.signal(signal.SIGUSR1)
+        return found
+
+    def _answer_stacks(self, worker: WorkerId, text: str) -> None:
+        with self._asking:
+            asked = self._asked.pop(worker, [])
+        for one in asked:
+            one.set_result(text)
 
     # -- told by workers (`WorkerListener`)
 
@@ -221,6 +245,9 @@ class Supervisor:
         self._meter.saw(incarnation, report)
         self._reporter.report(self._info.id, (report,), ())
 
+    def on_stacks(self, incarnation: Incarnation, text: str) -> None:
+        self._answer_stacks(worker_of(incarnation), text)
+
     def on_malformed(self, incarnation: Incarnation, what: str) -> None:
         worker = worker_of(incarnation)
         log.warning("%s sent something that is no message: %s", incarnation, what)
@@ -235,6 +262,7 @@ class Supervisor:
 
     def on_exit(self, incarnation: Incarnation, exit: WorkerExit) -> None:
         self._malformed.discard(worker_of(incarnation))
+        self._answer_stacks(worker_of(incarnation), "")
         self._meter.gone(incarnation)
         self._driver.note_exit(incarnation, exit)
 

@@ -24,7 +24,7 @@ from elastic.errors import EnvironmentProblem
 from elastic.model.events import Event
 from elastic.model.ids import Incarnation
 from elastic.supervisor import logs
-from elastic.supervisor.messages import Malformed, Messages
+from elastic.supervisor.messages import Malformed, Messages, Stacks
 from elastic.supervisor.ports import WorkerExit, WorkerLaunch, WorkerListener
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,8 @@ class WorkerProcess:
             self.listener.on_malformed(incarnation, message.what)
         elif isinstance(message, Event):
             self.listener.on_event(incarnation, message)
+        elif isinstance(message, Stacks):
+            self.listener.on_stacks(incarnation, message.text)
         else:
             self.listener.on_report(incarnation, message)  # type: ignore[arg-type]
             now = time.monotonic()

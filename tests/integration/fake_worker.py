@@ -7,12 +7,12 @@ The file `behaviour` in the bundle holds words: `unloadable`, `deaf` (to SIGTERM
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from elastic import procs
@@ -24,7 +24,7 @@ from elastic.model.load import WorkerReport
 from elastic.model.records import Allocation, WorkerInfo
 from elastic.nodestore import keys
 from elastic.nodestore.lmdb_store import open_reader
-from elastic.supervisor.messages import encode
+from elastic.supervisor.messages import Stacks, encode
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--cycle", type=float, default=0.0)
     parser.add_argument("--session-timeout", type=float, default=6.0)
     args = parser.parse_args()
-    faulthandler.register(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, lambda *_: tell(args.report_fd, Stacks("".join(traceback.format_stack()))))
     print(f"I am {args.incarnation}")
     behaviour = (Path(args.bundle) / "behaviour").read_text().split()
     if "unloadable" in behaviour:
@@ -92,7 +92,7 @@ def watch_stdin() -> None:
     os._exit(0)
 
 
-def tell(fd: int, message: Event | WorkerReport) -> None:
+def tell(fd: int, message: Event | WorkerReport | Stacks) -> None:
     os.write(fd, encode(message))
 
 
@@ -112,8 +112,6 @@ def raise_in_user_code() -> None:
     try:
         raise ModuleNotFoundError("No module named 'their_module'")
     except ModuleNotFoundError:
-        import traceback
-
         traceback.print_exc()
         sys.exit(3)
 

@@ -143,7 +143,9 @@ def test_the_life_of_a_topology(cluster: Cluster, job: str) -> None:
     assert stopped.code == 0 and "worked off" in stopped.err
     assert cluster.data("get", "numbers")["status"] == "inactive"
     assert cluster("activate", "numbers").code == 0
-    assert "in execute" in cluster("stacks", "numbers").out or "Thread" in cluster("stacks", "numbers").out
+    stacks = cluster("stacks", "numbers").out
+    assert "Thread MainThread" in stacks and "executor-" in stacks
+    assert "Thread MainThread" not in cluster("logs", "numbers").out  # these are two things
     assert "numbers  active" in cluster("top", "--once").out
     kinds = [e["kind"] for e in cluster.data("events", "numbers")]
     for kind in ("topology-submitted", "worker-started", "topology-rebalanced", "topology-deactivated"):

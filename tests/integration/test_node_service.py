@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from elastic.reporting.node_server import NodeServer
 
 
 class FakeSupervisor:
-    """Workers with log files in a directory; stacks are written as a worker would on SIGUSR1."""
+    """Workers with log files in a directory."""
 
     def __init__(self, directory: Path, *workers: str) -> None:
         self.logs = {w: directory / f"{w.replace('/', ':')}.log" for w in workers}
@@ -43,10 +44,12 @@ class FakeSupervisor:
     def missing_modules(self, modules: Sequence[str]) -> Sequence[str]:
         return [m for m in modules if m in self.lacking]
 
-    def request_stacks(self, worker: str) -> None:
+    def request_stacks(self, worker: str) -> Future[str]:
         if worker not in self.running:
             raise NotFound(f"worker {worker} does not run here")
-        threading.Timer(0.1, self.write, (worker, f"Thread of {worker}\n  File x\n")).start()
+        found: Future[str] = Future()
+        threading.Timer(0.1, found.set_result, (f"Thread of {worker}\n  File x\n",)).start()
+        return found
 
 
 @pytest.fixture

@@ -465,6 +465,13 @@ def test_what_others_may_ask(bench: Bench) -> None:
     )
     _wait(bench, lambda: _try_stacks(started))
     assert worker.signals == [signal.SIGUSR1]
+    first, *others = [started.request_stacks(W) for _ in range(70)]
+    assert first.result(0) == ""  # nobody waits for ever, nor do they become more and more
+    started.on_stacks(worker.launch.incarnation, "stacks")
+    assert [f.result(0) for f in others][-64:] == ["stacks"] * 64
+    last = started.request_stacks(W)
+    worker.end(7)
+    assert last.result(0) == ""
 
 
 def _try_stacks(started: Supervisor) -> bool:

@@ -99,12 +99,12 @@ def test_a_worker_reads_its_allocation_and_is_told_of_changes(bench: Bench) -> N
     )  # no process is started again (N-Storm 2019, section III.B)
     assert bench.reporter.wait(lambda: len(bench.reporter.reports) >= 2)
     assert {(n, r.incarnation) for n, r in bench.reporter.reports} == {(NODE, f"{W}#1")}
-    started.request_stacks(W)
+    assert 'fake_worker.py", line' in started.request_stacks(W).result(30)
     bench.world.coordination.delete(paths.wanted(NODE))
     assert started.wait(30) == 0
     assert ended(int(first.details["pid"]))
     assert f"I am {W}#1" in bench.log()
-    assert 'fake_worker.py", line' in bench.log()  # the stacks
+    assert 'fake_worker.py", line' not in bench.log()  # what was asked for is told to whoever asked
 
 
 def test_a_killed_worker_is_started_again_as_another_life(bench: Bench) -> None:
@@ -212,6 +212,9 @@ class Listener:
 
     def on_report(self, incarnation: Incarnation, report: WorkerReport) -> None:
         self.got.append(report.epoch)
+
+    def on_stacks(self, incarnation: Incarnation, text: str) -> None:
+        self.got.append(text)
 
     def on_malformed(self, incarnation: Incarnation, what: str) -> None:
         self.got.append(what)

@@ -1,4 +1,4 @@
-"""Stacks are written on request, whatever the threads are at, and the process goes on."""
+"""Stacks are told on request, whatever the threads are at, and the process goes on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import signal, sys, threading
-from elastic.cluster.worker_stacks import write_on_signal
+from elastic.cluster.worker_stacks import tell_on_signal
 
 def compute():
     def deeper(n):
@@ -19,7 +19,7 @@ def compute():
 def wait_for_ever():
     threading.Event().wait()
 
-write_on_signal(signal.SIGUSR1)
+tell_on_signal(signal.SIGUSR1, lambda text: print(text, file=sys.stderr, flush=True))
 for n in range(3):
     threading.Thread(target=compute, name=f"busy-{n}", daemon=True).start()
 threading.Thread(target=wait_for_ever, name="idle", daemon=True).start()

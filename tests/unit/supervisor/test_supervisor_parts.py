@@ -22,7 +22,7 @@ from elastic.supervisor import bundles
 from elastic.supervisor.bundles import BadBundle, Bundles, BundleState, unpack
 from elastic.supervisor.happenings import last_line
 from elastic.supervisor.incarnations import Incarnations
-from elastic.supervisor.messages import Malformed, Messages, encode
+from elastic.supervisor.messages import Malformed, Messages, Stacks, encode
 from elastic.supervisor.options import SupervisorOptions
 
 W = WorkerId("t@n/0")
@@ -34,7 +34,7 @@ W = WorkerId("t@n/0")
 @given(st.lists(st.integers(0, 2), max_size=8), st.lists(st.integers(1, 300), min_size=1, max_size=8))
 def test_messages_arrive_whole_whatever_the_pieces(kinds: list[int], pieces: list[int]) -> None:
     given_ = [
-        Event(1.5, "kind", "ü" * n) if kind == 0 else WorkerReport("t", "w", "w#1", 0.0, n)
+        (Event(1.5, "kind", "ü" * n), WorkerReport("t", "w", "w#1", 0.0, n), Stacks("ü" * n))[kind]
         for n, kind in enumerate(kinds)
     ]
     data = b"".join(encode(m) for m in given_)
