@@ -29,6 +29,7 @@ from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.nimbus import decisions
 from elastic.nimbus.bundle_store import BundleStore
+from elastic.nimbus.decided import Decided
 from elastic.nimbus.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.facts import Facts, TopologyFacts
@@ -96,6 +97,7 @@ class Reign:
         self._known: dict[NodeId, NodeInfo] = {}
         self._expected: dict[NodeId, float] = {}
         self._prune = True
+        self._decided = Decided()
         self.mirror = Mirror(coordination)
         self.aborted: dict[str, str] = {}
         """Requests whose moves an operator has aborted, and why."""
@@ -130,12 +132,12 @@ class Reign:
         except Unavailable as error:
             log.info("this Nimbus cannot begin to lead: %s", error)
             return
-        seen, pause, looked = -1, False, 0.0
+        seen, pause = -1, False
         while not self._over:
-            self._sleep(seen, pause, looked)
+            self._sleep(seen, pause)
             if self._over:
                 return
-            seen, pause, looked = self.mirror.revision, False, time.time()
+            seen, pause = self.mirror.revision, False
             try:
                 pause = not self.reconcile()
             except (Superseded, Unavailable) as error:
@@ -146,14 +148,9 @@ class Reign:
                 log.exception("reconciling failed")
                 pause = True
 
-    def _sleep(self, seen: int, pause: bool, looked: float) -> None:
-        """Until something changes or a deadline passes; one that has passed since the last look is due now.
-
-        Args:
-            looked: When that look began, seconds since 1970.
-        """
-        facts = replace(self.facts(), now=looked)
-        times = (decisions.next_deadline(facts, self._limits), self.move_log.next_deadline())
+    def _sleep(self, seen: int, pause: bool) -> None:
+        """Until something changes or a deadline passes; one that has passed since the last look is due now."""
+        times = (self._decided.due, self.move_log.next_deadline())
         waits = [max(0.0, t - time.time()) for t in times if t is not None]
         waits += [w for w in (self.moves.timeout(), _PAUSE if pause else None) if w is not None]
         timeout = min(waits, default=None)
@@ -283,18 +280,22 @@ class Reign:
             if not self._ready and not self._load():
                 return True
             self._watch_nodes()
-            self.note_moves()
             self.moves.forget_removed(self._shown())
             settled = self.moves.run(self.facts())
             self.note_moves()
             self.mirror.wake()  # who waits for what a move has come to
             for _ in range(_TRIES):
                 facts = self.facts()
+                if self._decided.covers(facts, self.scheduler):
+                    return settled
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
                 if not self._decide(facts):
                     self._prune_bundles(facts)
+                    due = decisions.next_deadline(facts, self._limits)
+                    self._decided.note(facts, self.scheduler, due)
                     return settled
+                self._decided.forget()
                 facts = self.refresh()
                 try:
                     for action in self._decide(facts):

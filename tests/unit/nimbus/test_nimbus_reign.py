@@ -9,13 +9,15 @@ from typing import Any, cast
 import pytest
 
 from elastic.nimbus import decisions
+from elastic.nimbus import reign as module
+from elastic.nimbus.decided import Decided
 from elastic.nimbus.facts import Facts
 from elastic.nimbus.reign import Reign
 
 DUE = 100.0
 
 
-def waits(looked: float, *, now: float) -> float | None:
+def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float) -> float | None:
     """How long it waits for something with one deadline, seconds."""
     found: list[float | None] = []
 
@@ -23,15 +25,18 @@ def waits(looked: float, *, now: float) -> float | None:
         found.append(timeout)
         return False
 
+    decided = Decided()
+    facts = Facts(looked, {}, {}, {}, {}, {})
+    decided.note(facts, None, decisions.next_deadline(facts, cast(Any, None)))
+    monkeypatch.setattr(module.time, "time", lambda: now)
     reign = SimpleNamespace(
         _over=False,
-        _limits=None,
-        facts=lambda: Facts(now, {}, {}, {}, {}, {}),
+        _decided=decided,
         mirror=SimpleNamespace(wait_for=wait_for, revision=7),
         moves=SimpleNamespace(timeout=lambda: None),
         move_log=SimpleNamespace(next_deadline=lambda: None),
     )
-    Reign._sleep(cast(Any, reign), 7, False, looked)
+    Reign._sleep(cast(Any, reign), 7, False)
     (timeout,) = found
     return timeout
 
@@ -42,10 +47,14 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "next_deadline", lambda facts, _: DUE if facts.now < DUE else None)
 
 
-def test_a_deadline_that_has_passed_since_the_last_look_is_due_at_once(deadline: None) -> None:
+def test_a_deadline_that_has_passed_since_the_last_look_is_due_at_once(
+    deadline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else nothing happens until something else changes: the retry of a move was forgotten on a busy machine."""
-    assert waits(DUE - 0.001, now=DUE + 0.001) == 0.0
+    assert waits(monkeypatch, DUE - 0.001, now=DUE + 0.001) == 0.0
 
 
-def test_what_was_due_at_the_last_look_is_not_waited_for_again(deadline: None) -> None:
-    assert waits(DUE, now=DUE + 0.001) is None
+def test_what_was_due_at_the_last_look_is_not_waited_for_again(
+    deadline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert waits(monkeypatch, DUE, now=DUE + 0.001) is None
