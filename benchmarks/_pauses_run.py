@@ -20,6 +20,8 @@ from elastic.model.views import MoveView, TopologyDetail
 PATIENCE = 90.0
 LOOK = 0.2
 BEHIND = 0.05
+HEAP = 3 << 30
+"""Bytes of a Hazelcast member's heap. A quarter of it is used, and the 256 MB of a state are there twice while they are copied ahead."""
 AFTER = 0.5
 """Seconds after the last step of a move that belong to it."""
 
@@ -34,11 +36,12 @@ def cluster(
         cores: What a node may use; 0: the machine's, shared by all.
     """
     with tempfile.TemporaryDirectory(prefix="eb-") as home:
+        memory = HEAP if store == "hazelcast" else 0
+        options = UpOptions(
+            home=home, host=host, nodes=nodes, slots=slots, store=store, store_memory=memory, cores=cores
+        )
         try:
-            yield start_background(
-                UpOptions(home=home, host=host, nodes=nodes, slots=slots, store=store, cores=cores),
-                lambda _: None,
-            )
+            yield start_background(options, lambda _: None)
         finally:
             with contextlib.suppress(NotFound):
                 stop(home, "default", purge=True)
