@@ -11,6 +11,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,8 @@ comes to nothing is for its supervisor to see, which waits longer (`SupervisorOp
 WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
+SINCE = 0.5
+"""Seconds until it is written down since when tasks are here; that they are is written before they begin."""
 SWITCH = 0.005
 STANDING_STILL = (Phase.PAUSED, Phase.SAVED, Phase.RESTORED)
 SWITCH_MOVING = 0.0005
@@ -103,6 +106,7 @@ class WorkerProcess:
         self._states = States(incarnation)
         self._finished: frozenset[int] = frozenset()  # what they had finished
         self._writing = threading.Lock()
+        self._since_due = 0.0  # by when it is written since when tasks are here; 0: it is
         self._allocation: Allocation | None = None
         self.spec = spec
         self._stores = WorkerStores(coordination, node_of(id))
@@ -176,7 +180,7 @@ class WorkerProcess:
         self._notices.put("allocation")
         while True:
             try:
-                notice = self._notices.get(timeout=self._cycle or None)
+                notice = self._notices.get(timeout=self._patience())
             except queue.Empty:
                 notice = "allocation"
             if notice == "lost":
@@ -253,7 +257,11 @@ class WorkerProcess:
         self._version = entry.version
 
     def _apply(self, allocation: Allocation) -> None:
-        self._views.read()
+        named = {t for _, first, last in allocation.executors for t in range(first, last + 1)}
+        if named - self.worker.tasks.keys() - self.worker.arriving.keys():
+            # Else nothing is to be started. An allocation comes with every outcome of a move: to read a view because of it kept the thread
+            # that reads them from seeing that a task may be sent to again.
+            self._views.read()
         starting = self.worker.missing(allocation)
         if starting:
             stateful = {t for t in starting if self.spec.component_of(TaskId(t)).stateful}
@@ -311,24 +319,42 @@ class WorkerProcess:
             self._trace,
         )
 
-    def _write_progress(self) -> None:
+    def _patience(self) -> float | None:
+        """Seconds until something is to be done although nothing has happened."""
+        times = [self._cycle] if self._cycle else []
+        if self._since_due:
+            times.append(max(0.0, self._since_due - time.monotonic()))
+        return min(times, default=None)
+
+    def _write_progress(self, *, all_of_it: bool = False) -> None:
+        """Since when tasks are here waits for more of it: in a move each task would else be one more write, which all others read."""
         with self._writing:
             progress = self._progress()
-            if progress != self._written and worker_has_begun(progress):
+            if progress == self._written or not worker_has_begun(progress):
+                return
+            now = time.monotonic()
+            if all_of_it or self._is_urgent(progress) or 0.0 < self._since_due <= now:
                 self._write(progress)
+            else:
+                self._since_due = self._since_due or now + SINCE
 
     def _write_first(self) -> None:
         """What has to be written before marks are. Since when tasks are here does not: that would be one more write within a pause."""
         with self._writing:
-            progress, before = self._progress(), self._written
-            if (
-                before is None
-                or replace(progress, held=()) != replace(before, held=())
-                or listed(progress) != listed(before)
-            ) and worker_has_begun(progress):
+            progress = self._progress()
+            if self._is_urgent(progress) and worker_has_begun(progress):
                 self._write(progress)
 
+    def _is_urgent(self, progress: Progress) -> bool:
+        before = self._written
+        return (
+            before is None
+            or replace(progress, held=()) != replace(before, held=())
+            or listed(progress) != listed(before)
+        )
+
     def _write(self, progress: Progress) -> int:
+        self._since_due = 0.0
         stamp = self._coordination.put(paths.worker_progress(self._topology, self.id), codec.encode(progress))
         self._written = progress
         self._states.written(stamp)
@@ -348,7 +374,7 @@ class WorkerProcess:
         self._stores.close()
         self._watchdog.close()
         with contextlib.suppress(ElasticError):
-            self._write_progress()
+            self._write_progress(all_of_it=True)
         self._voice.close()
         with contextlib.suppress(ElasticError):
             self._coordination.close()

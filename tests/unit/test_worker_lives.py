@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
-from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
+from elastic.cluster.worker_main import EXIT_SESSION, REACHED, SINCE, WorkerProcess
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.model import codec
@@ -116,10 +116,19 @@ def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> No
     life._write_first()
     assert life._coordination.get(PATH).version == version, "marks do not wait for that"
     life._write_progress()
+    assert life._coordination.get(PATH).version == version, "more of it may come"
+    assert 0.0 < life._patience() <= SINCE
+    life._since_due = 1.0  # long ago
+    life._write_progress()
+    assert life._patience() is None
     one, two = codec.decode(life._coordination.get(PATH).data, Progress).held
     assert one == Held(FIRST, 5, (3,))
     assert (two.incarnation, two.tasks) == (SECOND, (2,)) and two.since > 0
     del life.worker.tasks[2]
+    life.worker._started.discard(2)
+    version = life._coordination.get(PATH).version
+    life._write_progress()
+    assert life._coordination.get(PATH).version == version + 1, "who has a task no more says so at once"
 
 
 def test_when_the_session_is_lost_the_process_ends_whatever_its_main_thread_is_at(
