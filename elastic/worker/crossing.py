@@ -32,6 +32,9 @@ class Crossing(Protocol):
     def arrived(self, target: int, life: int, first: int, item: Item) -> None:
         """An item for a task of this process has come that is not simply the next one. It is looked at in `work`."""
 
+    def room(self, target: int) -> None:
+        """There may be room on the way to that task. Never with a gate or a task's lock."""
+
     def work(self) -> None:
         """Look at what was left to be looked at. Never with a gate or a task's lock."""
 

@@ -60,6 +60,10 @@ class TaskMaker:
                     except Exception as e:
                         task.failures.hook_failed("on_emit", e)
 
+        def room() -> None:
+            self._ways.signal(number)
+            self._crossing.room(number)
+
         outputs = Outputs(
             number,
             spec,
@@ -79,7 +83,7 @@ class TaskMaker:
             frozenset(t for i in spec.inputs for t in self._spec.tasks_of(i.source)),
             hooks,
             self._listener,
-            self._ways.to(number).signal,
+            room,
             config,
         )
         outputs.on_unsendable = task.failures.unsendable

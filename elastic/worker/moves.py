@@ -22,6 +22,7 @@ from elastic.errors import ElasticError
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.driver import participant_driver
+from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
 from elastic.migration.ports import OwnMarks, Store, Tasks
@@ -43,6 +44,9 @@ _NOTHING: AbstractContextManager[object] = nullcontext()
 HELD_QUEUES = 8
 """Times `queue_rows` tuples that a link holds for a task that stands still, before its emitter has to wait and with it all else that that
 one emits: as many as may be on their way to a task of another worker. They are bytes."""
+PASSED = 4
+"""Times what a link holds that is handed to a task of the same worker as its queue has room, once it goes on: its emitter need not wait
+for that. From then on it waits as always: what is held is bytes, and costs both of them more than what is handed over by reference."""
 _TOGETHER = 256
 """Events after which marks are written although more wait."""
 
@@ -92,6 +96,10 @@ class Moves:
         self._broken = False
         self._early: dict[int, list[Any]] = {}
         self._room_asked: dict[int, set[int]] = {}  # target -> sources with something held back for it
+        self._asking = threading.Lock()
+        self._passed: dict[
+            tuple[int, int], int
+        ] = {}  # link -> tuples that it has handed on since its task goes on
         self._offered: tuple[int, int] | None = None
         self.participant = Participant(me, Wiring.of(spec), buffer_rows, self._gate)
         self.link = ways.link
@@ -243,7 +251,8 @@ class Moves:
 
     def room(self, target: int) -> None:
         """There may be room on the way to that task."""
-        sources = self._room_asked.pop(target, None)
+        with self._asking:
+            sources = self._room_asked.pop(target, None)
         if sources:
             for source in sorted(sources):
                 self._posted.append(lambda s=source: self._flush(s, target))
@@ -256,6 +265,7 @@ class Moves:
         if not action.epoch and action.target in self._held:
             epoch, since = self._held.pop(action.target)
             self._on_resumed(action.target, epoch, time.monotonic() - since)
+        self._passed.pop((action.source, action.target), None)
         if action.where == self.me:
             self._posted.append(
                 ev.Opened(action.source, action.target, action.life, action.position, action.epoch)
@@ -359,15 +369,31 @@ class Moves:
                 if not self.participant.may_flush(source, target):
                     return
                 link = self.participant.emitters[source, target]
-                if link.buffer and link.where != self.me:
-                    item, first = link.buffer[0].item, link.sent + 1
+                if link.buffer:
+                    item, first, here = link.buffer[0].item, link.sent + 1, link.where == self.me
                     # Asked for before it is tried: room that comes meanwhile is not missed.
-                    self._room_asked.setdefault(target, set()).add(source)
-                    if not self._offer(link.where, target, item, link.life, first):
+                    with self._asking:
+                        self._room_asked.setdefault(target, set()).add(source)
+                    if not (
+                        self._fits(link, item)
+                        if here
+                        else self._offer(link.where, target, item, link.life, first)
+                    ):
                         return
-                    self._room_asked.get(target, set()).discard(source)
-                    self._offered = (source, target)
+                    with self._asking:
+                        self._room_asked.get(target, set()).discard(source)
+                    if not here:
+                        self._offered = (source, target)
                 self._driver.feed(ev.Room(source, target))
+
+    def _fits(self, link: LinkEnd, item: Item) -> bool:
+        """Whether what is held for a task of this process is to be handed to it now."""
+        task, key = self._tasks.get(link.target), (link.source, link.target)
+        passed = self._passed.get(key, 0)
+        if task is not None and passed < PASSED * link.limit and not task.has_room(item.count):
+            return False
+        self._passed[key] = passed + item.count
+        return True
 
     def _forget_early(self, task: int) -> None:
         for event in self._early.pop(task, ()):

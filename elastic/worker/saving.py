@@ -43,7 +43,12 @@ THREADS = 8
 PART = 512 << 10
 """Bytes of small states that are saved with one message, about."""
 SLICE = 0.002
-"""Seconds that copying ahead takes from an executor at a time."""
+"""Seconds that copying ahead takes from an executor at a time, and gives back to it at least."""
+RESTS = 5
+"""Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
+pause takes what waits along, and has it to work off afterwards."""
+WAITING = 8
+"""Part of what may wait for the task that is much."""
 AHEAD = 256 << 10
 """Bytes of a state of which it is worth it to follow the changes until the pause, and to have what was copied put in before it."""
 KEEP_UP = 0.01
@@ -83,9 +88,7 @@ class Saving:
         self._kept: list[_Old] = []
         self._keeping = False
         self._closing = threading.Event()
-        self._turn = (
-            threading.Lock()
-        )  # one state at a time, and half of the time: executors have a stream to work off
+        self._turn = threading.Lock()  # one state at a time
         self._pool = ThreadPoolExecutor(THREADS, "states")
         self._asks: Together[Nodes, tuple[_Old, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[_Old, ac.Save, EngineState]] = Together(
@@ -198,7 +201,13 @@ class Saving:
         while not copier.done and not old.ended:
             with self._turn:
                 self._copy_some(old, copier, write)
-                self._closing.wait(SLICE)
+                self._give_back(old)
+
+    def _give_back(self, old: _Old) -> None:
+        """The executor has a stream to work off."""
+        for _ in range(RESTS):
+            if self._closing.wait(SLICE) or old.pausing or WAITING * old.task.queued <= old.task.capacity:
+                return
 
     def _copy_some(self, old: _Old, copier: Copier, write: StateWrite) -> bool:
         with old.writing:

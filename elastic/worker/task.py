@@ -51,7 +51,7 @@ class Task:
 
     Args:
         sources: All tasks of all components that it subscribes to; empty for a spout.
-        room: Called when `offer` said False before and there is room again.
+        room: Called when `offer` or `has_room` said no before and there is room again; without any lock.
     """
 
     def __init__(
@@ -130,14 +130,7 @@ class Task:
             knows, which whoever knows of the moves has to look at.
         """
         with self._lock:
-            rows = self._rows
-            if (
-                rows
-                and item.count
-                and rows + item.count > self._share
-                and not self._executor_has_room(item.count)
-            ):
-                self._refused = True
+            if not self.has_room(item.count):
                 return FULL
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
@@ -158,6 +151,15 @@ class Task:
                 return False
             self.force(item)
         return True
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many tuples more may wait for it; False: `room` will be called."""
+        with self._lock:
+            rows = self._rows
+            if not (rows and count) or rows + count <= self._share or self._executor_has_room(count):
+                return True
+            self._refused = True
+            return False
 
     @property
     def guard(self) -> threading.RLock:
