@@ -131,6 +131,27 @@ def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> No
     assert life._coordination.get(PATH).version == version + 1, "who has a task no more says so at once"
 
 
+def test_coordination_is_read_before_something_is_started_and_not_for_what_is_here(
+    life: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An allocation comes with every outcome of a move: nothing may wait for a view then."""
+    read: list[int] = []
+    monkeypatch.setattr(life._views, "read", lambda: read.append(1))
+    monkeypatch.setattr(life.worker, "missing", lambda allocation: set())
+    monkeypatch.setattr(life.worker, "apply", lambda allocation: None)
+    life.worker.tasks[2] = life.worker.tasks[3] = SimpleNamespace(finished=False, drained=0)
+    life.worker.arriving[4] = SimpleNamespace()
+
+    def named(*executors: tuple[str, int, int]) -> Any:
+        return SimpleNamespace(executors=executors, finished=())
+
+    life._apply(named(("count", 2, 4)))
+    life._apply(named(("count", 3, 3)))
+    assert not read
+    life._apply(named(("count", 2, 5)))
+    assert read
+
+
 def test_when_the_session_is_lost_the_process_ends_whatever_its_main_thread_is_at(
     life: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
