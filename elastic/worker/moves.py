@@ -369,8 +369,9 @@ class Moves:
                 if not self.participant.may_flush(source, target):
                     return
                 link = self.participant.emitters[source, target]
+                here = link.where == self.me
                 if link.buffer:
-                    item, first, here = link.buffer[0].item, link.sent + 1, link.where == self.me
+                    item, first = link.buffer[0].item, link.sent + 1
                     # Asked for before it is tried: room that comes meanwhile is not missed.
                     with self._asking:
                         self._room_asked.setdefault(target, set()).add(source)
@@ -385,6 +386,8 @@ class Moves:
                     if not here:
                         self._offered = (source, target)
                 self._driver.feed(ev.Room(source, target))
+                if here:
+                    return  # it is in the queue only when what was posted has been worked off; `ask_room` comes after that
 
     def _fits(self, link: LinkEnd, item: Item) -> bool:
         """Whether what is held for a task of this process is to be handed to it now."""
