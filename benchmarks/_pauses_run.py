@@ -20,8 +20,9 @@ from elastic.model.views import MoveView, TopologyDetail
 PATIENCE = 90.0
 LOOK = 0.2
 BEHIND = 0.05
-HEAP = 3 << 30
-"""Bytes of a Hazelcast member's heap. A quarter of it is used, and the 256 MB of a state are there twice while they are copied ahead."""
+HEAP = 5 << 30
+"""Bytes of a Hazelcast member's heap. A quarter of it is used; room for twice the 256 MB of a state is kept while it is copied ahead,
+beside what the move before has not removed yet."""
 AFTER = 0.5
 """Seconds after the last step of a move that belong to it."""
 

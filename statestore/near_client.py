@@ -181,12 +181,13 @@ class NearStore:
         """See `StateStore.fetch`.
 
         Args:
-            have: If only one is wanted: pieces of it that are here already. They are not read again, if they lie in a file.
+            have: If only one is wanted: pieces of it that are here already. They do not come again.
         """
         done = 0
         if not wanted:
             return
-        call = self.submit(["fetch", [list(w) for w in wanted]])
+        known = pack(have) if have and len(wanted) == 1 else b""
+        call = self.submit(["fetch", [list(w) for w in wanted], known])
         batch: deque[tuple[list[Any], memoryview]] = deque()
         try:
             while done < len(wanted):
@@ -201,7 +202,7 @@ class NearStore:
                 done += 1
                 call.progress()
                 if done < len(wanted) and not batch:
-                    call.again("fetch", [list(w) for w in wanted[done:]])
+                    call.again("fetch", [list(w) for w in wanted[done:]], b"")
                 yield found
             call.end(well=True)
         finally:
@@ -362,11 +363,13 @@ def _contents(
     at = 0
     for place in where:
         piece = next(pieces)
-        if place is None:
+        if place is False or (place is not None and piece in have):
+            if piece not in have:
+                raise Damaged(f"{key}: piece {piece.number} has not come, and is not here")
+            yield have[piece]
+        elif place is None:
             yield checked(key, piece, bytes(message.payload[at : at + piece.size]))
             at += piece.size
-        elif piece in have:
-            yield have[piece]
         else:
             number, offset = place
             yield checked(key, piece, read_at(message.files[number], offset, piece.size))

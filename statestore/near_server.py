@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,9 @@ class NearServer:
         name = message.body[0] if message.body else ""
         try:
             if name == "fetch":
-                for body, payload, files in _batched(self._fetch(message)):
+                answers = self._fetch(message)
+                # What a client has of a state does not come along: it is told from the bytes of others by having a message of its own.
+                for body, payload, files in answers if message.body[2] else _batched(answers):
                     try:
                         near.send(sock, body, payload, files)
                     finally:
@@ -222,12 +224,14 @@ class NearServer:
     def _fetch(self, message: Message) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
         """A message for each state; several when it is large."""
 
-        def one(wanted: Sequence[Any]) -> tuple[Head, Iterator[Content]] | StateStoreError:
+        known = frozenset(unpack(message.body[2]))
+
+        def one(wanted: Sequence[Any]) -> tuple[Head, Iterator[Content | None]] | StateStoreError:
             head = fetch_head(self._store, *wanted)
             if isinstance(head, StateStoreError):
                 return head
             try:
-                contents = self._contents(head)
+                contents = self._contents(head, known)
                 # What is read only when it is asked for is asked for one after the other.
                 return head, iter(list(contents)) if head.size <= _SMALL else contents
             except StateStoreError as error:
@@ -241,10 +245,15 @@ class NearServer:
             about = [head.key, head.epoch, head.sequence, head.writer, pack(head.pieces), head.meta]
             yield from _parts(["ok", *about], contents)
 
-    def _contents(self, head: Head) -> Iterator[Content]:
+    def _contents(self, head: Head, known: Collection[Piece]) -> Iterator[Content | None]:
+        """In order; None for a piece that the client has."""
         if isinstance(self._store, MemoryStore):
             return iter([content for _, content in self._store.contents(head)])
-        return self._store.get(head)
+        lacking = [n for n, piece in enumerate(head.pieces) if piece not in known]
+        if len(lacking) == len(head.pieces):
+            return self._store.get(head)
+        found, wanted = self._store.get(head, lacking), frozenset(lacking)
+        return (next(found) if n in wanted else None for n in range(len(head.pieces)))
 
 
 _Answers = Iterator[tuple[Sequence[object], list[bytes], list[int]]]
@@ -274,10 +283,10 @@ def _batched(answers: _Answers) -> _Answers:
 
 
 def _parts(
-    about: list[object], contents: Iterator[Content]
+    about: list[object], contents: Iterator[Content | None]
 ) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
-    """A state in messages that are not too large. Each says, for its pieces, where they are: [file, offset] or nothing for
-    bytes that come along; the last one says that it is."""
+    """A state in messages that are not too large. Each says, for its pieces, where they are: [file, offset], nothing for
+    bytes that come along, False for what the client has; the last one says that it is."""
     places: list[object] = []
     payload: list[bytes] = []
     files: dict[Path, int] = {}
@@ -287,7 +296,9 @@ def _parts(
             if size >= near.PAYLOAD or len(files) >= near.FILES:
                 yield ["part", places], payload, list(files.values())
                 places, payload, files, size = [], [], {}, 0
-            if isinstance(content, Slice):
+            if content is None:
+                places.append(False)
+            elif isinstance(content, Slice):
                 if content.path not in files:
                     files[content.path] = _open(content.path)
                 places.append([list(files).index(content.path), content.offset])

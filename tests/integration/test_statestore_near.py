@@ -9,14 +9,16 @@ import struct
 import sys
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statestore import near
 from statestore.base import Fetched, Head, Opened, Piece, State, StateStore, Ticket, pack
+from statestore.bulk import OneByOne
 from statestore.embedded import EmbeddedStore
 from statestore.errors import Damaged, Invalid, NotFound, StateStoreError, Unavailable
 from statestore.memory import MemoryStore
@@ -249,3 +251,40 @@ def _deleted(client: NearStore) -> list[StateStoreError | None]:
         return client.delete([("k1", 1), ("k2", 1)])
     except StateStoreError as error:
         return [error]
+
+
+class Cluster(OneByOne):
+    """One without files, such as a cluster of which each piece is asked for."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryStore()
+        self.read: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.memory, name)
+
+    def get(self, head: Head, indexes: Sequence[int] | None = None) -> Iterator[bytes]:
+        self.read += range(len(head.pieces)) if indexes is None else indexes
+        return self.memory.get(head, indexes)
+
+
+@pytest.mark.parametrize("size", [100, MIB])
+def test_what_the_client_has_is_not_read_again(tmp_path: Path, size: int) -> None:
+    store: Any = Cluster()
+    with closing(store.memory), closing(NearServer(store, tmp_path / "s")) as server:
+        server.start()
+        with closing(NearStore(str(tmp_path / "s"), patience=20.0)) as client:
+            data = [os.urandom(size) for _ in range(12)]
+            with Write(store.memory, "k", 1) as write:
+                pieces = [write.put(d) for d in data]
+                write.commit(pieces)
+            with Write(store.memory, "other", 1) as write:
+                write.commit([write.put(b"other")])
+            have = {pieces[n]: data[n] for n in (0, 3, 4, 11)}
+            (found,) = client.fetch([("k", 1)], have)
+            assert isinstance(found, Fetched) and list(found.pieces) == data
+            assert store.read == [1, 2, 5, 6, 7, 8, 9, 10]
+            (found,) = client.fetch([("k", 1)], dict(zip(pieces, data, strict=True)))
+            assert isinstance(found, Fetched) and list(found.pieces) == data and len(store.read) == 8
+            both = list(client.fetch([("k", 1), ("other", 1)], have))
+            assert [list(f.pieces) for f in both if isinstance(f, Fetched)] == [data, [b"other"]]
