@@ -59,12 +59,12 @@ receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.
 SINCE = 0.5
 """Seconds until it is written down since when tasks are here; that they are is written before they begin."""
 SWITCH = 0.005
-STANDING_STILL = (Phase.PAUSED, Phase.SAVED, Phase.RESTORED)
+STANDING_STILL = (Phase.PAUSED, Phase.SAVED)
 SWITCH_MOVING = 0.0005
 SWITCH_PAUSED = 0.00005
 SWITCH_MANY = 0.002
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
-task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks."""
+task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks or batches."""
 FEW = 4
 FEW_STILL = 8
 """As many as stand still together where a move of many is divided (`NimbusOptions.move_at_once`): not for long."""
@@ -392,7 +392,11 @@ def switch_interval(view: View) -> float:
     pause. A move of many lasts, and whoever gives way so often does less: then the stream falls behind by more than the pauses."""
     if not view.moves:
         return SWITCH
-    if still := sum(at.phase in STANDING_STILL for at in view.standing.values()):
+    if any(m.record.batches > FEW for m in view.moves):
+        return SWITCH_MANY
+    phases = [at.phase for at in view.standing.values()]
+    still = sum(phase in STANDING_STILL for phase in phases)
+    if still or Phase.RESTORED in phases:
         return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
     return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY
 

@@ -36,6 +36,7 @@ def test_a_few_tasks_are_waited_for_and_many_do_not_hold_up_the_stream() -> None
     assert switch_interval(view(FEW, paused=1)) == SWITCH_PAUSED
     assert switch_interval(view(FEW + 1)) == SWITCH_MANY
     assert switch_interval(view(100, paused=1)) == SWITCH_MANY
-    assert switch_interval(view(100, paused=1, batch=FEW_STILL)) == SWITCH_PAUSED
-    assert switch_interval(view(100, paused=2, batch=FEW_STILL)) == SWITCH_MANY
+    assert switch_interval(view(FEW * FEW_STILL, paused=1, batch=FEW_STILL)) == SWITCH_PAUSED
+    assert switch_interval(view(FEW * FEW_STILL, paused=2, batch=FEW_STILL)) == SWITCH_MANY
+    assert switch_interval(view(FEW + 1, paused=1, batch=1)) == SWITCH_MANY, "one after the other lasts"
     assert SWITCH_PAUSED < SWITCH_MOVING < SWITCH_MANY < SWITCH
