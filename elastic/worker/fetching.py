@@ -190,7 +190,9 @@ class Fetching:
         """Put in what is new; returns how long that has taken, in seconds."""
         began, side, arrival = time.monotonic(), coming.side, coming.arrival
         assert arrival is not None
-        found = self._stores.fetch(key_of(self._worker, side.task), side.epoch, coming.nodes, arrival.here)
+        found = self._stores.fetch(
+            key_of(self._worker, side.task), side.epoch, coming.nodes, dict(arrival.here)
+        )
         # When the task has stopped meanwhile that is all of it, and what the engine knows of it comes first.
         own = engine_pieces(found.pieces) if is_last(found.meta) else 0
         steps = arrival.ahead(found.meta, found.named[own:], found.pieces[own:])
@@ -256,7 +258,9 @@ class Fetching:
             arrival.over = True
         found: StoredState | Exception
         try:
-            found = self._stores.fetch(key, action.epoch, action.nodes, arrival.here if arrival else None)
+            # A copy: what a look has brought may be going in at this very moment.
+            here = dict(arrival.here) if arrival else None
+            found = self._stores.fetch(key, action.epoch, action.nodes, here)
         except Exception as e:
             found = e
         self._worker.moves.feed(self._fetched(action, found, arrival))

@@ -53,8 +53,9 @@ AHEAD = 256 << 10
 """Bytes of a state of which it is worth it to follow the changes until the pause, and to have what was copied put in before it."""
 KEEP_UP = 0.01
 """Seconds between two looks at what has changed since."""
-KEEP_UP_LONGEST = 0.25
-"""Seconds that such a look may take: what changes as fast as it is copied is left to the pause."""
+KEEP_UP_LONGEST = 0.03
+"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all that there is, and the pause
+comes when it has that."""
 LONGEST = 300.0
 """Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
 
