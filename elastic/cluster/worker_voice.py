@@ -26,8 +26,8 @@ _MANY = _MOST // 2
 _CLOSING = 2.0
 STEPS = 0.05
 STEPS_AGAIN = 0.5
-"""Seconds that the steps of moves wait for others to be told with, and seconds between two times that some are told: there are seven for
-each task, in the midst of its pause, and on their way to Nimbus they keep four processes busy."""
+"""Seconds that the steps of moves wait for others to be told with: there are seven for each task, in the midst of its pause, and on their
+way to Nimbus they keep four processes busy. At first little; twice as long each time, up to the longer one, while they go on coming."""
 SHARE = 0.005
 """Of a core, that measuring may take: where a report takes long (many pairs of tasks), they become rarer."""
 
@@ -50,6 +50,7 @@ class Voice:
         self._steps: deque[Event] = deque(maxlen=_MOST)
         self._steps_due = math.inf
         self._steps_told = 0.0
+        self._steps_wait = STEPS
         self._dropped = 0
         self._took = 0.0
         """CPU seconds of the last report. The smaller of two counts: the first ones load and compile something."""
@@ -105,8 +106,9 @@ class Voice:
                     self._send(codec.encode({"stacks": event.text}))
                     continue
                 if event is _NUDGE:
-                    soon = max(time.monotonic() + STEPS, self._steps_told + STEPS_AGAIN)
-                    self._steps_due = min(self._steps_due, soon if len(self._steps) < _MANY else 0.0)
+                    self._steps_due = min(
+                        self._steps_due, self._steps_at() if len(self._steps) < _MANY else 0.0
+                    )
                     continue
                 self._event(event)
                 if self._dropped and self._waiting.empty():
@@ -133,6 +135,13 @@ class Voice:
         self._send(body)
         before, self._took = self._took, time.thread_time() - began
         return max(self._interval, min(before, self._took) / SHARE)
+
+    def _steps_at(self) -> float:
+        """When the steps that begin to wait are told."""
+        now = time.monotonic()
+        again = now - self._steps_told < 2 * STEPS_AGAIN
+        self._steps_wait = min(STEPS_AGAIN, 2 * self._steps_wait) if again else STEPS
+        return max(now + STEPS, self._steps_told + self._steps_wait)
 
     def _tell_steps(self) -> None:
         """All that wait, with one write. One that comes meanwhile is told now, or nudges anew."""

@@ -89,6 +89,10 @@ class Driver:
         self._gone: deque[Incarnation] = deque(maxlen=_GONE)
         self._seen: Views = {}
         self._look_at = 0.0
+        self._breaks, self._looked = (
+            0,
+            -1,
+        )  # of the connection: how many there were, and when it was looked last
         self._retry_at: float | None = None
         self._code: int | None = None
         self._wake = threading.Condition()
@@ -129,6 +133,8 @@ class Driver:
 
     def note_session(self, state: SessionState) -> None:
         self._connected = state is SessionState.CONNECTED
+        if not self._connected:
+            self._breaks += 1
         self.note_changed()
 
     def note_end(self) -> None:
@@ -214,7 +220,7 @@ class Driver:
         return d.Situation(
             node=self._node.id,
             now=time.monotonic(),
-            connected=self._connected,
+            connected=self._connected and self._fresh,
             ending=self._ending,
             topologies=self._views(),
             lives=dict(self._lives),
@@ -233,15 +239,22 @@ class Driver:
             for name, view in views.items()
         }
 
+    @property
+    def _fresh(self) -> bool:
+        """Whether what is known of topologies is of the present connection. With watches there is none before that: `Observer.refresh`."""
+        return self._parts.views is not None or self._looked == self._breaks
+
     def _look(self) -> None:
         """The cycle T_S (N-Storm 2019, section IV.B): look at coordination at fixed intervals."""
         now = time.monotonic()
-        if self._parts.views is not None or now < self._look_at:
+        if self._parts.views is not None or (now < self._look_at and self._fresh):
             return
         self._look_at = now + self._parts.options.cycle
         if self._connected:
+            breaks = self._breaks
             try:
                 self._seen = read_all(self._parts.coordination)
+                self._looked = breaks
             except Unavailable as error:
                 log.info("coordination could not be looked at: %s", error)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned, Watch
+from elastic.errors import Unavailable
 from elastic.model import codec
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TopologyName
@@ -66,6 +67,7 @@ class Observer:
         self._lock = threading.Lock()
         self._topologies: dict[TopologyName, _Topology] = {}
         self._watch: Watch | None = None
+        self._again: Watch | None = None
 
     def start(self) -> None:
         self._watch = self._coordination.watch_children(paths.TOPOLOGIES, self._on_topologies)
@@ -76,10 +78,37 @@ class Observer:
             topologies = sorted(self._topologies.items())
         return {name: topology.view() for name, topology in topologies}
 
+    def refresh(self, then: Callable[[], None]) -> None:
+        """Read everything anew, and call `then` when nothing is known any more that is older than this call. On the coordination's thread:
+        what the watches bring afterwards is newer.
+
+        There is a connection again before the watches have been looked at. Who acts in between acts on what was so when it broke: a worker
+        that has been given tasks since would be stopped because they had moved away.
+        """
+        self._forget_again()
+        try:
+            if self._watch is not None:
+                self._on_topologies(self._coordination.children(paths.TOPOLOGIES) or ())
+                with self._lock:
+                    topologies = list(self._topologies.values())
+                for topology in topologies:
+                    topology.refresh()
+        except Unavailable:
+            # The coordination's thread calls as soon as it can read.
+            self._again = self._coordination.watch_children(paths.TOPOLOGIES, lambda _: self.refresh(then))
+            return
+        then()
+
     def close(self) -> None:
+        self._forget_again()
         if self._watch:
             self._watch.cancel()
         self._on_topologies(())
+
+    def _forget_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     def _on_topologies(self, names: tuple[str, ...]) -> None:
         with self._lock:
@@ -122,6 +151,15 @@ class _Topology:
                 for parent in (paths.progress(name), paths.workers(name))
             ),
         ]
+
+    def refresh(self) -> None:
+        """Raises Unavailable: there is no connection, and what was known stays."""
+        state = _decode(self._name, "state", self._coordination.get(paths.state(self._name)), TopologyState)
+        now = _read(self._coordination, self._name)
+        with self._lock:
+            self._state, self._assignment, self._config = state, now.assignment, now.config
+            self._workers, self._progress = now.workers, now.progress
+        self._changed()
 
     def view(self) -> TopologyView:
         with self._lock:

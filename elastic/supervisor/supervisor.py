@@ -269,6 +269,9 @@ class Supervisor:
     # -- told by coordination
 
     def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._observer.refresh(lambda: self._driver.note_session(state))
+            return
         self._driver.note_session(state)
         if state is SessionState.LOST and not self._driver.aborting:
             self._driver.abort(SESSION_LOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pydoc_data.topics
 import re
@@ -184,6 +185,13 @@ def test_patterns_are_the_same_after_tasks_have_moved(tmp_path: Path, cluster: P
         for component in ("input", "detector", "reporter"):
             client.move(name, component, other if one in places[component] else one, wait=LIMIT)
         client.rebalance(name, executors={"detector": 6}, wait=LIMIT)
+        # What a move came to is told when workers have said what they measured of it.
+        newest: dict[int, str] = {}
+        with contextlib.closing(client.follow_moves(name)) as stream:  # type: ignore[type-var]
+            for views in stream:
+                newest.update((v.epoch, v.state) for v in views)
+                if newest and set(newest.values()) == {"ended"}:
+                    break
         moved = client.describe(name).moved
         assert moved.committed >= 12 and not moved.rolled_back and not moved.lost
         assert any(e.kind == "topology-finished" for e in events)

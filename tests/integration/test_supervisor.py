@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from supervisor_harness import NODE, T, W, World, bundle, supervisor, until
@@ -21,6 +22,7 @@ from elastic.model.records import Allocation, Held, Progress, TopologyStatus
 from elastic.nodestore import keys
 from elastic.nodestore import memory as memory_store
 from elastic.reporting.memory import MemoryReporter
+from elastic.supervisor import decide
 from elastic.supervisor.memory import MemoryLauncher
 from elastic.supervisor.supervisor import Supervisor
 
@@ -284,6 +286,35 @@ def test_nothing_new_is_begun_without_a_connection(bench: Bench) -> None:
     assert bench.launcher.started == [first]
     bench.server.resume(bench.session)
     bench.launcher.wait_for(W, 2)
+
+
+@pytest.mark.parametrize("cycle", [0.0, 3600.0], ids=["watching", "looking"])
+def test_a_worker_that_is_wanted_again_is_not_stopped_when_the_connection_comes_back(
+    bench: Bench, cycle: float
+) -> None:
+    """It was dismissed before the connection broke, and its time was over before that was back."""
+    started = bench.start(cycle=cycle, kill_delay=0.3)
+    driver = started._driver
+    bench.run_topology()
+    if cycle:
+        driver._look_at = 0.0
+        driver.note_changed()
+    worker = bench.launcher.wait_for(W)
+    with patch.object(decide, "_MARGIN", -9.0):
+        bench.world.assign()
+        if cycle:
+            driver._look_at = 0.0
+            driver.note_changed()
+        _wait(bench, lambda: driver._lives[W].dismiss_at is not None)
+        bench.server.suspend(bench.session)
+        bench.world.assign((1, 1))
+        assert started.wait(0.4) is None
+        read, slow = bench.session._watches._read, threading.Event()
+        with patch.object(bench.session._watches, "_read", lambda *key: slow.wait(0.1) or read(*key)):
+            bench.server.resume(bench.session)
+            assert started.wait(0.3) is None
+        _wait(bench, lambda: driver._lives[W].dismiss_at is None)
+    assert not worker.signals
 
 
 def test_a_lost_session_kills_the_workers_at_once(bench: Bench) -> None:

@@ -62,10 +62,8 @@ class Arrival:
         for saved in note.states:
             if self.over:
                 return
-            if (
-                saved.copy == NO_COPY
-            ):  # nothing tells whether what is in is of the same copy: `put` begins from nothing
-                continue
+            if saved.copy == NO_COPY:
+                continue  # nothing tells whether what is in is of the same copy: `put` begins from nothing
             state = self._state(states, saved.name)
             for _ in self._in_steps(state, saved, names, pieces):
                 yield

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.coordination import paths
+from elastic.coordination.base import SessionState, Versioned
 from elastic.coordination.memory import MemoryZooKeeper
+from elastic.errors import Unavailable
 from elastic.model import codec
 from elastic.model.assignment import Assignment, ExecutorId
 from elastic.model.ids import ComponentId, Epoch, Incarnation, TaskId, TopologyName, WorkerId
@@ -109,6 +111,45 @@ def test_another_topology_of_the_same_name_starts_from_nothing(
     server.resume(watching.session)
     second = watching.until(lambda v: T in v and v[T].state is not None and v[T].state.id == "2")[T]
     assert second.assignment is None and second.finished == ()
+
+
+def test_with_a_connection_again_nothing_old_is_acted_on(
+    server: MemoryZooKeeper, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nimbus = server.connect()
+    nimbus.put(paths.state(T), state())
+    nimbus.put(paths.assignment(T), assignment(1))
+    watching.until(lambda v: T in v and v[T].assignment is not None)
+    get, refused = watching.session.get, [Unavailable("not yet"), Unavailable("not yet")]
+
+    def reluctant(path: str) -> Versioned | None:
+        if refused:
+            raise refused.pop()
+        return get(path)
+
+    before: list[Views] = []
+    after: list[Views] = []
+    done = threading.Event()
+
+    def refreshed() -> None:
+        after.append(watching.observer.views())
+        done.set()
+
+    def on_session(now: SessionState) -> None:
+        if now is SessionState.CONNECTED:
+            before.append(watching.observer.views())
+            monkeypatch.setattr(watching.session, "get", reluctant)
+            watching.observer.refresh(refreshed)
+
+    server.suspend(watching.session)
+    watching.session.watch_session(on_session)
+    nimbus.put(paths.assignment(T), assignment(2))
+    nimbus.put(paths.state(U), state())
+    server.resume(watching.session)
+    assert done.wait(30.0)
+    first, second = before[0][T].assignment, after[0][T].assignment
+    assert first is not None and first.epoch == 1 and U not in before[0], "what it would have acted on"
+    assert second is not None and second.epoch == 2 and after[0][U].state is not None and not refused
 
 
 def test_a_new_life_under_the_same_path_is_seen(server: MemoryZooKeeper, watching: Watching) -> None:
