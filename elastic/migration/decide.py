@@ -250,9 +250,8 @@ def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
     more = SOON * record.batches // len(record.tasks)
     sources = [marks[t.source].marks for t in record.tasks if not t.outcome]
     if any(m.ahead for m in sources) or not any(m.asked for m in sources):
-        return (
-            record.ready
-        )  # large states, or not known yet: they fill stores, and are copied again and again until the pause
+        # Large states, or not known yet: they fill stores, and are copied again and again until the pause.
+        return record.ready
     if record.ready >= min(record.batches, record.paused + 1 + more // 2):
         return record.ready
     return min(record.batches, record.paused + 1 + more)

@@ -89,10 +89,8 @@ class Driver:
         self._gone: deque[Incarnation] = deque(maxlen=_GONE)
         self._seen: Views = {}
         self._look_at = 0.0
-        self._breaks, self._looked = (
-            0,
-            -1,
-        )  # of the connection: how many there were, and when it was looked last
+        # Of the connection: how many there were, and up to which one it was looked.
+        self._breaks, self._looked = 0, -1
         self._retry_at: float | None = None
         self._code: int | None = None
         self._wake = threading.Condition()

@@ -244,11 +244,8 @@ class Fetching:
     def _came_ahead(self, action: ac.Fetch) -> _Coming | None:
         with self._lock:
             coming = self._coming.get(action.task)
-        return (
-            coming
-            if coming is not None and coming.side == Side(action.task, action.epoch, action.attempt)
-            else None
-        )
+        side = Side(action.task, action.epoch, action.attempt)
+        return coming if coming is not None and coming.side == side else None
 
     def _fetch(self, action: ac.Fetch) -> None:
         key = key_of(self._worker, action.task)
