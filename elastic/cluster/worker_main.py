@@ -19,6 +19,7 @@ from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster.cores import keep_to_one, may_keep
+from elastic.cluster.switching import switch_interval
 from elastic.cluster.worker_moves import MarksWriter, ViewReader
 from elastic.cluster.worker_stacks import tell_on_signal
 from elastic.cluster.worker_states import States, last_holders, listed
@@ -28,7 +29,6 @@ from elastic.coordination import paths
 from elastic.coordination.base import GIVE_UP, Coordination, SessionState
 from elastic.errors import Conflict, ElasticError, ExecutionError, NotFound, NotShippable, Unavailable
 from elastic.migration.events import MarksRead
-from elastic.migration.record import Phase
 from elastic.migration.view import View
 from elastic.model import codec
 from elastic.model.events import Event, Severity
@@ -58,16 +58,6 @@ WINDOW_QUEUES = 8
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
 SINCE = 0.5
 """Seconds until it is written down since when tasks are here; that they are is written before they begin."""
-SWITCH = 0.005
-STANDING_STILL = (Phase.PAUSED, Phase.SAVED)
-SWITCH_MOVING = 0.0005
-SWITCH_PAUSED = 0.00005
-SWITCH_MANY = 0.002
-"""Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
-task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks or batches."""
-FEW = 4
-FEW_STILL = 8
-"""As many as stand still together where a move of many is divided (`NimbusOptions.move_at_once`): not for long."""
 
 
 class WorkerProcess:
@@ -385,20 +375,6 @@ def _spec(coordination: Coordination, topology: TopologyName) -> TopologySpec:
     if stored is None:
         raise NotFound(f"Topology {topology!r} is gone.")
     return codec.decode(stored.data, TopologySpec)
-
-
-def switch_interval(view: View) -> float:
-    """A thread that wants the interpreter waits for this long while another one computes: when a few tasks stand still that is most of the
-    pause. A move of many lasts, and whoever gives way so often does less: then the stream falls behind by more than the pauses."""
-    if not view.moves:
-        return SWITCH
-    if any(m.record.batches > FEW for m in view.moves):
-        return SWITCH_MANY
-    phases = [at.phase for at in view.standing.values()]
-    still = sum(phase in STANDING_STILL for phase in phases)
-    if still or Phase.RESTORED in phases:
-        return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
-    return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY
 
 
 def window_rows(spec: TopologySpec) -> int:

@@ -10,6 +10,9 @@ from elastic.migration.record import MoveRecord, TaskMove
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId
 from elastic.model.topology import ComponentSpec, TopologySpec
 
+AHEAD = 256 << 10
+"""Bytes of a state of which it is worth it to follow the changes until the pause, and to have what was copied put in before it."""
+
 
 class Wiring:
     """Which task emits to which, whatever runs where.

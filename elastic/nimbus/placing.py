@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elastic.errors import Refused
-from elastic.migration.plan import Bound, Change, Seat, changes_between, plan_move
+from elastic.migration.plan import AHEAD, Bound, Change, Seat, changes_between, plan_move
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId, node_of
@@ -23,8 +23,6 @@ BATCHES = 16
 """A move is not divided into many more: each batch takes Nimbus and all workers a round."""
 BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
-AHEAD = 1 << 18
-"""Of a larger state only this much counts: it is copied ahead, and what has changed since goes in the pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +198,7 @@ def begin(
 
 def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -> Bound:
     """What a pause may cost when nobody has said otherwise."""
+    # Of a larger state only so much counts: it is copied ahead, and what has changed since goes in the pause.
     counted = {t: min(sizes[t], AHEAD) for t in tasks if t in sizes}
     return Bound(
         max(rules.at_once, -(-len(tasks) // BATCHES)),

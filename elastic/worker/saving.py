@@ -24,6 +24,7 @@ from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
+from elastic.migration.plan import AHEAD
 from elastic.model.ids import NodeId
 from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
@@ -49,8 +50,6 @@ RESTS = 5
 pause takes what waits along, and has it to work off afterwards."""
 WAITING = 8
 """Part of what may wait for the task that is much."""
-AHEAD = 256 << 10
-"""Bytes of a state of which it is worth it to follow the changes until the pause, and to have what was copied put in before it."""
 KEEP_UP = 0.01
 """Seconds between two looks at what has changed since."""
 KEEP_UP_LONGEST = 0.03

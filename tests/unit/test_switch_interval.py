@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic.cluster.worker_main import (
+from elastic.cluster.switching import (
     FEW,
     FEW_STILL,
     SWITCH,
