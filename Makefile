@@ -63,8 +63,9 @@ format: setup ## Format and fix what can be fixed
 bench: setup ## Run benchmarks: make bench BENCH=wordcount, or without BENCH to list them
 	@$(PY) -m benchmarks $(BENCH) $(BENCH_ARGS)
 
-chaos: setup ## Kill processes of a real cluster during moves: make chaos KILLS=200, SECONDS=600, SEED=1, STORE=hazelcast
+chaos: setup ## Kill processes of a real cluster during moves, half of them in a flood of tuples: make chaos KILLS=200, SECONDS=600, SEED=1, STORE=hazelcast
 	@$(PY) -m chaos $(if $(SECONDS),--seconds $(SECONDS),--kills $(KILLS)) --seed $(SEED) $(if $(STORE),--store $(STORE)) $(CHAOS_ARGS)
+	@$(PY) -m chaos --no-kills --seconds 60 --seed $(SEED) $(if $(STORE),--store $(STORE))
 	@$(PY) -m chaos.cut --kills 10 --seed $(SEED) $(if $(STORE),--store $(STORE))
 
 setup: ## Make .venv from requirements.lock (done by the others when needed)

@@ -92,10 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{given.name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        _print(given, session)  # what there is by then
         print("Interrupted.", file=sys.stderr)
         return 130
-    print("\n".join(to_json(given.name, session)) if given.json else to_table(session))
+    _print(given, session)
     return 1 if session.failed else 0
+
+
+def _print(given: argparse.Namespace, session: Session) -> None:
+    print("\n".join(to_json(given.name, session)) if given.json else to_table(session))
 
 
 if __name__ == "__main__":

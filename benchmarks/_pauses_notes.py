@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -86,6 +86,21 @@ class Notes:
         """Tuples per second that came within the window."""
         count = bisect_right(self.came, window.end) - bisect_left(self.came, window.start)
         return count / (window.end - window.start) * 1e9
+
+
+def alike(quiet: Sequence[Window], windows: Sequence[Window]) -> list[Window]:
+    """Windows as long as those, spread over a time in which nothing moved: the longer one looks, the longer is the longest gap.
+
+    Args:
+        quiet: One behind the other.
+    """
+    start, end = quiet[0].start, quiet[-1].end
+    made = []
+    for number, window in enumerate(windows):
+        length = min(window.end - window.start, end - start)
+        first = start + (end - start - length) * number // max(1, len(windows) - 1)
+        made.append(Window(first, first + length))
+    return made
 
 
 def quantile(values: Iterable[float], part: float) -> float:

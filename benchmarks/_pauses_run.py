@@ -23,9 +23,6 @@ BEHIND = 0.05
 HEAP = 5 << 30
 """Bytes of a Hazelcast member's heap. A quarter of it is used; room for twice the 256 MB of a state is kept while it is copied ahead,
 beside what the move before has not removed yet."""
-ROOM = 4 << 30
-"""Bytes that an embedded store may hold: 256 MB that change as fast as they are copied are written three times in a move, and what the
-move before has left is just being removed."""
 AFTER = 0.5
 """Seconds after the last step of a move that belong to it."""
 
@@ -40,7 +37,7 @@ def cluster(
         cores: What a node may use; 0: the machine's, shared by all.
     """
     with tempfile.TemporaryDirectory(prefix="eb-") as home:
-        memory = HEAP if store == "hazelcast" else ROOM
+        memory = HEAP if store == "hazelcast" else 0
         options = UpOptions(
             home=home, host=host, nodes=nodes, slots=slots, store=store, store_memory=memory, cores=cores
         )
@@ -138,7 +135,7 @@ class Job:
 
     def stop(self) -> None:
         """End it, and wait until its workers have."""
-        self.client.kill(self.name, wait=30.0)
+        self.client.kill(self.name, wait=PATIENCE)
         with contextlib.suppress(NotFound):
             deadline = time.monotonic() + PATIENCE
             while time.monotonic() < deadline and self.client.describe(self.name).workers:

@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
@@ -132,9 +132,15 @@ class Session:
         self.progress(f"{name}: FAILED\n{''.join(traceback.format_exception(error))}")
         self.failed[name] = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
-    def wants(self, name: str) -> bool:
-        """Whether the command line asks for that contender."""
-        return not self.only or any(part in name for part in self.only)
+    def wants(self, name: str, names: Collection[str] = ()) -> bool:
+        """Whether the command line asks for that contender.
+
+        Args:
+            names: Of all of them: who names one of these in full does not ask for others that have its name in theirs.
+        """
+        return not self.only or any(
+            part == name or (part in name and part not in names) for part in self.only
+        )
 
     def interleave(
         self,

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 from benchmarks._pauses_machinery import measure as measure_machinery
-from benchmarks._pauses_notes import Notes, Seen, Window, quantile
+from benchmarks._pauses_notes import Notes, Seen, Window, alike, quantile
 from benchmarks._pauses_run import Job, cluster, job, window_of
 from benchmarks.harness import Goal, Session
 from elastic.cluster.launcher import ClusterInfo
@@ -64,7 +64,9 @@ class Pauses:
             self.session.options.get("host") or "process",
             self.session.options.get("store") or "embedded",
         )
-        parts = [(name, part) for name, part in self._parts() if self.session.wants(name)]
+        parts = list(self._parts())
+        names = [name for name, _ in parts]
+        parts = [(name, part) for name, part in parts if self.session.wants(name, names)]
         if not parts:
             return
         self.session.progress(f"nodes: {host}; store: {store}")
@@ -282,11 +284,13 @@ class Pauses:
     def _others(self, name: str, running: Job, notes: Notes) -> None:
         """Keys that stay, with and without a move meanwhile; keys that move, without one."""
         stays, held = running.tasks["stays"], running.tasks["hold"]
-        meanwhile = [notes.seen(stays, window_of(m)).gap for m in running.moves]
-        without = [notes.seen(stays, w).gap for w in running.quiet]
+        windows = [window_of(m) for m in running.moves]
+        nothing = alike(running.quiet, windows)
+        meanwhile = [notes.seen(stays, w).gap for w in windows]
+        without = [notes.seen(stays, w).gap for w in nothing]
         both = {f"{name}: keys that stay, gap": meanwhile, f"{name}: the same without a move": without}
         self.session.report(both, unit="ms")
-        quiet = [notes.seen(held, w).gap for w in running.quiet]
+        quiet = [notes.seen(held, w).gap for w in nothing]
         self.session.record(f"{name}: keys that move, without a move", quiet, "ms")
 
     def _steps(self, name: str, moves: Iterable[MoveView]) -> None:

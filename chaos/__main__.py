@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from chaos.moves import KINDS, Moves
 from chaos.plan import COST, FREE
-from chaos.run import Options, Run
+from chaos.run import FLOOD, FLOODED, RATE, Options, Run
 from chaos.watch import STEPS
 from elastic.procs import interrupt_once
 
@@ -23,7 +24,33 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="STEP,VICTIM,...", help="only these steps and victims")
     parser.add_argument("--account", choices=("free", "cost", "both"), default="both")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="begin with round N of the seed")
-    parser.add_argument("--rate", type=float, default=1500.0, help="tuples per second")
+    parser.add_argument(
+        "--rate", type=float, default=RATE, help="tuples per second in rounds that do not flood (%(default)g)"
+    )
+    parser.add_argument(
+        "--flood",
+        type=float,
+        default=FLOOD,
+        help="tuples per second in rounds that do, in which tasks are slow now and then: windows and queues are full (%(default)g)",
+    )
+    parser.add_argument(
+        "--flooded",
+        type=float,
+        default=None,
+        metavar="SHARE",
+        help=f"of the rounds that flood: 0 none, 1 all ({FLOODED:g}, or 1 with --no-kills)",
+    )
+    parser.add_argument(
+        "--no-kills",
+        action="store_true",
+        help="nobody is killed: 128 tasks, their neighbours and the spouts move back and forth, for --seconds (120) or --kills rounds",
+    )
+    parser.add_argument(
+        "--bound",
+        type=float,
+        default=90.0,
+        help="seconds in which each move has to end and everything to flow again (%(default)g)",
+    )
     parser.add_argument(
         "--session-timeout",
         type=float,
@@ -34,14 +61,15 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep it also when all is well")
     o = parser.parse_args()
     only = tuple(x for x in o.only.split(",") if x)
-    unknown = set(only) - {*STEPS, *FREE, *COST}
+    there_are = tuple(KINDS) if o.no_kills else (*STEPS, *sorted({*FREE, *COST}))
+    unknown = set(only) - set(there_are)
     if unknown:
-        parser.error(
-            f"--only: {', '.join(sorted(unknown))}; there are {', '.join((*STEPS, *sorted({*FREE, *COST})))}"
-        )
-    kills = o.kills or (0 if o.seconds else 20)
+        parser.error(f"--only: {', '.join(sorted(unknown))}; there are {', '.join(there_are)}")
+    seconds = o.seconds or (120.0 if o.no_kills and not o.kills else 0.0)
+    kills = o.kills or (0 if seconds else 20)
+    flooded = o.flooded if o.flooded is not None else (1.0 if o.no_kills else FLOODED)
     options = Options(
-        seconds=o.seconds,
+        seconds=seconds,
         kills=kills,
         seed=o.seed,
         store=o.store,
@@ -52,9 +80,12 @@ def main() -> int:
         keep=o.keep,
         directory=o.directory,
         rate=o.rate,
+        flood=o.flood,
+        flooded=flooded,
+        bound=o.bound,
         session_timeout=o.session_timeout,
     )
-    return 0 if Run(options).run() else 1
+    return 0 if (Moves if o.no_kills else Run)(options).run() else 1
 
 
 if __name__ == "__main__":

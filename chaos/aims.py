@@ -24,7 +24,7 @@ def numbers(tasks: Sequence[int]) -> str:
 
 def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round) -> Aim:
     """What the round comes to, with what runs where."""
-    from chaos.rounds import HELD, Aim
+    from chaos.rounds import Aim
 
     chance = round.chance
     by_worker = rounds.by_worker()
@@ -44,9 +44,9 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
     tasks = by_worker[source]
     action = round.action
     if round.hold and round.hold != ("prepare",):
-        holders = [w for w in workers if set(by_worker[w]) & set(HELD)]
+        holders = [w for w in workers if set(by_worker[w]) & set(rounds.shape.held)]
         source = chance.choice(holders)
-        tasks = sorted(set(by_worker[source]) & set(HELD))
+        tasks = sorted(set(by_worker[source]) & set(rounds.shape.held))
         action = "some" if action in ("rebalance", "scale") else action
     nodes = rounds.nodes()
     target = chance.choice([n for n in nodes if n != _node(source)] or nodes)
@@ -69,14 +69,14 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
                 cluster.client.add_nodes(1, wait=0)
     elif action == "rebalance":
         count = chance.choice([n for n in (2, 3, 4, 5, 6) if n != len(workers)])
-        moving = set(range(1, 22))
+        moving = set(rounds.shape.tasks)
         what = f"rebalance from {len(workers)} to {count} workers"
 
         def act() -> None:
             cluster.client.rebalance(name, workers=count, wait=0, share=chance.choice((0.3, 0.5, 1.0)))
     elif action == "scale":
         counts = {"count": chance.randint(2, 8), "sink": chance.randint(2, 6)}
-        moving = set(range(1, 22))
+        moving = set(rounds.shape.tasks)
         what = f"scale to {counts}"
 
         def act() -> None:
@@ -131,7 +131,7 @@ def _to_fresh(
     rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]
 ) -> Aim:
     """To a worker, or a node, in which nothing of the topology runs: its death can cost only what goes there."""
-    from chaos.rounds import HELD, Aim
+    from chaos.rounds import Aim
 
     chance = round.chance
     if round.victim != "target":
@@ -143,9 +143,9 @@ def _to_fresh(
             return _to_fresh(rounds, cluster, name, round, {**per_node, **_per_node(rounds), node: []})
     by_worker = rounds.by_worker()
     held = round.hold and round.hold != ("prepare",)
-    sources = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(HELD)]
+    sources = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(rounds.shape.held)]
     source = chance.choice(sources)
-    pool = sorted(set(by_worker[source]) & set(HELD)) if held else by_worker[source]
+    pool = sorted(set(by_worker[source]) & set(rounds.shape.held)) if held else by_worker[source]
     moving = sorted(chance.sample(pool, min(len(pool), chance.choice((1, 2, 3, 6)))))
     slots = rounds.free_slots()
     if round.victim != "target":
@@ -178,13 +178,13 @@ def _all_away(
     rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]
 ) -> Aim:
     """Everything of a worker, or of a node, goes away: from `saved` on nothing is left there that could be lost."""
-    from chaos.rounds import HELD, Aim
+    from chaos.rounds import Aim
 
     chance = round.chance
     by_worker = rounds.by_worker()
     held = bool(round.hold) and round.hold != ("prepare",)
     if round.victim == "source":
-        choices = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(HELD)]
+        choices = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(rounds.shape.held)]
         source = chance.choice(choices)
         moving = by_worker[source]
         node = _node(source)
@@ -196,7 +196,11 @@ def _all_away(
             else chance.choice([n for n in rounds.nodes() if n != node])
         )
     else:
-        full = [n for n, tasks in sorted(per_node.items()) if tasks and (not held or set(tasks) & set(HELD))]
+        full = [
+            n
+            for n, tasks in sorted(per_node.items())
+            if tasks and (not held or set(tasks) & set(rounds.shape.held))
+        ]
         node = chance.choice(full)
         source, moving = node, per_node[node]
         target = chance.choice([n for n in rounds.nodes() if n != node])

@@ -1,13 +1,19 @@
-"""The checker: `python -m chaos.check [--json] FILE...`. Reads what the sinks and spouts wrote down, and nothing else.
+"""The checker: `python -m chaos.check [--json] FILE...`. Reads what the sinks and spouts noted down, and nothing else.
 
 It imports nothing of elastic, and nothing of the run: whether every number of every key arrived once and in order is said by the
-record alone. A file is lines of text:
+record alone. With `--follow DIRECTORY` it reads while that is being written, and removes what it has seen: see `follow`.
 
-    S <sink task> <process> <already>        a life of a sink begins; how many arrivals its state knows of
-    A <time> <key> <n> <task> <count>        number n of a key arrived, by way of that task, whose state had counted so many of the key
-    E <key> <numbers>                        a spout has ended: the numbers 0 to numbers - 1 of the key were emitted
+What a sink's task noted in one life is a row of files `record-TASK-STARTED-PROCESS-SEGMENT.bin`, each of them of a header and arrivals:
 
-`time` is the machine's monotonic clock in nanoseconds. A last line without an end is not there: who wrote it was killed meanwhile.
+    "SINK", sink task, process, segment, already (i64), started (i64)        `already`: arrivals that its state knows of, and those before
+    key (i64), n, count, task, 0, time (i64)                                number n of a key arrived, by way of that task, whose state had
+                                                                            counted so many of the key
+
+(numbers of four bytes without a sign where nothing is said, in the machine's order). `time` and `started` are of the machine's monotonic
+clock in nanoseconds. What has no time is not there: the rest of the file, or whoever wrote it was killed meanwhile. A key is its spout's
+task (11 bits), the life of that (40) and a number (12). What a spout wrote at its end, `ends-*.txt`, is lines of text:
+
+    E <key> <numbers>                        the numbers 0 to numbers - 1 of the key were emitted
 
 What it finds, per key, in the order of arrival:
 
@@ -17,269 +23,378 @@ What it finds, per key, in the order of arrival:
     forgotten   the count that came along is not the number of arrivals before: the state of the task was not that of the tuples before
 
 and over all: `overlaps` (two lives of a sink task wrote at the same time), `recounts` (a sink's life began with another count of arrivals
-than there are in the record), `open` (keys whose spout never wrote an end: lost tuples at their end cannot be seen), `unknown` (lines that
-are none of these; `torn` are last lines without an end).
+than there are in the record), `open` (keys whose spout never wrote an end: lost tuples at their end cannot be seen), `unknown` (what is
+none of these; `torn` are arrivals that were not written whole).
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
+import contextlib
 import json
+import os
+import select
+import struct
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, BinaryIO
 
+from chaos.findings import Again, Forgotten, Hole, Key, Report
 
-@dataclass
-class Hole:
-    """Numbers `first` to `last` of a key are missing: after an arrival at `after`, before one at `before` (0: the end)."""
-
-    first: int
-    last: int
-    after: int
-    before: int
-
-
-@dataclass
-class Again:
-    """A number that came at `at` though it, or a later one, had come."""
-
-    n: int
-    at: int
-
-
-@dataclass
-class Forgotten:
-    """At `at` a state had counted `count` instead of `expected`; the arrival before was at `after`."""
-
-    count: int
-    expected: int
-    after: int
-    at: int
-
-
-@dataclass
-class Key:
-    """What became of one key.
-
-    Attributes:
-        path: Every task that its tuples came through: those named in the lines, and the sinks.
-        emitted: As its spout says; -1: it doesn't.
-        gap: The longest time between two arrivals, ns.
-    """
-
-    key: str
-    path: list[int] = field(default_factory=list)
-    arrived: int = 0
-    emitted: int = -1
-    gap: int = 0
-    first: int = 0
-    last: int = 0
-    lost: list[Hole] = field(default_factory=list)
-    doubled: list[Again] = field(default_factory=list)
-    reordered: list[Again] = field(default_factory=list)
-    forgotten: list[Forgotten] = field(default_factory=list)
-
-    @property
-    def missing(self) -> int:
-        return sum(h.last - h.first + 1 for h in self.lost)
-
-    @property
-    def good(self) -> bool:
-        return not (self.lost or self.doubled or self.reordered or self.forgotten)
-
-
-@dataclass
-class Life:
-    """One life of a sink's task: a file."""
-
-    file: str
-    task: int
-    process: int
-    already: int
-    arrivals: list[tuple[int, str, int, int, int]] = field(default_factory=list)  # time, key, n, task, count
-
-
-@dataclass
-class Report:
-    """Everything that was found."""
-
-    keys: dict[str, Key] = field(default_factory=dict)
-    files: int = 0
-    lives: int = 0
-    arrived: int = 0
-    overlaps: list[str] = field(default_factory=list)
-    recounts: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    torn: int = 0
-
-    @property
-    def lost(self) -> int:
-        return sum(k.missing for k in self.keys.values())
-
-    @property
-    def doubled(self) -> int:
-        return sum(len(k.doubled) for k in self.keys.values())
-
-    @property
-    def reordered(self) -> int:
-        return sum(len(k.reordered) for k in self.keys.values())
-
-    @property
-    def forgotten(self) -> int:
-        return sum(len(k.forgotten) for k in self.keys.values())
-
-    @property
-    def open(self) -> list[str]:
-        return sorted(k.key for k in self.keys.values() if k.emitted < 0)
-
-    @property
-    def good(self) -> bool:
-        """Everything that was emitted arrived once and in order, and that can be said of all of it."""
-        wrong = self.lost or self.doubled or self.reordered or self.forgotten or self.open
-        return bool(self.keys) and not (wrong or self.overlaps or self.recounts or self.unknown)
-
-    def summary(self) -> dict[str, int | bool]:
-        return {
-            "good": self.good,
-            "files": self.files,
-            "lives": self.lives,
-            "keys": len(self.keys),
-            "arrived": self.arrived,
-            "lost": self.lost,
-            "doubled": self.doubled,
-            "reordered": self.reordered,
-            "forgotten": self.forgotten,
-            "overlaps": len(self.overlaps),
-            "recounts": len(self.recounts),
-            "open": len(self.open),
-            "unknown": len(self.unknown),
-            "torn": self.torn,
-        }
-
-
-def check(files: Iterable[Path]) -> Report:
-    """Read the files, and say what they say."""
-    report = Report()
-    lives: list[Life] = []
-    ends: dict[str, int] = {}
-    for file in sorted(files):
-        report.files += 1
-        _read(file, report, lives, ends)
-    report.lives = len(lives)
-    arrivals = sorted(
-        ((at, index, key, n, task, count, life.task)
-         for life in lives for index, (at, key, n, task, count) in enumerate(life.arrivals)),
-        key=lambda a: (a[0], a[1]),
-    )  # fmt: skip
-    state: dict[str, _Follow] = {}
-    for at, _, key, n, task, count, sink in arrivals:
-        report.arrived += 1
-        if key not in state:
-            state[key] = _Follow(report.keys.setdefault(key, Key(key)))
-        state[key].arrival(at, n, task, count, sink)
-    for key, emitted in ends.items():
-        if key not in state:
-            state[key] = _Follow(report.keys.setdefault(key, Key(key)))
-        state[key].key.emitted = emitted
-    for follow in state.values():
-        follow.end()
-    _lives(lives, report)
-    return report
+HEADER = struct.Struct("=4sIIIqq")
+ARRIVAL = struct.Struct("=qIIIIq")
+CHUNK = ARRIVAL.size << 12
+EVERY = 0.2
+"""Seconds between two looks at a record that is being written."""
+KEPT = 128
+"""Files that are kept when something is wrong, those that were read at the time."""
 
 
 class _Follow:
     """One key, arrival by arrival."""
 
+    __slots__ = ("came", "counted", "holes", "key", "next", "sink", "task")
+
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.came: set[int] = set()
-        self.highest = -1
-        self.holes: list[Hole] = []
+        self.next = 0  # the number after the greatest that has come
         self.counted = 0
+        self.task = self.sink = 0  # that the last came through
+        self.holes: list[Hole] = []  # what has not come, in order
 
-    def arrival(self, at: int, n: int, task: int, count: int, sink: int) -> None:
+    def arrival(self, at: int, n: int, task: int, count: int, sink: int) -> bool:
+        """Whether it is as it should be."""
         key = self.key
+        good = True
         if key.arrived:
-            key.gap = max(key.gap, at - key.last)
+            if at - key.last > key.gap:
+                key.gap = at - key.last
         else:
             key.first = at
-        for way in (task, sink):
-            if way not in key.path:
-                key.path.append(way)
-        if n in self.came:
-            key.doubled.append(Again(n, at))
-        elif n < self.highest:
-            key.reordered.append(Again(n, at))
+        if task != self.task or sink != self.sink:
+            self.task, self.sink = task, sink
+            for way in (task, sink):
+                if way not in key.path:
+                    key.path.append(way)
+        if n != self.next:
+            good = False
+            if n > self.next:
+                self.holes.append(Hole(self.next, n - 1, key.last, at))
+                self.next = n + 1
+            else:
+                key.note("reordered" if self._late(n) else "doubled", Again(n, at))
         else:
-            if n > self.highest + 1:
-                self.holes.append(Hole(self.highest + 1, n - 1, key.last, at))
-            self.highest = n
+            self.next = n + 1
         if count != self.counted:
-            key.forgotten.append(Forgotten(count, self.counted, key.last, at))
+            good = False
+            key.note("forgotten", Forgotten(count, self.counted, key.last, at))
         self.counted = count + 1
-        self.came.add(n)
         key.arrived += 1
         key.last = at
+        return good
 
-    def end(self) -> None:
+    def _late(self, n: int) -> bool:
+        """A number that came after a later one; whether it was missing. What came late is not lost."""
+        for i, hole in enumerate(self.holes):
+            if hole.first <= n <= hole.last:
+                parts = (
+                    Hole(hole.first, n - 1, hole.after, hole.before),
+                    Hole(n + 1, hole.last, hole.after, hole.before),
+                )
+                self.holes[i : i + 1] = [p for p in parts if p.first <= p.last]
+                return True
+        return False
+
+    def now(self) -> Key:
+        """What can be said of it by now."""
         key = self.key
-        if key.emitted > self.highest + 1:
-            self.holes.append(Hole(self.highest + 1, key.emitted - 1, key.last, 0))
-        for hole in self.holes:  # what came late is not lost
-            first = None
-            for n in range(hole.first, hole.last + 2):
-                missing = n <= hole.last and n not in self.came
-                if missing and first is None:
-                    first = n
-                elif not missing and first is not None:
-                    key.lost.append(Hole(first, n - 1, hole.after, hole.before))
-                    first = None
+        key.lost = list(self.holes)
+        if key.emitted > self.next:
+            key.lost.append(Hole(self.next, key.emitted - 1, key.last, 0))
+        return key
 
 
-def _read(file: Path, report: Report, lives: list[Life], ends: dict[str, int]) -> None:
-    *lines, rest = file.read_text().split("\n")
-    if rest:
-        report.torn += 1
-    life: Life | None = None
-    for number, line in enumerate(lines, 1):
-        kind, *words = line.split(" ")
+class _Life:
+    """One life of a sink's task."""
+
+    def __init__(self, task: int, started: int, process: int) -> None:
+        self.task, self.started, self.process = task, started, process
+        self.files: dict[int, Path] = {}
+        self.segment = 0  # that is being read
+        self.offset = 0
+        self.already = 0
+        self.count = 0
+        self.first = self.last = 0
+        self.overlapped = False
+
+    @property
+    def name(self) -> str:
+        return f"record-{self.task}-{self.started}-{self.process}"
+
+
+class Checker:
+    """Reads a record, also while it is being written.
+
+    Args:
+        remove: What was read is removed, unless something was wrong in it.
+    """
+
+    def __init__(self, *, remove: bool = False) -> None:
+        self._remove = remove
+        self._kept = 0
+        self._report = Report()
+        self._lives: dict[int, list[_Life]] = {}
+        self._known: set[str] = set()
+        self._follows: dict[int, _Follow] = {}
+        self._totals: dict[int, int] = {}
+        self._newest: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._wrong = 0
+        self._torn: set[str] = set()
+
+    # ------------------------------------------------------------------ reading
+
+    def look(self, files: Iterable[Path]) -> None:
+        """Read what is new in these files: every one that there is of the record."""
+        for path in sorted(files):
+            if path.name in self._known:
+                continue
+            if path.suffix == ".txt":
+                self._known.add(path.name)
+                self._report.files += 1
+                self._read_ends(path)
+            elif path.suffix == ".bin" or path.name.endswith(".bin.seen"):
+                self._known.add(path.name)
+                self._report.files += 1
+                self._found(path)
+        # All that there is of a life was written before the next one's first file was there: what comes later overlaps.
+        for task in sorted(self._lives):
+            lives = self._lives[task]
+            for n, life in enumerate(lives):
+                self._read(life, lives[n - 1] if n else None, lives[n + 1] if n + 1 < len(lives) else None)
+
+    def report(self) -> Report:
+        """What can be said by now."""
+        r = self._report
+        for key, emitted in self._ends.items():
+            self._of(key).key.emitted = emitted
+        r.keys = {f.key.key: f.now() for f in self._follows.values()}
+        r.lives = sum(1 for lives in self._lives.values() for x in lives if x.count)
+        r.torn = len(self._torn)
+        return r
+
+    def flow(self) -> dict[str, Any]:
+        """When each key of the newest life of each spout's task arrived last, and by whom."""
+        last = {
+            f.key.key: (f.key.last, f.task, f.sink)
+            for key, f in self._follows.items()
+            if self._newest.get(key >> 52) == key >> 12 and f.key.arrived
+        }
+        return {"arrived": self._report.arrived, "last": last}
+
+    def _of(self, key: int) -> _Follow:
+        found = self._follows.get(key)
+        if found is None:
+            found = self._follows[key] = _Follow(Key(name_of(key)))
+            self._newest[key >> 52] = max(self._newest.get(key >> 52, 0), key >> 12)
+        return found
+
+    def _found(self, path: Path) -> None:
         try:
-            if kind == "A" and life is not None:
-                at, key, n, task, count = words
-                life.arrivals.append((int(at), key, int(n), int(task), int(count)))
-            elif kind == "S":
-                sink, process, already = map(int, words)
-                life = Life(file.name, sink, process, already)
-                lives.append(life)
-            elif kind == "E":
-                key, emitted = words
-                if key in ends and ends[key] != int(emitted):
-                    raise ValueError(f"{key} has ended twice")
-                ends[key] = int(emitted)
-            else:
-                raise ValueError("no such line is written")
-        except ValueError as e:
-            report.unknown.append(f"{file.name}:{number}: {line[:100]!r}: {e}")
+            _, task, started, process, segment = path.name.split(".")[0].split("-")
+            numbers = int(task), int(started), int(process)
+            number = int(segment)
+        except ValueError:
+            self._report.unknown.append(f"{path.name}: no such file is written")
+            return
+        lives = self._lives.setdefault(numbers[0], [])
+        life = next((x for x in lives if (x.started, x.process) == numbers[1:]), None)
+        if life is None:
+            life = _Life(*numbers)
+            lives.append(life)
+            lives.sort(key=lambda x: (x.started, x.process))
+        life.files[number] = path
+
+    def _read(self, life: _Life, before: _Life | None, after: _Life | None) -> None:
+        if not life.count and not life.offset:
+            life.segment = min(
+                life.files, default=0
+            )  # what was good was removed, of a record that is looked at afterwards
+        while (path := life.files.get(life.segment)) is not None:
+            wrong = self._wrong
+            whole = self._read_file(life, path, before, after)
+            if not whole and life.segment + 1 not in life.files:
+                return
+            if not whole:
+                self._report.unknown.append(f"{path.name}: is not full, and there is another one after it")
+                self._wrong += 1
+            del life.files[life.segment]
+            life.segment += 1
+            life.offset = 0
+            self._done_with(path, self._wrong > wrong)
+
+    def _read_file(self, life: _Life, path: Path, before: _Life | None, after: _Life | None) -> bool:
+        """What is new in it; whether it is full."""
+        size = path.stat().st_size
+        with path.open("rb", buffering=0) as file:
+            if not life.offset:
+                head = file.read(HEADER.size)
+                if len(head) < HEADER.size or not any(head):
+                    return False  # it is being made
+                if not HEADER.unpack(head)[-1]:
+                    return False
+                file.seek(0)  # now that it is there: see `read_whole`
+                magic, task, process, segment, already, started = HEADER.unpack(file.read(HEADER.size))
+                expected = (b"SINK", life.task, life.process, life.segment, life.started)
+                if (magic, task, process, segment, started) != expected:
+                    self._report.unknown.append(f"{path.name}: {head!r} is not its header")
+                    self._wrong += 1
+                if not life.count:
+                    life.already = already
+                elif already != life.already + life.count:
+                    self._report.unknown.append(
+                        f"{path.name}: begins with {already} instead of {life.already + life.count}"
+                    )
+                    self._wrong += 1
+                life.offset = HEADER.size
+            self._torn.discard(path.name)
+            while True:
+                data, there, torn = read_whole(file, life.offset)
+                if torn:
+                    self._torn.add(path.name)
+                if data:
+                    self._arrivals(life, data, before, after)
+                    life.offset += len(data)
+                if len(data) < there:
+                    return False
+                if not there:
+                    return life.offset + ARRIVAL.size > size
+
+    def _arrivals(self, life: _Life, data: bytes, before: _Life | None, after: _Life | None) -> None:
+        """Take in arrivals."""
+        follows, sink = self._follows, life.task
+        taken = wrong = 0
+        at = life.last
+        for key, n, count, task, _, at in ARRIVAL.iter_unpack(data):
+            if not life.count and not taken:
+                self._begin(life, before, at)
+            follow = follows.get(key) or self._of(key)
+            if not follow.arrival(at, n, task, count, sink):
+                wrong += 1
+            taken += 1
+        life.count += taken
+        life.last = at
+        self._totals[sink] = self._totals.get(sink, 0) + taken
+        self._report.arrived += taken
+        self._wrong += wrong
+        if after is not None and after.first and at >= after.first:
+            self._overlap(life, after)
+
+    def _begin(self, life: _Life, before: _Life | None, at: int) -> None:
+        life.first = at
+        total = self._totals.get(life.task, 0)
+        if before is not None and before.count and at <= before.last:
+            self._overlap(before, life)
+        if life.already != total:
+            self._report.recounts.append(
+                f"sink {life.task}: {life.name} begins with {life.already}, not {total}"
+            )
+            self._totals[life.task] = life.already
+            self._wrong += 1
+
+    def _overlap(self, one: _Life, other: _Life) -> None:
+        if not one.overlapped:
+            one.overlapped = True
+            self._report.overlaps.append(f"sink {one.task}: {one.name} and {other.name}")
+            self._wrong += 1
+
+    def _read_ends(self, path: Path) -> None:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            try:
+                kind, key, emitted = line.split(" ")
+                if kind != "E":
+                    raise ValueError("no such line is written")
+                if self._ends.setdefault(int(key), int(emitted)) != int(emitted):
+                    raise ValueError(f"{name_of(int(key))} has ended twice")
+            except ValueError as e:
+                self._report.unknown.append(f"{path.name}:{number}: {line[:100]!r}: {e}")
+
+    def _done_with(self, path: Path, wrong: bool) -> None:
+        """All of it was read."""
+        if not self._remove:
+            return
+        if wrong and self._kept < KEPT:
+            self._kept += 1
+            seen = path.with_name(f"{path.name}.seen")
+            self._known.add(seen.name)
+            path.rename(seen)
+        else:
+            path.unlink()
+        self._known.discard(path.name)
 
 
-def _lives(lives: list[Life], report: Report) -> None:
-    """One life of a task after the other, each going on with the count of the one before."""
-    tasks: dict[int, list[Life]] = {}
-    for life in lives:
-        if life.arrivals:
-            tasks.setdefault(life.task, []).append(life)
-    for task, own in sorted(tasks.items()):
-        own.sort(key=lambda x: x.arrivals[0][0])
-        total = 0
-        for before, life in zip([None, *own], own, strict=False):
-            if before is not None and life.arrivals[0][0] <= before.arrivals[-1][0]:
-                report.overlaps.append(f"sink {task}: {before.file} and {life.file}")
-            if life.already != total:
-                report.recounts.append(f"sink {task}: {life.file} begins with {life.already}, not {total}")
-                total = life.already
-            total += len(life.arrivals)
+def read_whole(file: BinaryIO, offset: int) -> tuple[bytes, int, bool]:
+    """Arrivals from there on that have been written whole.
+
+    Reading is not one step for who writes meanwhile: of the last ones something may be from before, and the time, which is written last,
+    from after. So how many there are is seen at first, and what they are at a second reading.
+
+    Returns:
+        These; how many bytes there are for arrivals, up to a bound, written or not; and whether there is a part of one.
+    """
+    file.seek(offset)
+    seen = file.read(CHUNK)
+    rest = len(seen) % ARRIVAL.size
+    there = len(seen) - rest
+    # Those that have a time come first.
+    count = bisect.bisect_left(
+        range(there // ARRIVAL.size),
+        1,
+        key=lambda i: 0 if ARRIVAL.unpack_from(seen, i * ARRIVAL.size)[-1] else 1,
+    )
+    end = count * ARRIVAL.size
+    file.seek(offset)
+    return file.read(end) if end else b"", there, bool(rest) or any(seen[end : end + ARRIVAL.size])
+
+
+def name_of(key: int) -> str:
+    """A key for people: its spout's task, the life of that, a number."""
+    return f"{key >> 52}.{key >> 12 & (1 << 40) - 1:x}.{key & 4095}"
+
+
+def check(files: Iterable[Path]) -> Report:
+    """Read the files, and say what they say."""
+    checker = Checker()
+    checker.look(files)
+    return checker.report()
+
+
+def follow(place: Path, *, remove: bool) -> None:
+    """Read a record while it is being written, and answer what is asked on standard input, with a line of JSON each.
+
+    `flow`: what arrived last; `report`: all that can be said by now. The end of the input is the end.
+
+    Args:
+        remove: See `Checker`.
+    """
+    checker = Checker(remove=remove)
+    asked = b""
+    while True:
+        checker.look(place.iterdir())
+        ready, _, _ = select.select([0], [], [], EVERY)
+        if not ready:
+            continue
+        data = os.read(0, 4096)
+        if not data:
+            return
+        *lines, asked = (asked + data).split(b"\n")
+        for line in lines:
+            checker.look(place.iterdir())
+            answer = checker.flow() if line == b"flow" else checker.report().full()
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
 
 
 def main() -> int:
@@ -287,31 +402,46 @@ def main() -> int:
         prog="python -m chaos.check", description="Did every number arrive once and in order?"
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="files of the record, or directories of them"
+        "files", nargs="*", type=Path, metavar="FILE", help="files of the record, or directories of them"
     )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument(
+        "--follow",
+        type=Path,
+        metavar="DIRECTORY",
+        help="read while it is being written, and answer questions",
+    )
+    parser.add_argument("--keep", action="store_true", help="do not remove what was read meanwhile")
     options = parser.parse_args()
-    files = [f for p in options.files for f in (p.glob("*.txt") if p.is_dir() else [p])]
+    if options.follow is not None:
+        with contextlib.suppress(KeyboardInterrupt):  # who asks ends it
+            follow(options.follow, remove=not options.keep)
+        return 0
+    if not options.files:
+        parser.error("there has to be a FILE, or --follow")
+    files = [f for p in options.files for f in (p.iterdir() if p.is_dir() else [p])]
     report = check(files)
     if options.json:
-        full = {**asdict(report), "summary": report.summary(), "open": report.open}
-        sys.stdout.write(json.dumps(full) + "\n")
+        sys.stdout.write(json.dumps(report.full()) + "\n")
     else:
-        for name, value in report.summary().items():
-            sys.stdout.write(f"{name:10} {value}\n")
-        for key in (k for k in report.keys.values() if not k.good):
-            for hole in key.lost:
-                sys.stdout.write(f"lost: {key.key} {hole.first}-{hole.last} (by tasks {key.path})\n")
-            for what, found in (("doubled", key.doubled), ("reordered", key.reordered)):
-                for again in found[:20]:
-                    sys.stdout.write(f"{what}: {key.key} {again.n} at {again.at}\n")
-            for f in key.forgotten:
-                sys.stdout.write(
-                    f"forgotten: {key.key}: {f.count} counted instead of {f.expected} at {f.at}\n"
-                )
-        for line in (*report.overlaps, *report.recounts, *report.unknown):
-            sys.stdout.write(f"{line}\n")
+        tell(report)
     return 0 if report.good else 1
+
+
+def tell(report: Report) -> None:
+    """Print it, for people."""
+    for name, value in report.summary().items():
+        sys.stdout.write(f"{name:10} {value}\n")
+    for key in (k for k in report.keys.values() if not k.good):
+        for hole in key.lost[:20]:
+            sys.stdout.write(f"lost: {key.key} {hole.first}-{hole.last} (by tasks {key.path})\n")
+        for what, found in (("doubled", key.doubled), ("reordered", key.reordered)):
+            for again in found[:20]:
+                sys.stdout.write(f"{what}: {key.key} {again.n} at {again.at}\n")
+        for f in key.forgotten[:20]:
+            sys.stdout.write(f"forgotten: {key.key}: {f.count} counted instead of {f.expected} at {f.at}\n")
+    for line in (*report.overlaps, *report.recounts, *report.unknown):
+        sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from chaos.shape import Shape
 from elastic.api.bundle import build_bundle
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
 from elastic.control.cli.loading import load
@@ -96,8 +97,11 @@ class Cluster:
 
     # ------------------------------------------------------------------ topologies
 
-    def submit(self, name: str, place: Path, *, workers: int, rate: float) -> None:
-        arguments = ["--place", str(place), "--name", name, "--workers", str(workers), "--rate", str(rate)]
+    def submit(self, name: str, place: Path, *, workers: int, shape: Shape) -> None:
+        arguments = [
+            *("--place", str(place), "--name", name),
+            *("--workers", str(workers), "--counts", str(shape.counts), "--keys", str(shape.keys)),
+        ]
         loaded = load(str(JOB), arguments)
         bundle = build_bundle(loaded.topology, loaded.entry, self.directory / f"{name}.zip")
         self.client.submit(loaded.topology.spec, bundle.path, requires=bundle.requires)

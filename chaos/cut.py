@@ -19,10 +19,10 @@ from pathlib import Path
 
 from chaos.cluster import NotNow
 from chaos.namespaces import HERE, Namespaces, starter, why_not
-from chaos.plan import Round
+from chaos.plan import Round, floods
 from chaos.rounds import Kill, Rounds
 from chaos.run import Options, Part, Run
-from chaos.watch import Seen, reached, stage
+from chaos.watch import Seen, Watch, reached, stage
 from elastic.cluster.launcher import UpOptions
 from elastic.errors import ElasticError
 from elastic.model.ids import node_of, worker_of
@@ -63,8 +63,10 @@ class Cuts(Run):
         number = self.options.first
         while len(part.kills) < count and number < 3 * count + 10:
             chance = random.Random(f"{self.options.seed}/{number}/{part.name}")
+            flood = floods(self.options.seed, number, self.options.flooded, cost=part.cost)
+            self.pace(part, flood=flood)
             try:
-                self._round(rounds, part, number, chance)
+                self._round(rounds, part, number, chance, flood)
             except (ElasticError, NotNow) as e:
                 self.say(f"    {e}")
                 part.missed.append(f"cut {number}: {e}")
@@ -72,7 +74,7 @@ class Cuts(Run):
             rounds.settle(120.0)
             self.after_round(part)
 
-    def _round(self, rounds: Rounds, part: Part, number: int, chance: random.Random) -> None:
+    def _round(self, rounds: Rounds, part: Part, number: int, chance: random.Random, flood: bool) -> None:
         client, watch = self.cluster.client, rounds.watch
         by_worker = rounds.by_worker()
         there = [w for w in sorted(by_worker) if _node(w) in BEYOND]
@@ -86,9 +88,10 @@ class Cuts(Run):
         step = chance.choice(("recorded", "prepared", "paused", "saved", "restored", "committed"))
         session = self.options.session_timeout
         away = chance.uniform(0.2, 1.5) if not part.cost else chance.uniform(session + 1, session + 6)
-        kill = Kill(Round(number, part.cost, "cut", step, "some", (), 0.0, 0.0, chance))
+        kill = Kill(Round(number, part.cost, "cut", step, "some", (), 0.0, 0.0, chance, flood))
         base = int(watch.now.view.latest)
-        self.say(f"cut {number} at {step} for {away:.1f} s: tasks {moving} of {source} to {target}")
+        how = ", in a flood" if flood else ""
+        self.say(f"cut {number} at {step} for {away:.1f} s: tasks {moving} of {source} to {target}{how}")
 
         def on_view(seen: Seen) -> bool:
             if kill.at or not reached(step, seen.view, base):
@@ -106,20 +109,27 @@ class Cuts(Run):
             time.sleep(away)  # this is the fault itself: how long the link is away
         finally:
             self._spaces.mend()
-        kill.done = time.monotonic_ns()
-        kill.pids = [0]
-        history = watch.disarm()
-        if part.cost:
-            with contextlib.suppress(ElasticError):
-                history.append(watch.refresh())
-            for seen in history:
-                for task, standing in seen.view.standing.items():
-                    owner = standing.owner
-                    if owner and str(node_of(worker_of(owner))) in BEYOND:
-                        kill.owned.add(int(task))
-        part.kills.append(kill)
+            history = watch.disarm()
+            if kill.at:
+                self._account(part, kill, history, watch)
         costs = f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""
         self.say(f"    cut at {kill.step}{costs} ({len(part.kills)} of {rounds.wanted})")
+
+    @staticmethod
+    def _account(part: Part, kill: Kill, history: list[Seen], watch: Watch) -> None:
+        """What the cut may cost: all that ran beyond it at the time."""
+        kill.done = time.monotonic_ns()
+        kill.pids = [0]
+        part.kills.append(kill)
+        if not part.cost:
+            return
+        with contextlib.suppress(ElasticError):
+            history.append(watch.refresh())
+        for seen in history:
+            for task, standing in seen.view.standing.items():
+                owner = standing.owner
+                if owner and str(node_of(worker_of(owner))) in BEYOND:
+                    kill.owned.add(int(task))
 
 
 def _node(worker: str) -> str:

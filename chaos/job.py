@@ -1,6 +1,11 @@
-"""The topology that is hurt: numbered tuples per key, from spouts through a bolt with state by key to sinks that write down every arrival.
+"""The topology that is hurt: numbered tuples per key, from spouts through a bolt with state by key to sinks that note down every arrival.
 
-It is shipped as one file, so it imports nothing of `chaos`. What it writes is described in `chaos/check.py`.
+It is shipped as one file, so it imports nothing of `chaos`. What it notes is described in `chaos/check.py`.
+
+How fast it is, and how slow some of it now and then, says a file, `pace`, that may change while it runs: `RATE SLOW`, tuples per second
+of all spouts together, and the share of the time in which a task of the others takes no more than `CRAWL` tuples per second. In a flood
+(`SLOW` is above 0) half of what a spout emits is for one of its keys, now this one and now that: where its task, or the sink behind it,
+is slow, windows and queues are full within a second, and whoever sends there has to wait.
 
 At the points where a move calls into it (`prepare`, `get_state`, `set_state`) each task says so on a Unix socket, if anybody listens
 there, and waits for the answer: that is how a process is killed exactly there.
@@ -10,8 +15,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import mmap
 import os
+import random
 import socket
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +28,32 @@ from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, TopologyBui
 
 HOLD = 20.0
 """Seconds that a task waits at most for its answer."""
+TICK = 0.002
+"""Seconds until a spout looks again what is due."""
+BURST = 128
+"""Tuples that a spout emits at a time at most."""
+LATE = 0.1
+"""Seconds that a spout is behind at most: what it could not emit in more than that is not made good, or it would never be slow again."""
+LOOK = 0.25
+"""Seconds between two looks at what is wanted."""
+PHASE = 2.0
+"""Seconds that a task stays slow, or not."""
+CRAWL = 3200.0
+"""Tuples per second of a task that is slow."""
+NAP = 0.01
+"""Seconds that it sleeps at a time."""
+QUEUE = 512
+"""Tuples that wait for the tasks of an executor. A link has eight times as many under way, or held back: what a flood brings within a
+second."""
+
+HEADER = struct.Struct("=4sIIIqq")
+ARRIVAL = struct.Struct("=qIIIIq")
+SEGMENT = 1 << 20
+"""Bytes of a file of a sink's record."""
+AHEAD = 64
+"""Files that a sink's task is ahead of who checks them at most."""
+PATIENCE = 60.0
+"""Seconds that it waits for that."""
 
 
 def tell(place: str, point: str, component: str, task: int) -> None:
@@ -31,100 +65,224 @@ def tell(place: str, point: str, component: str, task: int) -> None:
         s.recv(1)
 
 
-def append(path: Path, text: str) -> None:
-    """One write: whole in the file when it returns, whatever becomes of the process."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)
+class Pace:
+    """What the file says, read now and then."""
+
+    def __init__(self, place: str, rate: float) -> None:
+        self._path = Path(place, "pace")
+        self._due = 0.0
+        self.rate, self.slow = rate, 0.0
+
+    def look(self, now: float) -> bool:
+        """Read it if it is time to; whether it was."""
+        if now < self._due:
+            return False
+        self._due = now + LOOK
+        with contextlib.suppress(OSError, ValueError):
+            rate, slow = self._path.read_text().split()
+            self.rate, self.slow = float(rate), float(slow)
+        return True
+
+
+class Crawl:
+    """Makes a task slow for a while, now and then: whoever sends to it has to wait."""
+
+    def __init__(self, place: str, task: int) -> None:
+        self._task = task
+        self._pace = Pace(place, 0.0)
+        self._phase = -1
+        self._slow = False
+        self._left = int(CRAWL * NAP)
+
+    def step(self) -> None:
+        """A tuple is about to be executed."""
+        self._left -= 1
+        if self._left:
+            return
+        self._left = int(CRAWL * NAP)
+        now = time.monotonic()
+        looked = self._pace.look(now)
+        phase = int(now / PHASE)
+        if looked or phase != self._phase:
+            self._phase = phase
+            self._slow = random.Random(f"{self._task}/{phase}").random() < self._pace.slow
+        if self._slow:
+            time.sleep(NAP)  # this is what it is for: to be slow
 
 
 class Numbers(StatefulSpout):
     """0, 1, 2, ... for each of its keys. A life that starts without state has keys of its own, so that it cannot be taken for another."""
 
-    outputs = Fields(key=str, n=int)
+    outputs = Fields(key=int, n=int)
 
-    def __init__(self, place: str, keys: int) -> None:
+    def __init__(self, place: str, keys: int, rate: float, tasks: int) -> None:
         self.place = place
         self.keys = keys
-        self.life = ""
-        self.next = 0
+        self.rate = rate
+        self.tasks = tasks
+        self.life = 0
+        self.next = [0] * keys
+        self.turn = 0
 
     def prepare(self, context: Any) -> None:
         self.task = int(context.task)
+        self.pace = Pace(self.place, self.rate)
+        self.since, self.sent = time.monotonic(), 0
+        self.names: list[int] = []
         tell(self.place, "prepare", "numbers", self.task)
 
-    def next_tuple(self) -> None:
-        if not self.life:
-            self.life = f"{self.task}.{time.time_ns():x}"
-        if self.next % 16 == 0 and Path(self.place, "stop").exists():
-            self.end()
-            return
-        self.emit(f"{self.life}.{self.next % self.keys}", self.next // self.keys)
-        self.next += 1
+    def next_tuple(self) -> float | None:
+        now = time.monotonic()
+        if not self.names:
+            self.life = self.life or time.time_ns() // 1_000_000 % (1 << 40)
+            self.names = [self.task << 52 | self.life << 12 | k for k in range(self.keys)]
+        before = self.pace.rate
+        if self.pace.look(now):
+            if Path(self.place, "stop").exists():
+                self.end()
+                return None
+            if self.pace.rate != before:
+                self.since, self.sent = now, 0
+        rate = self.pace.rate / self.tasks
+        due = int((now - self.since) * rate) - self.sent
+        if due <= 0:
+            return TICK
+        if due > rate * LATE + 1:
+            self.since, self.sent, due = now - LATE, 0, int(rate * LATE) or 1
+        count = min(due, BURST)
+        self.emit_all(self._some(count, now))
+        self.sent += count
+        return None
+
+    def _some(self, count: int, now: float) -> list[tuple[int, int]]:
+        """The next tuples: each key in its turn, half of them for one of the keys in a flood."""
+        next_, names, keys = self.next, self.names, self.keys
+        hot = random.Random(f"{self.task}/{int(now / PHASE)}").randrange(keys) if self.pace.slow else -1
+        some = []
+        for i in range(count):
+            if hot >= 0 and i % 2:
+                k = hot
+            else:
+                k = self.turn = (self.turn + 1) % keys
+            some.append((names[k], next_[k]))
+            next_[k] += 1
+        return some
 
     def end(self) -> None:
         """Write down how many of each key there were, and be exhausted."""
-        lines = (
-            f"E {self.life}.{k} {(self.next - k + self.keys - 1) // self.keys}\n" for k in range(self.keys)
-        )
-        append(Path(self.place, f"ends-{self.life}.txt"), "".join(lines))
+        lines = (f"E {name} {self.next[k]}\n" for k, name in enumerate(self.names))
+        path = Path(self.place, f"ends-{self.task}-{self.life:x}.txt")
+        path.with_suffix(".part").write_text("".join(lines))
+        path.with_suffix(".part").rename(path)
         self.exhausted()
 
     def get_state(self) -> object:
         tell(self.place, "get_state", "numbers", self.task)
-        return self.life, self.next
+        return self.life, list(self.next)
 
     def set_state(self, state: Any) -> None:
         tell(self.place, "set_state", "numbers", self.task)
-        self.life, self.next = state
+        self.life, self.next = state[0], list(state[1])
 
 
 class Count(StatefulBolt):
     """Counts each key, and passes on with each tuple what it had counted before."""
 
-    outputs = Fields(key=str, n=int, task=int, count=int)
-    counts: KeyedState[str, int] = KeyedState(int)
+    outputs = Fields(key=int, n=int, task=int, count=int)
+    counts: KeyedState[int, int] = KeyedState(int)
 
     def __init__(self, place: str) -> None:
         self.place = place
 
     def prepare(self, context: Any) -> None:
         self.task = int(context.task)
+        self.crawl = Crawl(self.place, self.task).step
         tell(self.place, "prepare", "count", self.task)
 
     def execute(self, tup: Any) -> None:
+        self.crawl()
         count = self.counts[tup.key]
         self.counts[tup.key] = count + 1
         self.emit(tup.key, tup.n, self.task, count)
 
 
+class Notes:
+    """The record of one life of a sink's task: files of `SEGMENT` bytes, one after the other, written as memory.
+
+    What was put there is in the file whatever becomes of the process, and costs no call of the system.
+    """
+
+    def __init__(self, place: str, task: int, already: int) -> None:
+        self._place = Path(place)
+        self._task = task
+        self._started = time.monotonic_ns()
+        self._count = already
+        self._segment = 0
+        self._map: mmap.mmap | None = None
+        self._at = SEGMENT
+
+    def note(self, key: int, n: int, task: int, count: int) -> None:
+        if self._at + ARRIVAL.size > SEGMENT:
+            self._next()
+        assert self._map is not None
+        # The time is written last: an arrival without it is not there.
+        ARRIVAL.pack_into(self._map, self._at, key, n, count, task, 0, time.monotonic_ns())
+        self._at += ARRIVAL.size
+        self._count += 1
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+    def _next(self) -> None:
+        self._wait()
+        self.close()
+        name = f"record-{self._task}-{self._started}-{os.getpid()}-{self._segment:06}.bin"
+        file = os.open(self._place / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.ftruncate(file, SEGMENT)
+            self._map = mmap.mmap(file, SEGMENT)
+        finally:
+            os.close(file)
+        HEADER.pack_into(
+            self._map, 0, b"SINK", self._task, os.getpid(), self._segment, self._count, self._started
+        )
+        self._segment += 1
+        self._at = HEADER.size
+
+    def _wait(self) -> None:
+        """Until whoever checks has not more than so much to do: the record has a bound."""
+        deadline = time.monotonic() + PATIENCE
+        while len(list(self._place.glob(f"record-{self._task}-*.bin"))) > AHEAD:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nobody has checked the record of sink {self._task} for {PATIENCE:g} s")
+            time.sleep(0.05)  # the checker knows nothing of this process
+
+
 class Sink(StatefulBolt):
-    """Writes down each arrival before it counts: a file for each life of each task."""
+    """Notes down each arrival before it counts."""
 
     def __init__(self, place: str) -> None:
         self.place = place
         self.arrived = 0
-        self.file = -1
+        self.notes: Notes | None = None
 
     def prepare(self, context: Any) -> None:
         self.task = int(context.task)
+        self.crawl = Crawl(self.place, self.task).step
         tell(self.place, "prepare", "sink", self.task)
 
     def execute(self, tup: Any) -> None:
-        now = time.monotonic_ns()
-        text = f"A {now} {tup.key} {tup.n} {tup.task} {tup.count}\n"
-        if self.file < 0:
-            name = f"record-{self.task}-{now}-{os.getpid()}.txt"
-            self.file = os.open(Path(self.place, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            text = f"S {self.task} {os.getpid()} {self.arrived}\n{text}"
-        os.write(self.file, text.encode())
+        self.crawl()
+        if self.notes is None:
+            self.notes = Notes(self.place, self.task, self.arrived)
+        self.notes.note(tup.key, tup.n, tup.task, tup.count)
         self.arrived += 1
 
     def cleanup(self) -> None:
-        if self.file >= 0:
-            os.close(self.file)
+        if self.notes is not None:
+            self.notes.close()
 
     def get_state(self) -> object:
         tell(self.place, "get_state", "sink", self.task)
@@ -140,11 +298,16 @@ def topology(args: list[str]) -> TopologyBuilder:
     parser.add_argument("--place", required=True, help="the directory of the record")
     parser.add_argument("--name", default="chaos")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--counts", type=int, default=12, help="tasks of the bolt in the middle")
     parser.add_argument("--keys", type=int, default=16, help="keys of each task of the spout")
-    parser.add_argument("--rate", type=float, default=1500.0, help="tuples per second")
+    parser.add_argument(
+        "--rate", type=float, default=1500.0, help="tuples per second, until `pace` says otherwise"
+    )
     options = parser.parse_args(args)
-    b = TopologyBuilder(options.name, workers=options.workers, report_interval=0.5)
-    b.spout("numbers", Numbers(options.place, options.keys), tasks=3, executors=3, rate=options.rate)
-    b.bolt("count", Count(options.place), tasks=12, executors=4).fields("numbers", "key")
+    spouts = 3
+    b = TopologyBuilder(options.name, workers=options.workers, report_interval=0.5, queue_rows=QUEUE)
+    numbers = Numbers(options.place, options.keys, options.rate, spouts)
+    b.spout("numbers", numbers, tasks=spouts, executors=spouts)
+    b.bolt("count", Count(options.place), tasks=options.counts, executors=4).fields("numbers", "key")
     b.bolt("sink", Sink(options.place), tasks=6, executors=4).fields("count", "key")
     return b

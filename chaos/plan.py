@@ -45,6 +45,7 @@ class Round:
         after: Seconds that they are still held after it.
         delay: Seconds between the step and the kill.
         chance: Of what can only be chosen once it is known what runs where.
+        flood: Whether the spouts emit so much meanwhile that windows and queues are full.
     """
 
     number: int
@@ -56,18 +57,28 @@ class Round:
     after: float
     delay: float
     chance: random.Random
+    flood: bool = False
 
     def __str__(self) -> str:
         held = f", held in {'+'.join(self.hold)}" if self.hold else ""
-        return f"round {self.number}: {self.victim} at {self.step} of {self.action}{held}"
+        flood = ", in a flood" if self.flood else ""
+        return f"round {self.number}: {self.victim} at {self.step} of {self.action}{held}{flood}"
 
 
-def choose(seed: int, number: int, *, cost: bool, hazelcast: bool, only: Collection[str] = ()) -> Round:
+def floods(seed: int, number: int, share: float, *, cost: bool) -> bool:
+    """Whether that round, or cut, is one of the share that floods."""
+    return random.Random(f"{seed}/{number}/{cost}/flood").random() < share
+
+
+def choose(
+    seed: int, number: int, *, cost: bool, hazelcast: bool, only: Collection[str] = (), flooded: float = 0.0
+) -> Round:
     """The round of that number.
 
     Args:
         cost: Whether the kill may cost what an unacknowledged crash costs.
         only: Victims and steps to choose among; without any of a sort, all of that sort.
+        flooded: Share of the rounds that flood.
     """
     chance = random.Random(f"{seed}/{number}/{cost}")
     table = COST if cost else FREE
@@ -92,4 +103,5 @@ def choose(seed: int, number: int, *, cost: bool, hazelcast: bool, only: Collect
         action = "some"  # what those move may have no point to hold at
     after = chance.choice((0.0, 0.0, 0.3, 1.5))
     delay = 0.0 if hold else chance.choice((0.0, 0.0, chance.uniform(0, 0.03)))
-    return Round(number, cost, victim, step, action, hold, after, delay, chance)
+    flood = floods(seed, number, flooded, cost=cost)
+    return Round(number, cost, victim, step, action, hold, after, delay, chance, flood)

@@ -11,20 +11,17 @@ from chaos.cluster import SLOTS, Cluster, Process, Stuck
 from chaos.flow import Flow
 from chaos.gate import Gate, Reached
 from chaos.plan import HOLDS, TARGETS, Round
+from chaos.shape import Shape
 from chaos.watch import Seen, Watch, reached, stage
 from elastic.errors import ElasticError
 from elastic.migration.record import Phase
 from elastic.model.ids import WorkerId, node_of, worker_of
 
-SPOUTS, COUNTS, SINKS = range(1, 4), range(4, 16), range(16, 22)
-TASKS = range(1, 22)
 STEP = 25.0
 """Seconds until a round gives up waiting for its step."""
 _AS_IT_IS = ("; there are slots for ", "; the next request for the topology tries again")
 """In waits that nothing more follows from: tasks were gathered in fewer workers, as asked; a move was given up after its tries. What is
 tried again is on its way, and where it comes to is not to be killed meanwhile for what runs elsewhere."""
-HELD = (*SPOUTS, *SINKS)
-"""Tasks that can be held within `get_state` and `set_state`."""
 
 
 @dataclass
@@ -73,11 +70,22 @@ class Rounds:
 
     Args:
         say: Told what happens.
+        bound: Seconds in which it has to be over after a kill, and everything to flow.
     """
 
     def __init__(
-        self, cluster: Cluster, name: str, watch: Watch, gate: Gate, flow: Flow, say: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        name: str,
+        shape: Shape,
+        watch: Watch,
+        gate: Gate,
+        flow: Flow,
+        say: Callable[[str], None],
+        bound: float,
     ) -> None:
+        self.shape = shape
+        self.bound = bound
         self._cluster = cluster
         self._name = name
         self.watch = watch
@@ -90,6 +98,7 @@ class Rounds:
         self.wanted = 0
         """How many kills there are to be; 0: as many as there is time for."""
         self._open: tuple[Kill, Aim] | None = None
+        self._doing: tuple[Kill, Aim] | None = None
 
     # ------------------------------------------------------------------ what runs where
 
@@ -115,28 +124,51 @@ class Rounds:
 
     # ------------------------------------------------------------------ a round
 
-    def settle(self, limit: float = 90.0) -> None:
-        """Until nothing moves, everybody lives, and everything flows."""
+    def settle(self, limit: float = 0.0) -> float:
+        """Until nothing moves, everybody lives, and everything flows.
+
+        Args:
+            limit: Seconds for the one and for the other; 0: as long as this run allows.
+
+        Returns:
+            When nothing moved any more (monotonic seconds).
+        """
         try:
-            self._settle(limit)
+            return self._settle(limit or self.bound)
         finally:
             # Only now: a mark may be accepted after the death of who wrote it.
-            pending, self._open = self._open, None
-            if pending is not None:
-                self._account(*pending, self.watch.disarm())
-                if pending[0].owned:
-                    self._say(f"    may have cost tasks {sorted(pending[0].owned)}")
+            self._close_round()
 
-    def _settle(self, limit: float) -> None:
+    def interrupted(self) -> None:
+        """No round follows: what a kill may have cost counts, whether or not it was said by now."""
+        if self._doing is not None and self._doing[0].pids:
+            self._await_death(self._doing[0])
+            self.kills.append(self._doing[0])
+            self._open = self._doing
+        pending = self._open[0] if self._open is not None else None
+        self._close_round()
+        if pending is not None:
+            pending.surely.clear()
+
+    def _close_round(self) -> None:
+        pending, self._open = self._open, None
+        if pending is not None:
+            self._account(*pending, self.watch.disarm())
+            if pending[0].owned:
+                self._say(f"    may have cost tasks {sorted(pending[0].owned)}")
+
+    def _settle(self, limit: float) -> float:
         try:
             self._cluster.until("nothing moves and everybody lives", self._settled, limit)
         except Stuck as e:
             raise Stuck(f"{e}: {self.unsettled}") from None
+        moved = time.monotonic()
         since = Flow.now()
         try:
             self._cluster.until("everything flows", lambda: not self._flow.standing(since), limit)
         except Stuck as e:
             raise Stuck(f"{e}; not come: {self._flow.standing(since)[:12]}") from None
+        return moved
 
     def _settled(self) -> bool:
         self.unsettled = self._unsettled()
@@ -147,8 +179,9 @@ class Rounds:
         view = self.watch.refresh().view
         if view.moves:
             return f"moves {[int(m.record.epoch) for m in view.moves]} are under way"
-        if set(map(int, view.places)) != set(TASKS):
-            return f"tasks {sorted(set(TASKS) - set(map(int, view.places)))} have no place"
+        without = set(self.shape.tasks) - set(map(int, view.places))
+        if without:
+            return f"tasks {sorted(without)} have no place"
         dead = {str(w) for w in view.places.values()} - {str(w) for w in view.living}
         if dead:
             return f"workers {sorted(dead)} do not live"
@@ -168,6 +201,7 @@ class Rounds:
         aim = self._aim(round)
         base = int(self.watch.now.view.latest)
         kill = Kill(round)
+        self._doing = (kill, aim)
         killed = threading.Event()
         lock = threading.Lock()
         victims = aim.victims(self.watch.now) if round.victim not in ("target",) else []
@@ -193,13 +227,9 @@ class Rounds:
             if killed.is_set():
                 return True
             if round.step in HOLDS:
-                # A source is killed within `restoring` only when all of it is saved, which may come later.
-                if (
-                    round.victim.startswith("source")
-                    and not round.cost
-                    and held
-                    and self._due(round, aim, seen, base, "saved")
-                ):
+                # What has to be there before may come later than the hold: a source, for one, is killed within `restoring` only when all
+                # of it is saved; and what is read of a state may be put in before it is written that it is saved.
+                if held and self._due(round, aim, seen, base, round.step):
                     fire(seen, round.step)
                 return killed.is_set()
             if round.step != "asked" and self._due(round, aim, seen, base, round.step):
@@ -247,6 +277,7 @@ class Rounds:
                 killed.set()
         actor.join(60.0)
         self.watch.disarm()
+        self._doing = None
         if error:
             self._say(f"    the request: {error[0][:200]}")
         if not hit or not kill.pids:

@@ -7,7 +7,6 @@ import json
 import logging
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,19 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from chaos.account import NEVER, judge
-from chaos.cluster import SLOTS, Cluster, NotNow, Stuck
+from chaos.cluster import LIMIT, SLOTS, Cluster, NotNow, Stuck
 from chaos.flow import Flow
 from chaos.gate import Gate
 from chaos.lag import Lag
 from chaos.plan import choose
-from chaos.rounds import SPOUTS, Kill, Rounds
+from chaos.rounds import Kill, Rounds
+from chaos.shape import SPOUTS, Shape, set_pace
 from chaos.watch import STEPS, Watch
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background
 from elastic.errors import ElasticError
 from elastic.model.views import MoveView
 
-KEYS = 16
 RATE = 1500.0
+FLOOD = 60_000.0
+FLOODED = 0.5
 WORKERS = 4
 
 
@@ -43,6 +44,10 @@ class Options:
         kills: How many kills; 0: as `seconds` says.
         account: "free", "cost" or "both": of both, three of four are free.
         first: The number of the first round, to do one again.
+        rate: Tuples per second, where a round does not flood.
+        flood: Tuples per second where it does: more than goes through while some task is slow.
+        flooded: Share of the rounds that flood.
+        bound: Seconds in which a move has to end and everything to flow again.
     """
 
     seconds: float = 0.0
@@ -56,12 +61,20 @@ class Options:
     keep: bool = False
     directory: str = ""
     rate: float = RATE
+    flood: float = FLOOD
+    flooded: float = FLOODED
+    bound: float = 90.0
     session_timeout: float = 20.0
 
 
 @dataclass
 class Part:
-    """One account: its topology, its kills, its record."""
+    """One account: its topology, its kills, its record.
+
+    Attributes:
+        queued: Tuples that waited for tasks at the end of a round at most.
+        blocked: Share of the time that the spouts had to wait for others, at most.
+    """
 
     name: str
     cost: bool
@@ -73,6 +86,9 @@ class Part:
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
     lag: float = 0.0
+    interrupted: bool = False
+    queued: int = 0
+    blocked: float = 0.0
 
 
 class _Told(logging.Handler):
@@ -88,6 +104,9 @@ class _Told(logging.Handler):
 
 class Run:
     """See the module."""
+
+    shape = Shape()
+    title = ""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -140,9 +159,12 @@ class Run:
         told = _Told(self.say)
         logging.getLogger("elastic").addHandler(told)
         self.cluster = cluster = Cluster(self.directory, up, self.say, start, end)
+        interrupted = False
         try:
             for name, cost, share in accounts:
                 self._part(cluster, name, cost, share)
+        except KeyboardInterrupt:
+            interrupted = True
         finally:
             with (self.directory / "events.jsonl").open("w") as file:
                 file.writelines(json.dumps(e) + "\n" for e in cluster.events())
@@ -156,6 +178,8 @@ class Run:
             shutil.rmtree(self.directory, ignore_errors=True)
         else:
             self.say(f"the record, the logs and what happened are kept in {self.directory}")
+        if interrupted and good:
+            raise KeyboardInterrupt
         return good
 
     # ------------------------------------------------------------------ one account
@@ -166,31 +190,48 @@ class Run:
         part = Part(name, cost, place)
         self.parts.append(part)
         began = time.monotonic()
+        self.pace(part, flood=False)
         gate = Gate(place)
+        flow = Flow(place, SPOUTS, self.shape.keys, keep=self.options.keep)
         try:
-            cluster.submit(name, place, workers=WORKERS, rate=self.options.rate)
+            cluster.submit(name, place, workers=WORKERS, shape=self.shape)
             watch = Watch(cluster.info.zookeeper, name)
             try:
-                flow = Flow(place, len(SPOUTS), KEYS)
-                rounds = Rounds(cluster, name, watch, gate, flow, self.say)
-                part.kills, part.missed = rounds.kills, rounds.missed
-                try:
-                    rounds.settle()
-                    self.rounds(rounds, part, share)
-                    self._nothing_left(cluster, watch)
-                    self._finish(cluster, part)
-                except Stuck as e:
-                    part.wrong.append(str(e))
-                    self.say(f"STUCK: {e}")
-                    self._dump(cluster, part, watch)
-                    with contextlib.suppress(ElasticError):
-                        cluster.client.kill(part.name, wait=0)  # the next account is not to suffer from it
+                self._rounds(cluster, part, share, watch, gate, flow)
             finally:
                 watch.close()
+                part.seconds, part.lag = time.monotonic() - began, self._lag.take()
+                self._judge(cluster, part, flow)
         finally:
+            flow.close()
             gate.close()
-        part.seconds, part.lag = time.monotonic() - began, self._lag.take()
-        self._judge(cluster, part)
+
+    def _rounds(
+        self, cluster: Cluster, part: Part, share: float, watch: Watch, gate: Gate, flow: Flow
+    ) -> None:
+        rounds = Rounds(cluster, part.name, self.shape, watch, gate, flow, self.say, self.options.bound)
+        part.kills, part.missed = rounds.kills, rounds.missed
+        try:
+            rounds.settle(LIMIT)  # stores and workers have to start first
+            self.rounds(rounds, part, share)
+            self._nothing_left(cluster, watch)
+            self._finish(cluster, part)
+        except Stuck as e:
+            part.wrong.append(str(e))
+            self.say(f"STUCK: {e}")
+            self._dump(cluster, part, watch)
+            with contextlib.suppress(ElasticError):
+                cluster.client.kill(part.name, wait=0)  # the next account is not to suffer from it
+        except KeyboardInterrupt:
+            self.say("interrupted: what has arrived by now is checked")
+            part.interrupted = True
+            rounds.interrupted()
+            raise
+
+    def pace(self, part: Part, *, flood: bool) -> None:
+        """How much is emitted from now on, and whether some tasks are slow now and then."""
+        o = self.options
+        set_pace(part.place, o.flood if flood else o.rate, slow=flood)
 
     def rounds(self, rounds: Rounds, part: Part, share: float) -> None:
         """All rounds of one account."""
@@ -202,7 +243,12 @@ class Run:
         tries = 0
         while len(rounds.kills) < count and time.monotonic() < until:
             planned = choose(
-                o.seed, number, cost=part.cost, hazelcast=o.store.startswith("hazelcast"), only=o.only
+                o.seed,
+                number,
+                cost=part.cost,
+                hazelcast=o.store.startswith("hazelcast"),
+                only=o.only,
+                flooded=o.flooded,
             )
             number += 1
             tries += 1
@@ -211,6 +257,7 @@ class Run:
             try:
                 self._enough()
                 self._spread(rounds, part)
+                self.pace(part, flood=planned.flood)
                 rounds.run(planned)
             except (ElasticError, NotNow) as e:
                 self.say(f"    {planned}: {e}")
@@ -230,6 +277,9 @@ class Run:
         with contextlib.suppress(ElasticError):
             for move in self.cluster.client.moves(part.name):
                 part.moves[move.epoch] = move
+            components = self.cluster.client.describe(part.name).components
+            part.queued = max(part.queued, sum(c.queued for c in components))
+            part.blocked = max([part.blocked, *(c.blocked for c in components if c.kind == "spout")])
         events = [
             e
             for e in self.cluster.events()
@@ -261,6 +311,7 @@ class Run:
 
     def _finish(self, cluster: Cluster, part: Part) -> None:
         """Let the spouts end and everything be worked off."""
+        self.pace(part, flood=False)
         (part.place / "stop").touch()
 
         def finished() -> bool:
@@ -269,22 +320,15 @@ class Run:
 
         cluster.until("the topology ends", finished)
 
-    def _judge(self, cluster: Cluster, part: Part) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "chaos.check", "--json", str(part.place)],
-            capture_output=True,
-            text=True,
-            cwd=Path(__file__).parent.parent,
-            timeout=300,
-            check=False,
-        )
-        if not done.stdout:
-            part.wrong.append(f"the checker failed: {done.stderr[-500:]}")
+    def _judge(self, cluster: Cluster, part: Part, flow: Flow) -> None:
+        try:
+            part.report = flow.report()
+        except Stuck as e:
+            part.wrong.append(str(e))
             return
-        part.report = json.loads(done.stdout)
-        (self.directory / f"{part.name}.json").write_text(done.stdout)
+        (self.directory / f"{part.name}.json").write_text(json.dumps(part.report))
         events = [e for e in cluster.events() if e.get("topology") == part.name]
-        stuck = bool(part.wrong)
+        stuck = bool(part.wrong) or part.interrupted
         wrong = judge(
             part.report, events, part.kills, cost=part.cost, beyond=self.beyond if part.cost else ()
         )
@@ -314,22 +358,13 @@ class Run:
     def _print(self) -> None:
         for part in self.parts:
             self.say("")
-            title = "kills that cost their own tasks" if part.cost else "kills that cost nothing"
+            title = self.title or (
+                "kills that cost their own tasks" if part.cost else "kills that cost nothing"
+            )
             self.say(
                 f"== {part.name}: {title} ({part.seconds:.0f} s, seed {self.options.seed}, store {self.options.store})"
             )
-            table = Counter((k.round.victim, k.step) for k in part.kills)
-            steps = [s for s in STEPS if any(s == step for _, step in table)]
-            self.say(
-                "   "
-                + "".join(f"{h:>18}" if not i else f"{h:>11}" for i, h in enumerate(("kills", *steps, "all")))
-            )
-            for victim in sorted({v for v, _ in table}):
-                counts = [table[victim, s] for s in steps]
-                self.say("   " + f"{victim:>18}" + "".join(f"{c or '-':>11}" for c in (*counts, sum(counts))))
-            self.say(
-                f"   {len(part.kills)} kills; {len(part.missed)} rounds without one (their step did not come)"
-            )
+            self.print_rounds(part)
             tasks = [t for m in part.moves.values() for t in m.tasks]
             outcomes = Counter(t.phase for t in tasks)
             self.say(
@@ -346,9 +381,29 @@ class Run:
                 )
             )
             self.say(
+                f"   tuples that waited for tasks: {part.queued} at most; the spouts waited {100 * part.blocked:.0f} % of the time at most"
+            )
+            self.say(
                 f"   the machine kept this process waiting {part.lag:.1f} s at most; sessions last {self.options.session_timeout:g} s"
             )
-            self.say("   kept" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
+            so_far = " as far as it came: it was interrupted" if part.interrupted else ""
+            self.say(f"   kept{so_far}" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
+
+    def print_rounds(self, part: Part) -> None:
+        """What was done in its rounds."""
+        table = Counter((k.round.victim, k.step) for k in part.kills)
+        steps = [s for s in STEPS if any(s == step for _, step in table)]
+        self.say(
+            "   "
+            + "".join(f"{h:>18}" if not i else f"{h:>11}" for i, h in enumerate(("kills", *steps, "all")))
+        )
+        for victim in sorted({v for v, _ in table}):
+            counts = [table[victim, s] for s in steps]
+            self.say("   " + f"{victim:>18}" + "".join(f"{c or '-':>11}" for c in (*counts, sum(counts))))
+        flooded = sum(k.round.flood for k in part.kills)
+        self.say(
+            f"   {len(part.kills)} kills, {flooded} of them in a flood; {len(part.missed)} rounds without one (their step did not come)"
+        )
 
 
 def pauses(seconds: Sequence[float]) -> str:

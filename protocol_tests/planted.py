@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from elastic.errors import ProtocolViolation
 from elastic.migration import actions as ac
 from elastic.migration import decide
 from elastic.migration import events as ev
@@ -22,8 +23,8 @@ from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import Outcome, Phase
-from elastic.migration.table import EmitterState, NewState, NotifierState
-from elastic.migration.view import View
+from elastic.migration.table import EmitterState, NewState, NotifierState, OldState
+from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
 from protocol_tests import worker
 from protocol_tests.coordination import Coordination
@@ -243,6 +244,36 @@ def _comes_back_as_it_was() -> list[Patch]:
     return [(View, "stayed", lambda self, task, epoch: True)]
 
 
+def _a_part_is_the_whole() -> list[Patch]:
+    return [(worker, "is_whole", lambda value: True)]
+
+
+def _rollback_refuses_saved_alone() -> list[Patch]:
+    def refuse(task: Any, draft: Any) -> None:
+        draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
+
+    return [(decide, "_refuse", refuse)]
+
+
+def _whose_old_place_is_gone_is_absent() -> list[Patch]:
+    def absent(self: View, task: int) -> bool:
+        at = self.stands(task)
+        return at.owner == NOBODY and at.phase is not Phase.SAVED
+
+    return [(View, "absent", absent)]
+
+
+def _old_side_does_not_hear_of_restored() -> list[Patch]:
+    real = MoverOld._settled
+
+    def settled(self: MoverOld, event: ev.Settled) -> tuple[Any, ...]:
+        if not event.here and self.state not in (OldState.SAVED, OldState.MARKING):
+            raise ProtocolViolation(f"{self}: given to another worker when it was {self.state}")
+        return real(self, event)
+
+    return [(MoverOld, "_settled", settled)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -266,6 +297,11 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "marks without condition": _marks_without_condition,
     "who was given up does not read its marks": _given_up_and_not_asked,
     "who comes back without its state is who had left": _comes_back_as_it_was,
+    "a part is taken for the whole": _a_part_is_the_whole,
+    "a rollback refuses saved alone": _rollback_refuses_saved_alone,
+    "restored without condition": _marks_without_condition,
+    "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,
+    "restored by word, and the old side would not let go": _old_side_does_not_hear_of_restored,
 }
 ALL = {**NAMED, **MORE}
 

@@ -16,7 +16,7 @@ from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove
 from elastic.migration.snapshot import OutLink, TaskLinks, Unsent
-from elastic.migration.table import NewState
+from elastic.migration.table import NewState, OldState
 from elastic.migration.view import MoveView, View
 from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, WorkerId, worker_of
@@ -53,6 +53,7 @@ def line(
         dict(where),
         bounds.get("window", 8),
         bounds.get("buffer", 8),
+        bool(bounds.get("hints", True)),
     )
 
 
@@ -242,7 +243,7 @@ def node_dies_after_saved() -> None:
 
 def given_up_while_restoring() -> None:
     """Another place is chosen while the new side fetches, which does not hear of it: its `restored` is refused."""
-    world = calm()
+    world = calm(shape=line(hints=False))
     flow(world)
     move(world, {2: B})
     until(world, lambda: phase(world, 2) is Phase.SAVED)
@@ -262,3 +263,71 @@ def given_up_while_restoring() -> None:
     world.finish()
     assert world.coordination.places[2] != B
     assert not world.truth.lost() and not world.truth.lost_states
+
+
+def rolled_back_while_restoring() -> None:
+    """The new side restores by word alone, as `saved` has not reached coordination; the move is aborted, of which it does not hear: its
+    `restored` is refused, and the old side goes on with everything."""
+    world = calm(shape=line(hints=False))
+    flow(world)
+    move(world, {2: B})
+    old_side, new_side = worker(world, A), worker(world, B)
+    until(
+        world, lambda: 2 in old_side.participant.old and old_side.participant.old[2].state is OldState.SAVING
+    )
+    world.coordination.suspend(old_side.session)
+    until(world, lambda: old_side.participant.old[2].state is OldState.MARKING)
+    new, session = new_side.participant.new[2], new_side.session
+    heard, session.on_view = session.on_view, lambda view: None
+    world.stores.delay = 100.0
+    new_side.feed(ev.SaveHeard(2, 1))
+    assert new.state is NewState.FETCHING and world.nimbus is not None
+    world.nimbus.abort(1)
+    node = world.coordination.moves[1]
+    until(world, lambda: bool(node.record.tasks[0].outcome))
+    assert node.record.tasks[0].outcome is Outcome.ROLLED_BACK
+    assert new.state is NewState.FETCHING, f"nothing was tried: it is {new.state}"
+    until(world, lambda: new.state is NewState.MARKING)
+    world.coordination.reconnect(old_side.session)
+    until(world, lambda: not world.clock.step())
+    session.on_view = heard
+    heard(world.coordination.sync(session))
+    world.finish()
+    assert world.coordination.places[2] == A
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def emitter_may_be_restored_by_word() -> None:
+    """Task 1, which emits to task 2, has stopped in C and is in the stores; C has died before its marks said so. Its new side in D may
+    restore it, and would send to the place of task 2 that it knows: task 2 is saved there only with its fence, or when the outcome of
+    task 1 says that nobody runs it."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    first, second = _record(c, d, task=1, epoch=1), _record(a, b, task=2, epoch=2)
+    places = {1: C, 2: A}
+
+    def view(number: int, tasks: MoveRecord, **one: Marks) -> View:
+        emitter = MoveView(tasks, {c: Marked(Marks(c), 1), d: Marked(one.get("d", Marks(d)), number)})
+        target = MoveView(
+            second, {a: Marked(Marks(a, asked=(2,)), 1), b: Marked(Marks(b, prepared={2: 1}), 1)}
+        )
+        return View(number, 2, (emitter, target), places, {A: a, B: b, D: d})
+
+    gone = replace(first, tasks=(replace(first.tasks[0], outcome=Outcome.ROLLED_BACK),))
+    for ended in (False, True):
+        me = Participant(a, Wiring({1: (2,)}), 8)
+        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.TaskStarted(2, 3))
+        me.handle(ev.Opened(1, 2, 5, 0))
+        ready = replace(second, paused=0)
+        marks = {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
+        me.handle(ev.ViewRead(_view(2, 2, (MoveView(ready, marks),), places)))
+        me.handle(ev.StoreAsked(2, 2))
+        me.handle(ev.ViewRead(view(3, first)))
+        me.handle(ev.Stopped(2, 2))
+        assert ac.Save not in _kinds(me.handle(ev.Delivered(2, 2))), "it does not wait for task 1"
+        if ended:
+            assert ac.Save in _kinds(me.handle(ev.ViewRead(view(4, gone))))
+            continue
+        restored = view(4, first, d=Marks(d, prepared={1: 1}, restored={1: 1}))
+        assert ac.Save not in _kinds(me.handle(ev.ViewRead(restored)))
+        assert ac.Save in _kinds(me.handle(ev.FenceArrived(1, 2, 2, 5, 0)))

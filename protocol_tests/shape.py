@@ -21,6 +21,7 @@ class Shape:
         workers: Each worker's node.
         window: Tuples that a link carries and the target has not consumed.
         buffer: Tuples in an output buffer.
+        hints: Whether an old side tells the new one of what is in the stores.
     """
 
     spec: TopologySpec
@@ -28,6 +29,7 @@ class Shape:
     places: dict[int, WorkerId]
     window: int
     buffer: int
+    hints: bool = True
     wiring: Wiring = field(init=False)
     _consumers: dict[int, tuple[tuple[int, range], ...]] = field(init=False)
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic.model.ids import NodeId
 from protocol_tests.clock import Clock
 
 GONE, MISSING, DOWN = "gone", "missing", "down"
+
+
+class Part(NamedTuple):
+    """What lies there of a state while it is copied ahead: as it was then."""
+
+    links: Any
+    content: Any
 
 
 class Store:
@@ -45,13 +52,22 @@ class Stores:
             elif epoch in store.ended:
                 done(f"move {epoch} is over")
             else:
-                if not store.data:
-                    self.clock.at(self.clock.now + 100, self._collect, store)
-                store.data[epoch, task] = value
-                self.lives[node, epoch, task] = store.life
+                self._keep(store, epoch, task, value)
                 done("")
 
         self.clock.after(self.delay, arrive)
+
+    def put_part(self, node: NodeId, epoch: int, task: int, part: Part) -> None:
+        """What is copied ahead, as far as there is room for it."""
+        store = self.at[node]
+        if store.up and not store.full and epoch not in store.ended:
+            self._keep(store, epoch, task, part)
+
+    def _keep(self, store: Store, epoch: int, task: int, value: Any) -> None:
+        if not store.data:
+            self.clock.at(self.clock.now + 100, self._collect, store)
+        store.data[epoch, task] = value
+        self.lives[store.node, epoch, task] = store.life
 
     def get(self, node: NodeId, epoch: int, task: int, done: Callable[[str, Any], None]) -> None:
         """`done("", value)`, or GONE, MISSING or DOWN."""

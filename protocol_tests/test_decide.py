@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic.migration import decide as module
-from elastic.migration.decide import PREPARE, SOON, TOGETHER, Decision, Timer, decide
+from elastic.migration.decide import PREPARE, REST, SOON, TOGETHER, Decision, Timer, decide
 from elastic.migration.events import Host
 from elastic.migration.record import (
     FailedMark,
@@ -120,3 +120,30 @@ def test_only_a_task_that_is_not_ready_in_time_goes_back() -> None:
     back = decided(record(1, ready=4), restored=0, ready=3, expired=late).commit
     assert back is not None
     assert [t.task for t in back.record.tasks if t.outcome is Outcome.ROLLED_BACK] == [4]
+
+
+def test_the_next_batch_is_paused_when_the_stream_has_had_its_rest() -> None:
+    ready = COUNT
+    first = decided(record(0, ready), ready=ready)
+    assert first.commit is not None and first.commit.record.paused == 1, (
+        "the first one has nothing to wait for"
+    )
+    assert (REST, 0) not in first.timers
+    still = decided(record(1, ready), restored=0, ready=ready)
+    assert (REST, 0) not in still.timers, "it has not begun"
+    resting = decided(record(1, ready), restored=1, ready=ready)
+    assert resting.commit is None and (REST, 0) in resting.timers
+    rested = decided(record(1, ready), restored=1, ready=ready, expired=((REST, 0),))
+    assert rested.commit is not None and rested.commit.record.paused == 2
+    assert outcomes(rested) == 0, "that a rest is over is no reason to write them by themselves"
+    last = decided(record(COUNT, ready), restored=COUNT, ready=ready)
+    assert not last.timers and outcomes(last) == COUNT
+
+
+def test_a_move_that_has_no_rest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = module._paused
+    monkeypatch.setattr(
+        module, "_paused", lambda record, marks, _: given(record, marks, [(REST, n) for n in range(COUNT)])
+    )
+    with pytest.raises(AssertionError):
+        test_the_next_batch_is_paused_when_the_stream_has_had_its_rest()

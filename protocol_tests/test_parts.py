@@ -14,6 +14,7 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, failure
 from elastic.migration.gate import Gate
+from elastic.migration.participant import Participant
 from elastic.migration.plan import Bound, Change, Seat, Wiring, batches, changes_between, plan_move
 from elastic.migration.record import (
     FailedMark,
@@ -259,3 +260,15 @@ def test_what_follows_from_a_failed_action() -> None:
     assert failure(ac.Fetch(2, 1, 3, ()), error) == ev.NewFailed(2, 1, 3, "why")
     assert failure(ac.FetchAhead(2, 1, 3, ()), error) == ev.AheadFetched(2, 1, 3)
     assert failure(ac.Block(1, 2), error) is None
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_is_early_gives_its_room_back_when_its_task_goes(gone: bool) -> None:
+    """Else the way to a task that comes back is narrower by that for ever."""
+    source, target = 1, 2
+    participant = Participant(ME, line().wiring, 100)
+    participant.handle(ev.TaskStarted(target, 1))
+    participant.handle(ev.Opened(source, target, 5, 0))
+    assert not participant.handle(ev.Arrived(source, target, 5, 3, 2, "early")), "two are missing before it"
+    answer = participant.handle(ev.TaskGone(target) if gone else ev.TaskStarted(target, 2))
+    assert [a.item for a in answer if isinstance(a, ac.Drop)] == ["early"]

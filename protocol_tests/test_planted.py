@@ -19,6 +19,9 @@ SCENARIOS = {
     "no opening after a pause": scenarios.restored_where_it_came_from,
     "marks without condition": scenarios.given_up_while_restoring,
     "who comes back without its state is who had left": scenarios.started_anew_where_it_came_from,
+    "a rollback refuses saved alone": scenarios.rolled_back_while_restoring,
+    "restored without condition": scenarios.rolled_back_while_restoring,
+    "whose old place is gone sends no fence": scenarios.emitter_may_be_restored_by_word,
 }
 
 

@@ -90,6 +90,7 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
             ev.Prepared(2, 1, 1),
             ev.AheadSeen(2, 1, 1, NODES),
             ev.AheadFetched(2, 1, 1),
+            ev.SaveHeard(2, 1, 9, NODES),
             ev.SavedSeen(2, 1, 1, NODES),
             ev.Fetched(2, 1, 1, TaskLinks(1), None),
             ev.Installed(2, 1, 1),

@@ -14,7 +14,7 @@ from elastic.migration.record import Marked, Marks, Phase
 from elastic.migration.table import NewState
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId, WorkerId
-from protocol_tests.store import DOWN, GONE
+from protocol_tests.store import DOWN, GONE, Part
 from protocol_tests.tasks import Task, Waiting
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def read_by(me: Incarnation, view: View) -> View:
         if all(a is b for a, b in zip(moves, view.moves, strict=True))
         else replace(view, moves=tuple(moves))
     )
+
+
+def is_whole(value: Any) -> bool:
+    """Whether what lies in a store says of itself that it is all of a stopped task."""
+    return not isinstance(value, Part)
 
 
 class Worker:
@@ -187,11 +192,25 @@ class Worker:
             action.source, where, ev.FenceArrived(*key, action.epoch, action.life, action.position)
         )
 
+    def say_stored(self, task: int, epoch: int) -> None:
+        """The old side has the new one look into the stores: a word that may get lost, come late, or twice."""
+        part, rnd = self.participant.view.part(task, epoch), self.clock.rnd
+        if part is None or part.target == self.me:
+            return
+        for _ in range(rnd.choice((0, 1, 1, 1, 2)) if self.world.shape.hints else 0):
+            self.clock.after(rnd.choice((0.0, 0.0, 0.0, 20.0)), self._say_stored, part.target, task, epoch)
+
+    def _say_stored(self, target: Incarnation, task: int, epoch: int) -> None:
+        if self.alive:
+            self.world.network.send(self, target, ev.SaveHeard(task, epoch))
+
     def _transmit(self, source: int, where: Incarnation, frame: Any) -> None:
         self.unconfirmed[source] = self.unconfirmed.get(source, 0) + 1
         self.world.network.send(self, where, frame)
 
     def on_confirmed(self, frame: Any) -> None:
+        if isinstance(frame, ev.SaveHeard):
+            return
         task = frame.source
         self.unconfirmed[task] -= 1
         self._if_delivered(task)
@@ -233,6 +252,9 @@ class Worker:
     # ------------------------------------------------------------------ links, in
 
     def on_frame(self, origin: Incarnation, frame: Any, again: bool) -> None:
+        if isinstance(frame, ev.SaveHeard):
+            self.feed(frame)
+            return
         if again and (frame.source, frame.target) not in self.participant.receivers:
             return
         if isinstance(frame, ev.Arrived):
@@ -391,7 +413,13 @@ class _Store:
         if full:
             self.w.later(2, ev.OldFailed(action.task, action.epoch, f"the store of node {full[0]} is full"))
         else:
-            self.w.later(2, ev.StoreAsked(action.task, action.epoch, ahead=action.task % 2 == 0))
+            ahead = action.task % 2 == 0
+            if ahead:
+                part = Part(self.w.participant._export(action.task), self.w.tasks[action.task].content())
+                for node in action.nodes:
+                    stores.put_part(node, action.epoch, action.task, part)
+                self.w.say_stored(action.task, action.epoch)
+            self.w.later(2, ev.StoreAsked(action.task, action.epoch, ahead=ahead))
 
     def save(self, action: ac.Save) -> None:
         w = self.w
@@ -402,6 +430,7 @@ class _Store:
 
         def done(error: str) -> None:
             answers.append(error)
+            w.say_stored(action.task, action.epoch)  # earlier than it has to be: when one store has it
             if len(answers) == len(action.nodes):
                 bad = [a for a in answers if a]
                 if bad:
@@ -425,7 +454,7 @@ class _Store:
     def _try(self, action: ac.Fetch, left: list[NodeId], answers: list[str], tries: int) -> None:
         w = self.w
         if not left:
-            if DOWN in answers and tries:
+            if DOWN in answers and tries and not action.heard:
                 nodes = sorted(action.nodes, key=lambda n: (n != w.node, n))
                 w.clock.after(20, self._try, action, nodes, [], tries - 1)
                 return
@@ -443,7 +472,13 @@ class _Store:
         def done(error: str, value: Any) -> None:
             if error:
                 self._try(action, left[1:], [*answers, error], tries)
+            elif not is_whole(value):
+                if not action.heard:
+                    raise AssertionError(f"task {action.task} is called saved, and a part of it lies there")
+                w.feed(ev.NewFailed(action.task, action.epoch, action.attempt, "only a part is there"))
             else:
+                if action.heard:
+                    w.world.count("fetched by word")
                 w.feed(ev.Fetched(action.task, action.epoch, action.attempt, *value))
 
         w.world.stores.get(left[0], action.epoch, action.task, done)

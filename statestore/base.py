@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from statestore.errors import Invalid, StateStoreError
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_PIECE = 4 << 20
 """Bytes of the largest piece."""
@@ -317,6 +320,45 @@ class StateStore(Protocol):
         """Let go of it. What is stored stays."""
 
 
+class BackEnd(StateStore, Protocol):
+    """A store as whoever serves it to others needs it: with less to wait for than the port's calls one by one."""
+
+    def each(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """The results of a call for each item, in order. As many calls at a time as the store gains by: those to a cluster mostly wait."""
+
+    def open(
+        self, key: str, epoch: int, have: Collection[Piece] = (), most: int | None = None
+    ) -> tuple[Head, Iterator[bytes | None]]:
+        """`head` and `get` in one.
+
+        Args:
+            epoch: Of the version that is wanted.
+            have: Pieces that need not come.
+            most: About so many bytes of the others come, the first ones (`first_of`); None: all.
+
+        Returns:
+            The committed version; and its pieces in order, each compared with its checksum: None for those in `have`. With `most` it ends
+            with the last one that comes.
+
+        Raises:
+            NotFound: No version of that epoch is committed. Also from the iterator: it has been replaced meanwhile.
+            Damaged: It cannot be read whole. Also from the iterator.
+        """
+
+    def save_whole(
+        self, ticket: Ticket, pieces: Sequence[Piece], data: Sequence[bytes], meta: bytes = b""
+    ) -> Head:
+        """`begin`, `put` and `commit` in one, for a state that is small. What was done before is not done again.
+
+        Args:
+            pieces: Numbered from 1.
+            data: The bytes of each.
+
+        Raises:
+            StateStoreError: What those raise; nothing of it is under way any more.
+        """
+
+
 def check_key(key: str) -> None:
     """See that a key can be one.
 
@@ -367,6 +409,17 @@ def pack(pieces: Iterable[Piece]) -> bytes:
 def unpack(data: bytes) -> tuple[Piece, ...]:
     """What `pack` was given."""
     return tuple([Piece(*item) for item in _PIECE.iter_unpack(data)])
+
+
+def first_of(pieces: Sequence[Piece], have: Collection[Piece], most: int | None) -> int:
+    """How many of the first of these pieces bring about so many bytes, and at least one that is not in `have`."""
+    size = 0
+    for count, piece in enumerate(pieces):
+        if piece not in have:
+            if most is not None and size and size + piece.size > most:
+                return count
+            size += piece.size
+    return len(pieces)
 
 
 def digest(pieces: Iterable[Piece], meta: bytes) -> str:

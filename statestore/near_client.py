@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from statestore import near
-from statestore.base import RESERVED_FOR, Fetched, Head, Piece, State, digest, pack, unpack
+from statestore.base import RESERVED_FOR, Fetched, Head, Piece, State, digest, first_of, pack, unpack
 from statestore.bulk import manifest
 from statestore.errors import Damaged, StateStoreError, Unavailable
 from statestore.memory import checked
@@ -176,24 +176,30 @@ class NearStore:
         return [near.error_in(outcome) if isinstance(outcome, list) else None for outcome in outcomes]
 
     def fetch(
-        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes] | None = None
+        self,
+        wanted: Sequence[tuple[str, int]],
+        have: Mapping[Piece, bytes] | None = None,
+        most: int | None = None,
     ) -> Iterator[Fetched | StateStoreError]:
         """See `StateStore.fetch`.
 
         Args:
             have: If only one is wanted: pieces of it that are here already. They do not come again.
+            most: If only one is wanted: about so many bytes of the others come, or are read from files, the first ones; what it gives then
+                ends with these.
         """
         done = 0
         if not wanted:
             return
         known = pack(have) if have and len(wanted) == 1 else b""
-        call = self.submit(["fetch", [list(w) for w in wanted], known])
+        most = most if len(wanted) == 1 else None
+        call = self.submit(["fetch", [list(w) for w in wanted], known, most])
         batch: deque[tuple[list[Any], memoryview]] = deque()
         try:
             while done < len(wanted):
                 try:
                     found: Fetched | StateStoreError = (
-                        _of_batch(batch) if batch else _state(call, batch, have or {})
+                        _of_batch(batch) if batch else _state(call, batch, have or {}, most)
                     )
                 except Unavailable:
                     raise
@@ -202,7 +208,7 @@ class NearStore:
                 done += 1
                 call.progress()
                 if done < len(wanted) and not batch:
-                    call.again("fetch", [list(w) for w in wanted[done:]], b"")
+                    call.again("fetch", [list(w) for w in wanted[done:]], b"", None)
                 yield found
             call.end(well=True)
         finally:
@@ -298,7 +304,12 @@ def _ticket(state: State) -> tuple[str, int, str]:
     return state.ticket.key, state.ticket.epoch, state.ticket.writer
 
 
-def _state(call: Call, batch: deque[tuple[list[Any], memoryview]], have: Mapping[Piece, bytes]) -> Fetched:
+def _state(
+    call: Call,
+    batch: deque[tuple[list[Any], memoryview]],
+    have: Mapping[Piece, bytes],
+    most: int | None,
+) -> Fetched:
     """One state, out of one message or several; small ones that come together with it are put into `batch`."""
     got: list[tuple[Message, list[Any]]] = []
     try:
@@ -315,7 +326,7 @@ def _state(call: Call, batch: deque[tuple[list[Any], memoryview]], have: Mapping
                 return _of_batch(batch)
             got.append((answer, answer.body[-1]))
             if answer.body[0] == "ok":
-                return _fetched(answer.body, [(m, places) for m, places in got], have)
+                return _fetched(answer.body, [(m, places) for m, places in got], have, most)
             call.progress()
     finally:
         for message, _ in got:
@@ -335,21 +346,27 @@ def _of_batch(batch: deque[tuple[list[Any], memoryview]]) -> Fetched:
     body, payload = batch.popleft()
     if body[0] == "error":
         raise near.error_in(body)
-    return _fetched(body, [(Message(body, payload), body[-1])], {})
+    return _fetched(body, [(Message(body, payload), body[-1])], {}, None)
 
 
 def _fetched(
-    body: list[Any], places: Sequence[tuple[Message, list[Any]]], have: Mapping[Piece, bytes]
+    body: list[Any],
+    places: Sequence[tuple[Message, list[Any]]],
+    have: Mapping[Piece, bytes],
+    most: int | None,
 ) -> Fetched:
     key, epoch, sequence, writer, named, meta = body[1:7]
     pieces = unpack(named)
-    if sum(len(where) for _, where in places) != len(pieces):
+    came, wanted = sum(len(where) for _, where in places), first_of(pieces, have, most)
+    if came not in (len(pieces), wanted):
         raise Damaged(f"{key}: another number of pieces came than it has")
-    rest = iter(pieces)
+    # What has come along as bytes is here; of what is read out of files the rest can wait.
+    bytes_came = any(place is None for _, where in places for place in where)
+    rest = iter(pieces[: came if bytes_came else wanted])
     data: list[bytes] = []
     for message, where in places:
         data += _contents(key, message, where, rest, have)
-    head = Head(key, epoch, sequence, writer, pieces, meta, sum(map(len, data)), digest(pieces, meta))
+    head = Head(key, epoch, sequence, writer, pieces, meta, sum(p.size for p in pieces), digest(pieces, meta))
     return Fetched(head, tuple(data))
 
 
@@ -362,7 +379,9 @@ def _contents(
 ) -> Iterator[bytes]:
     at = 0
     for place in where:
-        piece = next(pieces)
+        piece = next(pieces, None)
+        if piece is None:
+            return
         if place is False or (place is not None and piece in have):
             if piece not in have:
                 raise Damaged(f"{key}: piece {piece.number} has not come, and is not here")

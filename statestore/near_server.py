@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from statestore import near
-from statestore.base import Head, Piece, State, StateStore, Ticket, pack, unpack
-from statestore.bulk import fetch_head, side_by_side
+from statestore.base import BackEnd, Head, Piece, Ticket, pack, unpack
+from statestore.bulk import of_epoch
 from statestore.errors import Invalid, Missing, NotFound, StateStoreError
 from statestore.memory import MemoryStore, checked
 from statestore.near import Message
@@ -40,7 +40,7 @@ class NearServer:
         Missing: There can be no socket.
     """
 
-    def __init__(self, store: StateStore, path: Path, directory: str = "") -> None:
+    def __init__(self, store: BackEnd, path: Path, directory: str = "") -> None:
         self._store = store
         self._directory = directory
         self._path = path
@@ -131,7 +131,8 @@ class NearServer:
             if name == "fetch":
                 answers = self._fetch(message)
                 # What a client has of a state does not come along: it is told from the bytes of others by having a message of its own.
-                for body, payload, files in answers if message.body[2] else _batched(answers):
+                alone = message.body[2] or message.body[3] is not None
+                for body, payload, files in answers if alone else _batched(answers):
                     try:
                         near.send(sock, body, payload, files)
                     finally:
@@ -204,7 +205,7 @@ class NearServer:
                 return near.error_out(error)
             return None
 
-        return ["ok", list(side_by_side(self._store, one, message.body[1]))]
+        return ["ok", list(self._store.each(one, message.body[1]))]
 
     def _save(self, message: Message) -> list[object]:
         """Many at once: for each, its sequence or its error."""
@@ -213,31 +214,32 @@ class NearServer:
             for key, epoch, writer, packed, meta in message.body[1]
         ]
         data = iter(near.cut(message.payload, [p for _, pieces, _ in described for p in pieces]))
-        states = [
-            State(ticket, tuple([next(data) for _ in pieces]), meta) for ticket, pieces, meta in described
-        ]
-        outcomes: list[object] = []
-        for done in self._store.save(states):
-            outcomes.append(done.sequence if isinstance(done, Head) else near.error_out(done))
-        return ["ok", outcomes]
+
+        def one(state: tuple[Ticket, tuple[Piece, ...], bytes, list[bytes]]) -> object:
+            ticket, pieces, meta, contents = state
+            try:
+                return self._store.save_whole(ticket, pieces, contents, meta).sequence
+            except StateStoreError as error:
+                return near.error_out(error)
+
+        states = [(*state, [next(data) for _ in state[1]]) for state in described]
+        return ["ok", list(self._store.each(one, states))]
 
     def _fetch(self, message: Message) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
         """A message for each state; several when it is large."""
 
-        known = frozenset(unpack(message.body[2]))
+        known, most = frozenset(unpack(message.body[2])), message.body[3]
 
         def one(wanted: Sequence[Any]) -> tuple[Head, Iterator[Content | None]] | StateStoreError:
-            head = fetch_head(self._store, *wanted)
-            if isinstance(head, StateStoreError):
-                return head
             try:
-                contents = self._contents(head, known)
+                key, epoch = wanted
+                head, contents = self._open(key, epoch, known, most)
                 # What is read only when it is asked for is asked for one after the other.
                 return head, iter(list(contents)) if head.size <= _SMALL else contents
             except StateStoreError as error:
                 return error
 
-        for found in side_by_side(self._store, one, message.body[1]):
+        for found in self._store.each(one, message.body[1]):
             if isinstance(found, StateStoreError):
                 yield near.error_out(found), [], []
                 continue
@@ -245,15 +247,15 @@ class NearServer:
             about = [head.key, head.epoch, head.sequence, head.writer, pack(head.pieces), head.meta]
             yield from _parts(["ok", *about], contents)
 
-    def _contents(self, head: Head, known: Collection[Piece]) -> Iterator[Content | None]:
-        """In order; None for a piece that the client has."""
+    def _open(
+        self, key: str, epoch: int, known: Collection[Piece], most: int | None
+    ) -> tuple[Head, Iterator[Content | None]]:
+        """See `BackEnd.open`. All of what lies in files: nobody has to read it."""
         if isinstance(self._store, MemoryStore):
-            return iter([content for _, content in self._store.contents(head)])
-        lacking = [n for n, piece in enumerate(head.pieces) if piece not in known]
-        if len(lacking) == len(head.pieces):
-            return self._store.get(head)
-        found, wanted = self._store.get(head, lacking), frozenset(lacking)
-        return (next(found) if n in wanted else None for n in range(len(head.pieces)))
+            head = of_epoch(self._store.head(key), key, epoch)
+            found = self._store.contents(head)
+            return head, iter([None if piece in known else content for piece, content in found])
+        return self._store.open(key, epoch, known, most)
 
 
 _Answers = Iterator[tuple[Sequence[object], list[bytes], list[int]]]

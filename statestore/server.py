@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from statestore.base import StateStore
+from statestore.base import BackEnd
 from statestore.errors import Lost, StateStoreError
 from statestore.lifetime import die_with_parent
 
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     return EXIT_LOST if replaced.is_set() else 0
 
 
-def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> StateStore:
+def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> BackEnd:
     if options.backend == "memory":
         from statestore.memory import MemoryStore
 

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from statestore.base import Entry, StateStore
-from statestore.bulk import fetch_head, save_one, side_by_side
+from statestore.base import BackEnd, Entry
 from statestore.errors import Invalid, Missing, NotFound, StateStoreError, Unavailable
 from statestore.v1 import statestore_pb2 as pb
 from statestore.v1.statestore_pb2_grpc import (
@@ -63,7 +62,7 @@ class StoreServer:
 
     def __init__(
         self,
-        store: StateStore,
+        store: BackEnd,
         listen: str = "127.0.0.1:0",
         *,
         allow_remote: bool = False,
@@ -160,7 +159,7 @@ def _guarded_stream(method: F) -> F:
 
 
 class _Service(StateStoreServiceServicer):
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: BackEnd) -> None:
         self._store = store
         self.streams = threading.BoundedSemaphore(_STREAMS)
 
@@ -230,13 +229,14 @@ class _Service(StateStoreServiceServicer):
 
     @_guarded
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveResponse:
-        return pb.SaveResponse(outcomes=side_by_side(self._store, self._save, request.states))
+        return pb.SaveResponse(outcomes=self._store.each(self._save, request.states))
 
     def _save(self, state: pb.State) -> pb.Outcome:
         pieces = pieces_in(state.pieces)
-        done = save_one(self._store, ticket_in(state.ticket), pieces, state.data, state.meta)
-        if isinstance(done, StateStoreError):
-            return pb.Outcome(error=detail_out(done))
+        try:
+            done = self._store.save_whole(ticket_in(state.ticket), pieces, state.data, state.meta)
+        except StateStoreError as error:
+            return pb.Outcome(error=detail_out(error))
         return pb.Outcome(sequence=done.sequence)
 
     @_guarded_stream
@@ -254,13 +254,11 @@ class _Service(StateStoreServiceServicer):
             yield pb.FetchResponse(states=batch)
 
     def _fetch(self, key: str, epoch: int) -> tuple[pb.Fetched, int]:
-        head = fetch_head(self._store, key, epoch)
-        if isinstance(head, StateStoreError):
-            return pb.Fetched(error=detail_out(head)), 0
-        if head.size + len(head.meta) > CHUNK:
-            return pb.Fetched(head=head_out(head), large=True), len(head.meta)
         try:
-            data = list(self._store.get(head))
+            head, contents = self._store.open(key, epoch)
+            if head.size + len(head.meta) > CHUNK:
+                return pb.Fetched(head=head_out(head), large=True), len(head.meta)
+            data = [each for each in contents if each is not None]
         except StateStoreError as error:
             return pb.Fetched(error=detail_out(error)), 0
         return pb.Fetched(head=head_out(head), data=data), head.size + len(head.meta)

@@ -41,12 +41,14 @@ class StoredState:
         pieces: In the order of the commit.
         node: Whose store gave it.
         named: What tells each piece from all others.
+        more: Bytes of those that are not among these, where these are only the first pieces.
     """
 
     meta: bytes = field(repr=False)
     pieces: list[bytes] = field(repr=False)
     node: NodeId
     named: tuple[Piece, ...] = field(default=(), repr=False)
+    more: int = 0
 
 
 class NodeStores:
@@ -205,6 +207,7 @@ class NodeStores:
         wanted: Sequence[tuple[str, int]],
         nodes: Sequence[NodeId],
         ahead: Mapping[Piece, bytes] | None = None,
+        most: int | None = None,
     ) -> list[StoredState | Gone | Unavailable]:
         """Many states that the same nodes may have: see `fetch`.
 
@@ -212,6 +215,7 @@ class NodeStores:
             wanted: (key, epoch).
             nodes: Whose stores.
             ahead: If only one is wanted: pieces of it that are here already.
+            most: If only one is wanted: see `fetch`.
 
         Returns:
             For each in order: it, or why not.
@@ -231,7 +235,7 @@ class NodeStores:
             missing = []
             try:
                 way = self._ways.to(node)
-                answers = to_the_end(way.fetch([wanted[n] for n in left], ahead or {}), len(left))
+                answers = to_the_end(way.fetch([wanted[n] for n in left], ahead or {}, most), len(left))
                 for n, answer in zip(left, answers, strict=True):
                     if isinstance(answer, StateStoreError):
                         missing.append(n)
@@ -239,9 +243,9 @@ class NodeStores:
                         if not isinstance(answer, store_errors.NotFound | store_errors.Lost):
                             unknown.add(n)
                     else:
-                        found[n] = StoredState(
-                            answer.head.meta, list(answer.pieces), node, answer.head.pieces
-                        )
+                        head, came = answer.head, len(answer.pieces)
+                        more = sum(p.size for p in head.pieces[came:] if p not in (ahead or ()))
+                        found[n] = StoredState(head.meta, list(answer.pieces), node, head.pieces[:came], more)
                 other = self._ways.instead(node, way) if missing else None
                 if other is not None and other[0] not in asked and other[0] not in order:
                     order.append(other[0])
@@ -266,18 +270,21 @@ class NodeStores:
         epoch: int,
         nodes: Sequence[NodeId],
         ahead: Mapping[Piece, bytes] | None = None,
+        most: int | None = None,
     ) -> StoredState:
         """Get a state from the first of these nodes that has it whole; the own node is asked first. While it is still being written that
         is what was committed last: what this has in common with the next version need not come again then.
 
         Args:
             ahead: Pieces that are here already, by name: what stands for each of them in the answer.
+            most: About so many bytes of the others at a time, where more need not be read to have these; what comes first in the state
+                first.
 
         Raises:
             Gone: Every node has answered that it doesn't have it, or is gone.
             Unavailable: It cannot be had now.
         """
-        (found,) = self.fetch_many([(key, epoch)], nodes, ahead)
+        (found,) = self.fetch_many([(key, epoch)], nodes, ahead, most)
         if isinstance(found, StoredState):
             return found
         raise found

@@ -47,8 +47,8 @@ class StateWrite:
         self._sequences = {node: b.sequence for node, b in begun.items()}
         self._directory = next((b.directory for b in begun.values() if b.directory), "")
         self._near = any(not way.streams for way in ways.values())
-        self._room = size
-        self._taken = 0
+        self._size = self._room = size
+        self._stored = self._put = 0
         self._pieces: dict[int, Piece] = {}
         self._load = Load()
         self._kept = 0
@@ -119,7 +119,7 @@ class StateWrite:
         for node in self._sequences:
             self._sequences[node] += 1
         self._pieces = {n: self._pieces[n] for n in wanted}
-        self._taken = sum(cost(p.size) for p in self._pieces.values())
+        self._stored, self._put, self._room = sum(cost(p.size) for p in self._pieces.values()), 0, 0
         self._forget()
         return sum(p.size for p in pieces) + len(meta)
 
@@ -167,12 +167,13 @@ class StateWrite:
         return bool(gone)
 
     def _make_room(self, size: int) -> None:
-        """More than was expected is asked for before it is put, a good part at a time."""
-        self._taken += size
-        if self._taken <= self._room + self._room // 64:
+        """What is put beyond what there is room for is asked for before. A commit has taken the room of what it has stored, and given back
+        the rest: as much as is still expected is asked for anew, or a good part more."""
+        self._put += size
+        if self._put <= self._room + self._room // 64:
             return
-        more = max(self._taken - self._room, self._room // 4, 1 << 20)
-        wanted = {self.ticket.key: self._room + more}
+        room = max(self._put + max(self._size // 16, 1 << 20), self._size - self._stored)
+        wanted = {self.ticket.key: room}
         epoch = self.ticket.epoch
         try:
             self._ask(
@@ -184,9 +185,9 @@ class StateWrite:
                 f"keep room for {self.ticket.key}",
             )
         except (ElasticError, StateStoreError):
-            self._taken -= size
+            self._put -= size
             raise
-        self._room += more
+        self._room = room
 
     def _keep(self, piece: Piece, data: bytes) -> None:
         """For the stores of this machine: in memory while it is little, then in a file."""

@@ -14,7 +14,7 @@ from elastic.errors import Conflict, ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId
 from statestore import errors
 from statestore.base import RESERVED_FOR, Fetched, Piece, State, Ticket, pack
-from statestore.bulk import fetch_head
+from statestore.bulk import open_one
 from statestore.errors import StateStoreError
 from statestore.near_client import Call, NearStore, finish
 from statestore.parcel import Parcel
@@ -68,9 +68,9 @@ class Way(Protocol):
         self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
     ) -> Finish: ...
     def fetch(
-        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes]
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes], most: int | None = None
     ) -> Iterator[Fetched | StateStoreError]:
-        """`have`: pieces that need not come, if only one state is wanted."""
+        """See `NodeStores.fetch_many`. `have`: pieces that need not come, if only one state is wanted."""
 
     def close(self) -> None: ...
 
@@ -119,9 +119,9 @@ class NearWay:
         return lambda: took(self._store.end_save(call))
 
     def fetch(
-        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes]
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes], most: int | None = None
     ) -> Iterator[Fetched | StateStoreError]:
-        return self._store.fetch(wanted, have)
+        return self._store.fetch(wanted, have, most)
 
     def close(self) -> None:
         self._store.close()
@@ -186,26 +186,23 @@ class FarWay:
         return save
 
     def fetch(
-        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes]
+        self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes], most: int | None = None
     ) -> Iterator[Fetched | StateStoreError]:
-        if not have:
+        if not (have or most):
             yield from self._store.fetch(wanted)
             return
         for key, epoch in wanted:
             try:
-                yield self._rest(key, epoch, have)
+                yield self._rest(key, epoch, have, most)
             except errors.Unavailable:
                 raise
             except StateStoreError as error:
                 yield error
 
-    def _rest(self, key: str, epoch: int, have: Mapping[Piece, bytes]) -> Fetched | StateStoreError:
-        head = fetch_head(self._store, key, epoch)
-        if isinstance(head, StateStoreError):
-            return head
-        missing = [n for n, piece in enumerate(head.pieces) if piece not in have]
-        data = dict(zip(missing, self._store.get(head, missing), strict=True)) if missing else {}
-        return Fetched(head, tuple(data[n] if n in data else have[p] for n, p in enumerate(head.pieces)))
+    def _rest(self, key: str, epoch: int, have: Mapping[Piece, bytes], most: int | None) -> Fetched:
+        head, contents = open_one(self._store, key, epoch, have, most)
+        pieces = zip(contents, head.pieces, strict=False)  # with `most`, only the first ones come
+        return Fetched(head, tuple([have[piece] if data is None else data for data, piece in pieces]))
 
     def close(self) -> None:
         self._store.close()

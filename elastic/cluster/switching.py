@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
+
 from elastic.migration.record import Phase
 from elastic.migration.view import View
 
@@ -12,6 +16,10 @@ SWITCH_PAUSED = 0.00005
 SWITCH_MANY = 0.002
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
 task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks or batches."""
+SWITCH_AFTER = 0.001
+AFTER = 1.0
+"""The same once a move is over, and seconds for which it is so: streams that were held up are worked off, and all threads compute. With the
+usual interval a tuple waits at each executor on its way until each of them has had its turn."""
 FEW = 4
 FEW_STILL = 8
 """As many as stand still together where a move of many is divided (`NimbusOptions.move_at_once`): not for long."""
@@ -29,3 +37,49 @@ def switch_interval(view: View) -> float:
     if still or Phase.RESTORED in phases:
         return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
     return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY
+
+
+class Switching:
+    """Sets that interval for this process as views come. From one thread at a time.
+
+    Args:
+        set_interval: Takes seconds.
+    """
+
+    def __init__(self, set_interval: Callable[[float], None] = sys.setswitchinterval) -> None:
+        self._set = set_interval
+        self._lock = threading.Lock()
+        self._after = 0.0  # what it is to be when the move is over; 0: there was none
+        self._timer: threading.Timer | None = None
+
+    def see(self, view: View) -> None:
+        """A view has been read."""
+        with self._lock:
+            if view.moves:
+                self._cancel()
+                interval = switch_interval(view)
+                self._after = max(interval, SWITCH_AFTER)
+                self._set(interval)
+            elif not self._after:
+                self._set(SWITCH)
+            elif self._timer is None:
+                self._set(self._after)
+                self._timer = threading.Timer(AFTER, self._over)
+                self._timer.name, self._timer.daemon = "switching", True
+                self._timer.start()
+
+    def close(self) -> None:
+        """Nothing changes any more. Safe to call twice."""
+        with self._lock:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _over(self) -> None:
+        with self._lock:
+            if threading.current_thread() is self._timer:
+                self._timer, self._after = None, 0.0
+                self._set(SWITCH)

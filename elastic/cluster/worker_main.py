@@ -11,18 +11,16 @@ import queue
 import signal
 import sys
 import threading
-import time
-from dataclasses import replace
 from pathlib import Path
 
 from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster.cores import keep_to_one, may_keep
-from elastic.cluster.switching import switch_interval
+from elastic.cluster.switching import Switching
 from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.cluster.worker_progress import ProgressWriter
 from elastic.cluster.worker_stacks import tell_on_signal
-from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
@@ -33,11 +31,12 @@ from elastic.migration.view import View
 from elastic.model import codec
 from elastic.model.events import Event, Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId, node_of
-from elastic.model.records import Allocation, Progress, WorkerInfo
+from elastic.model.records import Allocation, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
 from elastic.transport.base import Transport, TransportOptions
+from elastic.worker import memory, standing
 from elastic.worker.failures import user_traceback
 from elastic.worker.outside import Outside
 from elastic.worker.report import Measurer
@@ -56,8 +55,6 @@ comes to nothing is for its supervisor to see, which waits longer (`SupervisorOp
 WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
-SINCE = 0.5
-"""Seconds until it is written down since when tasks are here; that they are is written before they begin."""
 
 
 class WorkerProcess:
@@ -88,22 +85,25 @@ class WorkerProcess:
         self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._progressed = threading.Event()
         self._version = 0
-        self._failed = self._trace = ""
-        self._written: Progress | None = None
         self._transport = transport
-        self._life = 0
-        self._starting: set[int] = set()  # about to be started, and written down already
-        self._states = States(incarnation)
-        self._finished: frozenset[int] = frozenset()  # what they had finished
-        self._writing = threading.Lock()
-        self._since_due = 0.0  # by when it is written since when tasks are here; 0: it is
         self._allocation: Allocation | None = None
         self.spec = spec
         self._stores = WorkerStores(coordination, node_of(id))
-        self._marks = MarksWriter(coordination, topology, incarnation, self._write_first, self._feed)
-        outside = Outside(self._marks, self._stores, lambda: self._life)
+        self._progress = progress = ProgressWriter(
+            coordination, topology, id, incarnation, lambda: self.worker
+        )
+        self._marks = MarksWriter(
+            coordination,
+            topology,
+            incarnation,
+            progress.write_first,
+            self._feed,
+            lambda path, value: self._views.wrote(path, value),
+        )
+        outside = Outside(self._marks, self._stores, lambda: progress.life)
         self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)
         self._views = ViewReader(coordination, topology, self._on_view, incarnation)
+        self._switching = Switching()
         self._voice = Voice(report_fd, Measurer(self.worker), setting("report_interval", self.spec.config))
         self._watchdog = Watchdog(self.worker, setting("watchdog", self.spec.config))
         self._watch = coordination.watch_session(self._on_session)
@@ -128,7 +128,7 @@ class WorkerProcess:
             self._notices.put("progress")
 
     def on_failure(self, reason: str, trace: str) -> None:
-        self._failed, self._trace = reason, trace
+        self._progress.failed(reason, trace)
         self._notices.put("progress")
 
     def on_fatal(self, reason: str) -> None:
@@ -138,7 +138,7 @@ class WorkerProcess:
         self._notices.put("again")
 
     def _on_view(self, view: View, peers: tuple[WorkerInfo, ...]) -> None:
-        sys.setswitchinterval(switch_interval(view))
+        self._switching.see(view)
         self.worker.see(view, peers)
 
     def _feed(self, event: MarksRead) -> None:
@@ -163,14 +163,15 @@ class WorkerProcess:
         threading.Thread(target=self._listen, name="supervisor-pipe", daemon=True).start()
         self._voice.start()
         self._watchdog.start()
-        self._inherit()
+        self._progress.inherit()
         self._register()
         self._marks.start()
         self._views.start()
         self._notices.put("allocation")
         while True:
             try:
-                notice = self._notices.get(timeout=self._patience())
+                times = (self._cycle or None, self._progress.patience())
+                notice = self._notices.get(timeout=min((t for t in times if t is not None), default=None))
             except queue.Empty:
                 notice = "allocation"
             if notice == "lost":
@@ -193,7 +194,7 @@ class WorkerProcess:
                     self._follow()
                 elif notice == "again" and self._allocation is not None:
                     self._apply(self._allocation)
-                self._write_progress()
+                self._progress.write()
             except Unavailable as e:
                 # Unknown is not empty: nothing is begun and nothing given up; the session says when it goes on, or that it is lost.
                 log.warning("ZooKeeper cannot be reached: %s", e)
@@ -201,7 +202,7 @@ class WorkerProcess:
     def _install_signals(self) -> None:
         signal.signal(signal.SIGTERM, lambda *_: self._notices.put("terminate"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
-        tell_on_signal(signal.SIGUSR1, self._voice.tell_stacks)
+        tell_on_signal(signal.SIGUSR1, self._voice.tell_stacks, lambda: standing.told(self.worker))
 
     def _listen(self) -> None:
         """The supervisor writes a line for each new version in the store. Its end of file is its end."""
@@ -209,14 +210,6 @@ class WorkerProcess:
             while os.read(0, 1 << 12):
                 self._notices.put("told")
         self._notices.put("eof")
-
-    def _inherit(self) -> None:
-        """Take over what the life before has written down: this one writes to the same place, perhaps before it starts those tasks."""
-        stored = self._coordination.get(paths.worker_progress(self._topology, self.id))
-        if stored is not None:
-            earlier = codec.decode(stored.data, Progress)
-            self._states.inherit(earlier.held)
-            self._finished = frozenset(earlier.finished)
 
     def _register(self) -> None:
         address = self._transport.address
@@ -255,12 +248,7 @@ class WorkerProcess:
         starting = self.worker.missing(allocation)
         if starting:
             stateful = {t for t in starting if self.spec.component_of(TaskId(t)).stateful}
-            # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing. And the place of this
-            # write among all writes is the number of the lives that begin: none that these tasks had before is greater.
-            self._say_lost(stateful - set(allocation.finished))
-            with self._writing:
-                self._starting = stateful
-                self._life = self._write(self._progress())
+            self._progress.begin(stateful, finished=allocation.finished)
             # Once more: from here on, whoever takes part in a move knows of this process.
             self._views.read()
         try:
@@ -274,85 +262,12 @@ class WorkerProcess:
                 details={"traceback": e.message.partition("\n")[2]},
             )
             self.on_failure(e.message.partition("\n")[0], e.message.partition("\n")[2])
-        self._starting = set()
-
-    def _say_lost(self, starting: set[int]) -> None:
-        """Tasks that an earlier process had started, with state that ended with it."""
-        root = paths.progress(self._topology)
-        found = [self._coordination.get(f"{root}/{name}") for name in self._coordination.children(root) or ()]
-        records = [codec.decode(stored.data, Progress) for stored in found if stored is not None]
-        holders = last_holders(records, but=self.incarnation)
-        lost = {(self.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
-        for component, before in sorted(lost):
-            tasks = sorted(
-                t for t in starting & set(self.spec.tasks_of(component)) if holders.get(t) == before
-            )
-            numbers = ", ".join(map(str, tasks))
-            self.worker.lost_state(tasks)
-            self.worker.event(
-                "state-lost",
-                f"The state of {len(tasks)} tasks of {str(component)!r} ({numbers}) ended with {before}; they start empty.",
-                Severity.ERROR,
-                component=str(component),
-                details={"tasks": numbers, "count": len(tasks), "before": str(before)},
-            )
-
-    def _progress(self) -> Progress:
-        worker = self.worker
-        return Progress(
-            self.incarnation,
-            worker.epoch,
-            self._states.held({*worker.started(), *self._starting}, frozenset(worker.tasks)),
-            tuple(sorted({*worker.finished(), *self._finished})),
-            worker.drained(),
-            self._failed,
-            self._trace,
-        )
-
-    def _patience(self) -> float | None:
-        """Seconds until something is to be done although nothing has happened."""
-        times = [self._cycle] if self._cycle else []
-        if self._since_due:
-            times.append(max(0.0, self._since_due - time.monotonic()))
-        return min(times, default=None)
-
-    def _write_progress(self, *, all_of_it: bool = False) -> None:
-        """Since when tasks are here waits for more of it: in a move each task would else be one more write, which all others read."""
-        with self._writing:
-            progress = self._progress()
-            if progress == self._written or not worker_has_begun(progress):
-                return
-            now = time.monotonic()
-            if all_of_it or self._is_urgent(progress) or 0.0 < self._since_due <= now:
-                self._write(progress)
-            else:
-                self._since_due = self._since_due or now + SINCE
-
-    def _write_first(self) -> None:
-        """What has to be written before marks are. Since when tasks are here does not: that would be one more write within a pause."""
-        with self._writing:
-            progress = self._progress()
-            if self._is_urgent(progress) and worker_has_begun(progress):
-                self._write(progress)
-
-    def _is_urgent(self, progress: Progress) -> bool:
-        before = self._written
-        return (
-            before is None
-            or replace(progress, held=()) != replace(before, held=())
-            or listed(progress) != listed(before)
-        )
-
-    def _write(self, progress: Progress) -> int:
-        self._since_due = 0.0
-        stamp = self._coordination.put(paths.worker_progress(self._topology, self.id), codec.encode(progress))
-        self._written = progress
-        self._states.written(stamp)
-        return stamp
+        self._progress.begun()
 
     def _end(self, grace: float) -> None:
         self._watch.cancel()
         self._views.close()
+        self._switching.close()
         if not self.worker.close(grace):
             self.worker.event(
                 "executor-abandoned",
@@ -364,7 +279,7 @@ class WorkerProcess:
         self._stores.close()
         self._watchdog.close()
         with contextlib.suppress(ElasticError):
-            self._write_progress(all_of_it=True)
+            self._progress.write(all_of_it=True)
         self._voice.close()
         with contextlib.suppress(ElasticError):
             self._coordination.close()
@@ -383,11 +298,6 @@ def window_rows(spec: TopologySpec) -> int:
     return WINDOW_QUEUES * rows
 
 
-def worker_has_begun(progress: Progress) -> bool:
-    """Whether there is anything to write down yet."""
-    return bool(progress.epoch or progress.failed or progress.held)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run a worker; returns its exit code."""
     procs.die_with_parent()
@@ -399,6 +309,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     # Tuples of plain values are invisible to the collector; what it sees lives long. Fewer collections are worth 10 % in row mode.
     gc.set_threshold(50_000, 20, 50)
+    memory.keep()
 
     # Imported here: what the bundle says does not need them, and a worker that cannot load it should say so soonest.
     from elastic.coordination.zookeeper import connect

@@ -52,6 +52,7 @@ class Mirror:
         self._present: dict[_Key, Any] = {}
         self._last: dict[_Key, Any] = {}
         self._words: dict[_Key, int] = {}
+        self._looked: dict[_Key, int] = {}  # the words that had been heard when children were asked for last
 
     def follow(self, keys: set[_Key]) -> None:
         """Watch these, and nothing else."""
@@ -64,7 +65,7 @@ class Mirror:
         for key in self._watches.keys() - keys:
             self._watches.pop(key).cancel()
             with self._lock:
-                for known in (self._present, self._last, self._words):
+                for known in (self._present, self._last, self._words, self._looked):
                     known.pop(key, None)
 
     def close(self) -> None:
@@ -81,25 +82,47 @@ class Mirror:
         with self._lock:
             return self._words.get(key, 0) if key in self._present else -1
 
-    def look(self, values: Sequence[str], children: Sequence[str]) -> Looked:
-        """As `Coordination.look`, of which it asks only what it does not know."""
+    def wrote(self, path: str, value: Versioned) -> None:
+        """This session has written that: nothing new when a watch says so, too."""
+        with self._lock:
+            last = self._last.get((path, False))
+            if last is None or last.version < value.version:
+                self._last[path, False] = value
+        self._notice()
+
+    def look(
+        self, values: Sequence[str], children: Sequence[str], own: Mapping[str, Versioned] | None = None
+    ) -> Looked:
+        """As `Coordination.look`, of which it asks only what it does not know.
+
+        Args:
+            own: Answers to take for what it would ask for.
+        """
         keys: list[_Key] = [*((p, False) for p in values), *((p, True) for p in children)]
         for _ in range(_TRIES):
             with self._lock:
                 known = {k: self._present[k] for k in keys if k in self._present}
+                given = {p: v for p, v in (own or {}).items() if (p, False) not in known}
+                words = {k: self._words.get(k, 0) for k in keys if k[1] and k not in known}
             found = self._coordination.look(
-                [p for p in values if (p, False) not in known],
+                [p for p in values if (p, False) not in known and p not in given],
                 [p for p in children if (p, True) not in known],
             )
             with self._lock:
-                if known.keys() - self._present.keys():
-                    continue  # something of it has changed before the answer came
+                # By identity: what has changed before the answer came may be known anew by now. The old value would be older than what was
+                # asked for: a committed move with the places from before it, and tuples would be sent to where a task has been.
+                if any(k not in self._present or self._present[k] is not v for k, v in known.items()):
+                    continue
                 for path, value in found.values.items():
                     self._last[path, False] = value
                 for path, names in found.children.items():
                     self._last[path, True] = names or ()
+                self._looked.update(words)
             return Looked(
-                {p: known[p, False] if (p, False) in known else found.values[p] for p in values},
+                {
+                    p: known[p, False] if (p, False) in known else (given.get(p) or found.values[p])
+                    for p in values
+                },
                 {p: known[p, True] if (p, True) in known else found.children[p] for p in children},
             )
         raise Unavailable("coordination changes faster than it can be read")
@@ -113,6 +136,8 @@ class Mirror:
     def _given(self, key: _Key, value: Any) -> None:
         with self._lock:
             news = key not in self._last or self._last[key] != value
+            if key[1] and self._looked.get(key) != self._words.get(key, 0):
+                news = True  # the same names may be other nodes: a worker that has begun anew while the server was away
             self._present[key] = self._last[key] = value
         if news:
             self._notice()
@@ -149,6 +174,7 @@ class ViewReader:
         self._moves: dict[Epoch, tuple[Incarnation, ...]] = {}
         self._workers: tuple[str, ...] = ()
         self._known: dict[str, tuple[Versioned, Any]] = {}
+        self._own: dict[str, Versioned] = {}  # the newest marks that this process has written
         self._infos: tuple[int, tuple[WorkerInfo, ...]] = (-1, ())
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
@@ -181,6 +207,11 @@ class ViewReader:
                 self._number += 1
                 self._on_view(*self._read(self._number))
 
+    def wrote(self, path: str, value: Versioned) -> None:
+        """Own marks were written, and that was answered: a view follows without another question. From any thread."""
+        self._own[path] = value
+        self._mirror.wrote(path, value)
+
     def _changed(self) -> None:
         if not self._told.is_set():  # one notice covers everything that changes before it is read
             self._told.set()
@@ -202,6 +233,7 @@ class ViewReader:
         """Reads what has changed, as long as the same moves, participants and workers are there as in the view before; else again."""
         name = self._topology
         latest, placed, workers = paths.moves(name), paths.assignment(name), paths.workers(name)
+        written = dict(self._own)
         for _ in range(_TRIES):
             moves, lives = self._moves, self._workers
             marks = [paths.move_marks(name, e, i) for e, parts in moves.items() for i in parts]
@@ -223,8 +255,13 @@ class ViewReader:
                     *(f"{workers}/{w}" for w in lives if fresh),
                 ],
                 [latest, workers],
+                written,
             )
             values = found.values
+            if written and any(self._is_new(paths.move(name, e), values) for e in moves):
+                # Marks must not be older than the record: what Nimbus has written may have come after what this process wrote.
+                written = {}
+                continue
             epochs = tuple(Epoch(int(leaf)) for leaf in found.children[latest] or ())
             records = {}
             for epoch in moves:
@@ -236,6 +273,10 @@ class ViewReader:
             complete = participants == moves and here == lives and all(values[at] for at in marks)
             self._moves, self._workers = participants, here
             self._known = {p: k for p, k in self._known.items() if p in values}
+            for path, mine in list(self._own.items()):
+                value = values.get(path)
+                if value is None or value.version > mine.version:
+                    self._own.pop(path, None)  # it must never be taken for the present one again
             self._mirror.follow(
                 self._always
                 | {(paths.move(name, e), False) for e in epochs}
@@ -271,6 +312,10 @@ class ViewReader:
             return view, infos
         raise Unavailable("moves begin and end faster than they can be read")
 
+    def _is_new(self, path: str, values: Mapping[str, Versioned | None]) -> bool:
+        known = self._known.get(path)
+        return known is None or known[0] != values[path]
+
     def _decoded(self, path: str, value: Versioned, decode: Callable[[bytes], T]) -> T:
         """Decoded once: a record of a thousand tasks is read again with each mark of one of them."""
         known = self._known.get(path)
@@ -301,6 +346,7 @@ class MarksWriter:
     Args:
         before: Called before each write: what has to be written down first.
         feed: Takes the events that follow.
+        wrote: Told of what was written.
     """
 
     def __init__(
@@ -310,10 +356,12 @@ class MarksWriter:
         me: Incarnation,
         before: Callable[[], None],
         feed: Callable[[ev.MarksRead], None],
+        wrote: Callable[[str, Versioned], None],
     ) -> None:
         self._coordination = coordination
         self._topology = topology
         self._me = me
+        self._wrote = wrote
         self._before = before
         self._feed = feed
         self._orders: queue.SimpleQueue[ac.WriteMarks | int | None] = queue.SimpleQueue()
@@ -369,11 +417,15 @@ class MarksWriter:
 
     def _write(self, action: ac.WriteMarks) -> Marked | None:
         self._before()
-        path = paths.move_marks(self._topology, Epoch(action.epoch), self._me)
+        path, data = (
+            paths.move_marks(self._topology, Epoch(action.epoch), self._me),
+            encode_marks(action.marks),
+        )
         try:
-            version = self._coordination.set(path, encode_marks(action.marks), version=action.version)
+            version = self._coordination.set(path, data, version=action.version)
         except (Conflict, NotFound):
             return self._read(action.epoch)
+        self._wrote(path, Versioned(data, version))
         return Marked(action.marks, version)
 
     def _read(self, epoch: int) -> Marked | None:

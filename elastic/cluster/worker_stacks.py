@@ -16,14 +16,21 @@ from collections.abc import Callable
 MOST = 1 << 20
 """Characters of all stacks together; there may be any number of threads."""
 
+FIRST = 1.0
+"""Seconds that what is told before them may take."""
 
-def tell_on_signal(number: int, tell: Callable[[str], None]) -> None:
-    """Have all stacks told whenever that signal comes, on a thread of its own. From the main thread, once."""
+
+def tell_on_signal(number: int, tell: Callable[[str], None], first: Callable[[], str] = str) -> None:
+    """Have all stacks told whenever that signal comes, on a thread of its own. From the main thread, once.
+
+    Args:
+        first: What is told before them; a call that fails, or does not return, costs no more than itself.
+    """
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.signal(number, lambda *_: None)  # what counts is that it is written to the pipe
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_serve, args=(read, number, tell), name="stacks", daemon=True).start()
+    threading.Thread(target=_serve, args=(read, number, tell, first), name="stacks", daemon=True).start()
 
 
 def stacks() -> str:
@@ -36,7 +43,24 @@ def stacks() -> str:
     return "\n".join(parts)[:MOST]
 
 
-def _serve(read: int, number: int, tell: Callable[[str], None]) -> None:
+def _serve(read: int, number: int, tell: Callable[[str], None], first: Callable[[], str]) -> None:
     while signals := os.read(read, 1 << 10):
         if number in signals:
-            tell(stacks())
+            tell(f"{_within(first)}{stacks()}"[:MOST])
+
+
+def _within(first: Callable[[], str]) -> str:
+    """What it says, if it does: whoever asks for stacks has reason to think that something hangs."""
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            text = first()
+        except Exception as e:  # noqa: BLE001 - the stacks are told all the same
+            text = f"(what stands still cannot be said: {e})"
+        said.append(f"{text}\n" if text else "")
+
+    thread = threading.Thread(target=ask, name="stacks-first", daemon=True)
+    thread.start()
+    thread.join(FIRST)
+    return said[0] if said else "(who is at the moves does not return: see below)\n\n"

@@ -45,9 +45,16 @@ class WorkerStores:
         """See the port."""
         return self._reached().begin(key, epoch, writer, nodes, size)
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
+    def fetch(
+        self,
+        key: str,
+        epoch: int,
+        nodes: Sequence[NodeId],
+        ahead: Ahead | None = None,
+        most: int | None = None,
+    ) -> StoredState:
         """See the port."""
-        return self._reached().fetch(key, epoch, nodes, ahead)
+        return self._reached().fetch(key, epoch, nodes, ahead, most)
 
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """See the port."""

@@ -53,7 +53,7 @@ class Requests:
         self._give_up = give_up
         self.closed = False
 
-    def ask(self, what: str, request: Callable[[], Any], lost: Lost | None = None) -> Any:
+    def ask(self, what: str, request: Callable[[], Any], lost: Lost | None = None, begun: Any = None) -> Any:
         """Send a request and wait for its answer; again when the answer was lost, until the time is over.
 
         On the thread of the callbacks it does not wait for a connection: the news that it is gone must get
@@ -62,6 +62,7 @@ class Requests:
         Args:
             what: For messages.
             lost: Learns that an answer was lost before this one came.
+            begun: The same request, if it was sent already.
         """
         deadline = time.monotonic() + self._lease.timeout
         while True:
@@ -72,7 +73,8 @@ class Requests:
             if state is SessionState.SUSPENDED or deadline <= time.monotonic():
                 raise NotConnected(f"{what}: no connection to ZooKeeper at {self._address}")
             try:
-                return self._answer(request(), deadline)
+                asked, begun = begun or request(), None
+                return self._answer(asked, deadline)
             except _LOST_ANSWER as error:
                 if lost is not None:
                     lost.happened = True

@@ -31,8 +31,11 @@ class Kind(Enum):
 
 
 Key = tuple[Kind, str]
-Read = Callable[[Kind, str], tuple[Hashable, Any]]
-"""Reads a node and leaves a watch on it; returns something that differs when the node has changed, and the value."""
+Read = Callable[[Kind, str, Any], tuple[Hashable, Any]]
+"""Reads a node and leaves a watch on it; returns something that differs when the node has changed, and the value. The third argument is
+what was begun for it, or None."""
+Begin = Callable[[Kind, str], Any]
+"""Begins to read a node and to leave a watch on it; never blocks. None: it cannot now."""
 
 
 class Subscription:
@@ -66,6 +69,7 @@ class Watches:
         name: Of the thread.
         expire: Called on this thread when it is past `deadline`; it sets the state to LOST.
         deadline: Says when that is, on the monotonic clock. It may be put off at any time, and is never put forward.
+        begin: Called as soon as a node may have changed: its answer is on the way while the thread is still being woken.
     """
 
     def __init__(
@@ -74,14 +78,16 @@ class Watches:
         name: str,
         expire: Callable[[], None] = lambda: None,
         deadline: Callable[[], float] = lambda: math.inf,
+        begin: Begin = lambda kind, path: None,
     ) -> None:
         self._read = read
+        self._begin = begin
         self._expire = expire
         self._deadline = deadline
         self._wake = threading.Condition()
         self._subscriptions: dict[Key, list[Subscription]] = {}
         self._session: list[Subscription] = []
-        self._dirty: dict[Key, None] = {}
+        self._dirty: dict[Key, Any] = {}  # and what was begun to read it
         self._states: deque[tuple[SessionState, list[Subscription]]] = deque()
         self._state = SessionState.CONNECTED
         self._closed = False
@@ -116,8 +122,10 @@ class Watches:
 
     def changed(self, kind: Kind, path: str) -> None:
         """The node may have changed: it will be read."""
+        wanted = (kind, path) in self._subscriptions and self._state is SessionState.CONNECTED
+        begun = self._begin(kind, path) if wanted else None
         with self._wake:
-            self._mark((kind, path))
+            self._mark((kind, path), begun)
             early = [
                 s.early for s in self._subscriptions.get((kind, path), ()) if s.early and not s.cancelled
             ]
@@ -178,21 +186,21 @@ class Watches:
             if then is not None and not already:
                 then()
 
-    def _mark(self, key: Key) -> None:
+    def _mark(self, key: Key, begun: Any = None) -> None:
         if key in self._subscriptions:
-            self._dirty[key] = None
+            self._dirty[key] = begun
             self._wake.notify()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
             if isinstance(job, tuple):
-                self._refresh(job)
+                self._refresh(*job)
             else:
                 job()
         if self._on_end is not None:
             self._on_end()
 
-    def _next(self) -> Key | Callable[[], None] | None:
+    def _next(self) -> tuple[Key, Any] | Callable[[], None] | None:
         """Waits for the next thing to do. Session states go before values: whoever must stop learns of it first."""
         with self._wake:
             while not self._closed:
@@ -206,12 +214,11 @@ class Watches:
                         return self._expire
                 if self._dirty and self._state is SessionState.CONNECTED:
                     key = next(iter(self._dirty))
-                    del self._dirty[key]
-                    return key
+                    return key, self._dirty.pop(key)
                 self._wake.wait(wait)
             return None
 
-    def _refresh(self, key: Key) -> None:
+    def _refresh(self, key: Key, begun: Any) -> None:
         with self._wake:
             living = [s for s in self._subscriptions.get(key, ()) if not s.cancelled]
             if not living:
@@ -219,7 +226,7 @@ class Watches:
                 return
             self._subscriptions[key] = living
         try:
-            seen, value = self._read(*key)
+            seen, value = self._read(*key, begun)
         except Unavailable:
             with self._wake:
                 if key in self._subscriptions:

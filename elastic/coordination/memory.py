@@ -282,7 +282,7 @@ class MemoryCoordination:
             self._make(parent(path))
             self._server._create(path, b"", 0)
 
-    def _read_watched(self, kind: Kind, path: str) -> tuple[Hashable, Any]:
+    def _read_watched(self, kind: Kind, path: str, begun: Any) -> tuple[Hashable, Any]:
         with self._connected(path):
             node = self._server._nodes.get(path)
             if kind is Kind.VALUE:

@@ -26,7 +26,6 @@ adapter. Registering a watch returns at once; the first call comes from that thr
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import threading
 import time
@@ -94,7 +93,11 @@ class ZooKeeperCoordination:
             ) from error
         self._sequential = threading.Lock()
         self._watches = Watches(
-            self._read_watched, "elastic-coordination", self._give_up, lambda: self._lease.deadline
+            self._read_watched,
+            "elastic-coordination",
+            self._give_up,
+            lambda: self._lease.deadline,
+            self._begin_watched,
         )
         self._requests = Requests(address, self._watches, self._lease, self._give_up)
         self._ask = self._requests.ask
@@ -349,16 +352,21 @@ class ZooKeeperCoordination:
     def _make(self, path: str) -> None:
         self._ask(f"create {path}", lambda: self._client.ensure_path_async(path))
 
-    def _read_watched(self, kind: Kind, path: str) -> tuple[Hashable, Any]:
+    def _begin_watched(self, kind: Kind, path: str) -> Any:
+        note = Note(kind, path, self._watches)
+        if kind is Kind.VALUE:
+            return self._client.get_async(path, watch=note)
+        return self._client.get_children_async(path, watch=note, include_data=True)
+
+    def _read_watched(self, kind: Kind, path: str, begun: Any) -> tuple[Hashable, Any]:
         note, what = Note(kind, path, self._watches), f"watch {path}"
         while True:
             try:
+                found, stat = self._ask(what, lambda: self._begin_watched(kind, path), begun=begun)
                 if kind is Kind.VALUE:
-                    data, stat = self._ask(what, lambda: self._client.get_async(path, watch=note))
-                    return (stat.czxid, stat.mzxid), Versioned(data, stat.version)
-                read = functools.partial(self._client.get_children_async, path, watch=note, include_data=True)
-                names, stat = self._ask(what, read)
-                return (stat.czxid, stat.pzxid) if names else None, tuple(sorted(names))
+                    return (stat.czxid, stat.mzxid), Versioned(found, stat.version)
+                return (stat.czxid, stat.pzxid) if found else None, tuple(sorted(found))
             except NotFound:
                 if self._ask(what, lambda: self._client.exists_async(path, watch=note)) is None:
                     return None, None if kind is Kind.VALUE else ()
+                begun = None

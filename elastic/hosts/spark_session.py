@@ -47,20 +47,27 @@ class Session:
 
     def usable(self) -> bool:
         """False once its JVM, or its connection, has gone."""
+        return self._there() and (not self._suspect or self._responds())
+
+    def _there(self) -> bool:
         if self.connect:
-            return not self.spark.is_stopped and (not self._suspect or self._responds())
+            return not self.spark.is_stopped
         jvm = getattr(self._context._gateway, "proc", None)
         return self._context._jsc is not None and (jvm is None or jvm.poll() is None)
 
     def run_tagged(self, tag: str, work: Callable[[], T]) -> T:
         """Run Spark jobs in the calling thread such that `cancel(tag)` ends them. The thread does nothing else."""
+        try:
+            return self._run_tagged(tag, work)
+        except Exception:
+            # A server that was started again doesn't know this session; a JVM that is being killed is a process for some time yet.
+            self._suspect = True
+            raise
+
+    def _run_tagged(self, tag: str, work: Callable[[], T]) -> T:
         if self.connect:
             self.spark.addTag(tag)
-            try:
-                return work()
-            except Exception:
-                self._suspect = True  # a server that was started again doesn't know this session
-                raise
+            return work()
         from pyspark import InheritableThread
 
         self._context.addJobTag(tag)
@@ -88,7 +95,7 @@ class Session:
         try:
             _bounded(lambda: self.spark.conf.get("spark.sql.session.timeZone"), _ANSWER)
         except Exception as error:  # noqa: BLE001 - whatever it is, the session is of no use
-            log.info("the Connect session is of no more use: %s", first_line(error))
+            log.info("the Spark session is of no more use: %s", first_line(error))
             return False
         self._suspect = False
         return True

@@ -190,13 +190,17 @@ class FetchAhead:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Get the state, of so many bytes, from the first of these nodes' stores that has it whole."""
+    """Get the state, of so many bytes, from the first of these nodes' stores that has it whole.
+
+    `heard`: no mark says so yet. What is there must say of itself that it is the whole of the stopped task; else `NewFailed`.
+    """
 
     task: int
     epoch: int
     attempt: int
     nodes: tuple[NodeId, ...]
     size: int = 0
+    heard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

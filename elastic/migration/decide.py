@@ -2,13 +2,15 @@
 
 The rules, for a task without an outcome:
 
-    not saved   and aborted, or a side is gone or has failed, or its time is over   rolled back: its save is refused
+    not saved   and aborted, or a side is gone or has failed, or its time is over   rolled back: `saved` and `restored` are refused
     saved       and the new side is gone or has failed, or its time is over         another new side: this one's word is refused
                 and no store that could have the state has it                       lost: two nodes went at once
     restored                                                                        committed: the assignment says so
 
-The next batch is paused when all of it is ready and nothing of the batches before it is paused any more. It gets ready while the one
-before it is paused; where states are small some more batches do, together: that they are ready is then a few writes, not two a task.
+The next batch is paused when all of it is ready, nothing of the batches before it is paused any more, and the stream has had a rest. It
+gets ready while the one before it is paused; where states are small some more batches do, together: that they are ready is then a few
+writes, not two a task. Without the rest, emitters get word of the next pause while they are still at the end of the last one, and what
+was held then is worked off beside a part of the component that stands still again: the latest tuples pay for all pauses before them.
 
 A task that is restored runs already: nobody waits for its outcome, and each one makes every process of the topology read a new
 assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well.
@@ -24,7 +26,7 @@ from elastic.migration.events import Host
 from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, TaskMove, stage_of
 from elastic.model.ids import Incarnation, WorkerId, worker_of
 
-PREPARE, PAUSE, RESTORE = "prepare", "pause", "restore"
+PREPARE, PAUSE, RESTORE, REST = "prepare", "pause", "restore", "rest"
 AT_ONCE = 4
 """Attempts to restore that follow each other at once. Further ones keep to the time of an attempt: a state that no process can read
 must not keep the cluster busy, and must not be given up either."""
@@ -33,7 +35,7 @@ TOGETHER = 16
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""
 Timer = tuple[str, int]
-"""Kind and number: a batch for the first two; for `restore`, a task and its attempt."""
+"""Kind and number: a batch; for `restore`, a task and its attempt. `rest` bounds nothing: it is over when it fires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def decide(
         _decide_task(t, draft, expired) if not (t.outcome or t.task in later) else t for t in record.tasks
     )
     after = replace(record, tasks=tasks)
-    after = replace(after, paused=_paused(after, draft.marks))
+    after = replace(after, paused=_paused(after, draft.marks, expired))
     after = replace(after, ready=_readying(after, draft.marks))
     timers = _timers(after, draft.marks)
     if after == record and not draft.touched:
@@ -108,7 +110,7 @@ def decide(
 
 def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
     """Restored tasks whose outcomes wait for those of others. What these wait for has a time: nothing waits for ever."""
-    if draft.record.abort or expired:
+    if draft.record.abort or any(kind != REST for kind, _ in expired):
         return frozenset()
     restored, others = set(), False
     for task in draft.record.tasks:
@@ -138,7 +140,7 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
     reason = _why_back(task, phase, draft, expired)
     if not reason:
         return task
-    draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
+    _refuse(task, draft)
     draft.says.append(
         Say(
             "task-move-rolled-back",
@@ -147,6 +149,12 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
         )
     )
     return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason)
+
+
+def _refuse(task: TaskMove, draft: _Draft) -> None:
+    """Neither side may be farther than was read: a new side may restore what is in the stores before `saved` is in the marks."""
+    draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
+    draft.write(task.target, draft.marks[task.target].marks.revoke(task.task, task.attempt))
 
 
 def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[Timer]) -> str:
@@ -228,10 +236,10 @@ def _another(task: TaskMove, draft: _Draft) -> Host | None:
     )
 
 
-def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
+def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Collection[Timer]) -> int:
     """How many batches may be paused."""
     paused = record.paused
-    while paused < record.batches:
+    while paused < record.batches and (not paused or (REST, paused - 1) in expired):
         for task in record.tasks:
             if task.outcome or task.batch > paused:
                 continue
@@ -268,6 +276,8 @@ def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
 
 def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Timer, ...]:
     result: set[Timer] = set()
+    if 0 < record.paused < record.batches and not _standing_still(record, marks):
+        result.add((REST, record.paused - 1))
     for task in record.tasks:
         if task.target not in marks or task.outcome:
             continue
@@ -279,6 +289,13 @@ def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Ti
         elif phase is Phase.SAVED:
             result.add(restore_timer(task))
     return tuple(sorted(result))
+
+
+def _standing_still(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> bool:
+    return any(
+        t.batch < record.paused and not t.outcome and stage_of(t, record, marks)[0] is not Phase.RESTORED
+        for t in record.tasks
+    )
 
 
 def waiting_for(

@@ -116,7 +116,7 @@ class PrepareOld:
 
 @dataclass(frozen=True, slots=True)
 class StoreAsked:
-    """The stores have room, and what can be copied ahead has been. `ahead`: it lies there, to be fetched before the pause."""
+    """The stores have room. `ahead`: a part of the state lies there, and more is being copied: to be fetched before the pause."""
 
     task: int
     epoch: int
@@ -187,7 +187,7 @@ class OldFailed:
 
 @dataclass(frozen=True, slots=True)
 class SaveAccepted:
-    """The `saved` mark is in coordination."""
+    """The `saved` mark is in coordination; or the `restored` of the new side, which is as much and more."""
 
     task: int
     epoch: int
@@ -254,8 +254,22 @@ class SavedSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveHeard:
+    """The old side's word on the way between the two workers: the stores have all of it, so many bytes. It may come late, twice, or
+    never, and nothing follows from it but that the new side looks.
+
+    `nodes`: whose stores; the participant puts in what the record says.
+    """
+
+    task: int
+    epoch: int
+    size: int = 0
+    nodes: tuple[NodeId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
-    """The state has come, whole. `payload` is the driver's."""
+    """The state of the stopped task has come, whole. `payload` is the driver's."""
 
     task: int
     epoch: int

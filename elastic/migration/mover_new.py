@@ -5,6 +5,9 @@
 
 Promises: everything slow that can be done before the pause is done before it; the state goes in after `prepare`; the task runs, and
 sends anything, only after `restored` was accepted: from then on it is this process's, and nobody else's.
+
+It need not wait until `saved` is in the marks: it fetches as soon as it hears that the stores have all of it, and restores from that if it
+is the whole of the stopped task, which saves once in a move. What cannot be had then is fetched when the marks say that it is there.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ class MoverNew(Role):
     """See the module."""
 
     table = MOVER_NEW
-    __slots__ = ("_ahead", "_nodes", "_size", "attempt", "epoch", "task")
+    __slots__ = ("_ahead", "_heard", "_nodes", "_size", "attempt", "epoch", "task")
 
     def __init__(self, task: int, epoch: int, attempt: int) -> None:
         super().__init__()
         self.task, self.epoch, self.attempt = task, epoch, attempt
         self._nodes: tuple[NodeId, ...] = ()
         self._size = 0
-        self._ahead = False
+        self._ahead = self._heard = False
 
     def __str__(self) -> str:
         return f"new side of task {self.task}, move {self.epoch}, attempt {self.attempt}"
@@ -48,7 +51,7 @@ class MoverNew(Role):
         return {
             NewState.PREPARING: "prepare() to return",
             NewState.READY: "the old side to save",
-            NewState.FETCHING: f"the state from {', '.join(self._nodes)}",
+            NewState.FETCHING: f"the state from {', '.join(self._nodes) or 'the stores'}",
             NewState.MARKING: "coordination",
         }.get(NewState(self.state), "")
 
@@ -64,14 +67,19 @@ class MoverNew(Role):
         self.state = NewState.READY
         return (Mark(self.epoch, self.task, "prepared", self.attempt),)
 
+    @property
+    def _may_come_ahead(self) -> bool:
+        """Also while it looks because of a word that came too early: then nothing may come of that."""
+        return self.state in _BEFORE or (self.state is NewState.FETCHING and self._heard)
+
     def _ahead_seen(self, event: ev.AheadSeen) -> Actions:
-        if self._ahead or self.state not in _BEFORE:
+        if self._ahead or not self._may_come_ahead:
             return ()
         self._ahead = True
         return (FetchAhead(self.task, self.epoch, self.attempt, event.nodes),)
 
     def _ahead_fetched(self, event: ev.AheadFetched) -> Actions:
-        if self.state not in _BEFORE:
+        if not self._may_come_ahead:
             return ()
         return (Mark(self.epoch, self.task, "fetched", self.attempt),)
 
@@ -79,8 +87,14 @@ class MoverNew(Role):
         self._nodes, self._size = event.nodes, event.size
         return self._fetch() if self.state is NewState.READY else ()
 
+    def _save_heard(self, event: ev.SaveHeard) -> Actions:
+        if self.state is not NewState.READY:
+            return ()
+        self.state, self._heard = NewState.FETCHING, True
+        return (Fetch(self.task, self.epoch, self.attempt, event.nodes, event.size, heard=True),)
+
     def _fetch(self) -> Actions:
-        self.state = NewState.FETCHING
+        self.state, self._heard = NewState.FETCHING, False
         return (Fetch(self.task, self.epoch, self.attempt, self._nodes, self._size),)
 
     def _fetched(self, event: ev.Fetched) -> Actions:
@@ -102,6 +116,9 @@ class MoverNew(Role):
     def _failed(self, event: ev.NewFailed) -> Actions:
         if self.state is NewState.FAILED:
             return ()
+        if self.state is NewState.FETCHING and self._heard:
+            self.state = NewState.READY  # until the marks say that it is there
+            return self._fetch() if self._nodes else ()
         self.state = NewState.FAILED
         return (Mark(self.epoch, self.task, "failed", self.attempt, reason=event.reason, gone=event.gone),)
 
@@ -118,6 +135,7 @@ class MoverNew(Role):
         ev.Prepared: "_prepared",
         ev.AheadSeen: "_ahead_seen",
         ev.AheadFetched: "_ahead_fetched",
+        ev.SaveHeard: "_save_heard",
         ev.SavedSeen: "_saved",
         ev.Fetched: "_fetched",
         ev.Installed: "_installed",

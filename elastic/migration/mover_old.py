@@ -2,10 +2,11 @@
 
     PREPARING -> READY -> STOPPING -> DRAINING -> SAVING -> MARKING -> SAVED -> DONE (released)
     any before SAVED -> DONE (rolled back: goes on)      any before MARKING -> FAILED -> DONE (rolled back)
+    from SAVING on: the new side may have restored it, of which the marks or the record tell -> SAVED, DONE (released)
 
 Promises: it stops between two tuples; it saves only when everything sent to it is here (a fence of this epoch from every emitter that
-lives) and everything it sent has been received, so that from `saved` on nobody needs this process; what it gives up it gives up only
-after `saved` was accepted; until then it holds everything.
+lives) and everything it sent has been received, so that from then on nobody needs this process; it saves once in a move; what it gives up
+it gives up only after `saved`, or the new side's `restored`, was accepted; until then it holds everything.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class MoverOld(Role):
     """
 
     table = MOVER_OLD
-    __slots__ = ("_delivered", "_nodes", "_stopping", "epoch", "missing", "task")
+    __slots__ = ("_delivered", "_nodes", "_saving", "_stopping", "epoch", "missing", "task")
 
     def __init__(self, task: int, epoch: int) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class MoverOld(Role):
         self.missing: set[int] = set()
         self._nodes: tuple[NodeId, ...] = ()
         self._delivered = False
-        self._stopping = False
+        self._saving = self._stopping = False
 
     def __str__(self) -> str:
         return f"old side of task {self.task}, move {self.epoch}"
@@ -93,11 +94,11 @@ class MoverOld(Role):
     def _save_if_drained(self) -> Actions:
         if self.state is not OldState.DRAINING or self.missing or not self._delivered:
             return ()
-        self.state = OldState.SAVING
+        self.state, self._saving = OldState.SAVING, True
         return (Save(self.task, self.epoch, self._nodes, _NO_LINKS),)
 
     def _save_done(self, event: ev.SaveDone) -> Actions:
-        if self.state is OldState.FAILED:
+        if self.state in (OldState.FAILED, OldState.SAVED):
             return ()
         self.state = OldState.MARKING
         return (Mark(self.epoch, self.task, "saved", nodes=event.nodes, size=event.size),)
@@ -107,7 +108,7 @@ class MoverOld(Role):
         return ()
 
     def _failed(self, event: ev.OldFailed) -> Actions:
-        if self.state is OldState.FAILED:
+        if self.state in (OldState.FAILED, OldState.SAVED):  # it was restored from what one store had
             return ()
         self.state = OldState.FAILED
         return (Mark(self.epoch, self.task, "failed", reason=event.reason),)
@@ -118,7 +119,7 @@ class MoverOld(Role):
                 raise ProtocolViolation(f"{self}: rolled back after it was saved")
             self.state = OldState.DONE
             return (ContinueTask(self.task, self.epoch),) if self._stopping else ()
-        if self.state not in (OldState.SAVED, OldState.MARKING):
+        if not self._saving:
             raise ProtocolViolation(f"{self}: given to another worker when it was {self.state}")
         self.state = OldState.DONE
         return (ReleaseTask(self.task, self.epoch),)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any
 
 from elastic.migration import actions as ac
@@ -30,11 +31,21 @@ from elastic.migration.scribe import Scribe
 from elastic.migration.snapshot import OutLink, TaskLinks
 from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.migration.view import EMPTY, NOBODY, Standing
-from elastic.model.ids import Incarnation, worker_of
+from elastic.model.ids import Incarnation, NodeId, worker_of
 
 _PAUSED = (Phase.PAUSED, Phase.SAVED)
+_ACCEPTED: dict[StrEnum, tuple[Phase, ...]] = {
+    OldState.MARKING: (Phase.SAVED, Phase.RESTORED),
+    OldState.SAVING: (Phase.RESTORED,),
+}
+"""What has to be known of a task for its old side to be done, by how far that is."""
 _DRAINING = (OldState.STOPPING, OldState.DRAINING)
 Out = list[Sequence[Any]]
+
+
+def _nodes(part: TaskMove) -> tuple[NodeId, ...]:
+    """Whose stores get the state."""
+    return tuple(dict.fromkeys((part.source_node, part.target_node)))
 
 
 class Participant:
@@ -86,6 +97,7 @@ class Participant:
             **dict.fromkeys(
                 (ev.Prepared, ev.AheadFetched, ev.Fetched, ev.Installed, ev.NewFailed), self._on_new
             ),
+            ev.SaveHeard: self._on_heard,
             ev.ViewRead: self._on_view,
             ev.MarksRead: self._on_marks,
             ev.TaskStarted: self._on_started,
@@ -181,12 +193,7 @@ class Participant:
 
     def _follow_mover(self, task: int, at: Standing, out: Out) -> None:
         move, old, new = at.move, self.old.get(task), self.new.get(task)
-        if (
-            old is not None
-            and old.state is OldState.MARKING
-            and at.phase is Phase.SAVED
-            and at.epoch == old.epoch
-        ):
+        if old is not None and at.epoch == old.epoch and at.phase in _ACCEPTED.get(old.state, ()):
             self._run(old, ev.SaveAccepted(task, at.epoch), out)
         if (
             new is not None
@@ -225,8 +232,7 @@ class Participant:
         move = self.view.move(at.epoch)
         source = move.marks.get(part.source) if move is not None else None
         if source is not None and part.task in source.marks.ahead:
-            nodes = tuple(dict.fromkeys((part.source_node, part.target_node)))
-            self._run(self.new[part.task], ev.AheadSeen(part.task, at.epoch, at.attempt, nodes), out)
+            self._run(self.new[part.task], ev.AheadSeen(part.task, at.epoch, at.attempt, _nodes(part)), out)
 
     def _is_mine(self, new: MoverNew, at: Standing) -> bool:
         move = at.move
@@ -244,8 +250,7 @@ class Participant:
                 return
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
-            nodes = tuple(dict.fromkeys((at.move.source_node, at.move.target_node)))
-            self._run(old, ev.PrepareOld(task, at.epoch, nodes), out)
+            self._run(old, ev.PrepareOld(task, at.epoch, _nodes(at.move)), out)
         if at.phase is Phase.PAUSED and old.state is OldState.READY:
             waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
             self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits)), out)
@@ -327,8 +332,13 @@ class Participant:
         if event.__class__ is ev.Fetched:
             self._arriving[event.task] = event.links
         elif event.__class__ is ev.Installed:
-            self._receive_from(event.task, self._arriving[event.task])
+            self._receive_from(event.task, self._arriving[event.task], out)
         self._run(role, event, out)
+
+    def _on_heard(self, event: ev.SaveHeard, out: Out) -> None:
+        new, part = self.new.get(event.task), self.view.part(event.task, event.epoch)
+        if new is not None and part is not None and new.epoch == event.epoch:
+            self._run(new, replace(event, nodes=_nodes(part)), out)
 
     def _on_marks(self, event: ev.MarksRead, out: Out) -> None:
         scribe = self._scribes.get(event.epoch)
@@ -343,12 +353,12 @@ class Participant:
 
     def _on_started(self, event: ev.TaskStarted, out: Out) -> None:
         links = TaskLinks(event.life)
-        self._receive_from(event.task, links)
+        self._receive_from(event.task, links, out)
         self._attach(event.task, links, out)
 
     def _on_gone(self, event: ev.TaskGone, out: Out) -> None:
         if event.task not in self.old and self.tasks.pop(event.task, None) is not None:
-            self._forget_links(event.task)
+            self._forget_links(event.task, out)
 
     # ------------------------------------------------------------------ between the roles
 
@@ -378,7 +388,8 @@ class Participant:
                     answer.append(action)
                     self._arriving.pop(action.task, None)
                     if action.task not in self.tasks:
-                        self._forget_links(action.task)
+                        self._forget_links(action.task, out)
+                        out.append(answer := [])
                 case _:
                     answer.append(action)
 
@@ -405,7 +416,7 @@ class Participant:
         self._sealed.discard(task)
         if not here:
             self.tasks.pop(task, None)
-            self._forget_links(task)
+            self._forget_links(task, out)
             return
         for source in self.wiring.emitters_of(task):
             self.receivers[source, task].forget_fence(old.epoch)
@@ -417,9 +428,12 @@ class Participant:
         self._gate.close(("new", new.task), (new.epoch, new.attempt))
         self._run(new, ev.Settled(new.task, new.epoch, here), out)
 
-    def _receive_from(self, task: int, links: TaskLinks) -> None:
+    def _receive_from(self, task: int, links: TaskLinks, out: Out) -> None:
         known = {link.source: link for link in links.inputs}
         for source in self.wiring.emitters_of(task):
+            before = self.receivers.get((source, task))
+            if before is not None:
+                out.append(before.close())
             self.receivers[source, task] = Receiver(source, task, known.get(source))
 
     def _attach(self, task: int, links: TaskLinks, out: Out) -> None:
@@ -439,9 +453,11 @@ class Participant:
             tuple(self.emitters[task, t].export() for t in self.wiring.targets_of(task)),
         )
 
-    def _forget_links(self, task: int) -> None:
+    def _forget_links(self, task: int, out: Out) -> None:
         for source in self.wiring.emitters_of(task):
-            self.receivers.pop((source, task), None)
+            receiver = self.receivers.pop((source, task), None)
+            if receiver is not None:
+                out.append(receiver.close())
         for target in self.wiring.targets_of(task):
             self.emitters.pop((task, target), None)
 

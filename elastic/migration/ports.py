@@ -82,7 +82,10 @@ class Store(Protocol):
         """-> `AheadFetched`, whatever came of it. What it has brought is kept until the task has been installed, or discarded."""
 
     def fetch(self, action: ac.Fetch) -> None:
-        """-> `Fetched`; `NewFailed`, with `gone` only if every node has answered that it doesn't have it or is known to be gone."""
+        """-> `Fetched`; `NewFailed`, with `gone` only if every node has answered that it doesn't have it or is known to be gone.
+
+        One that was only heard of: `NewFailed` also when what is there does not say of itself that it is the whole of the stopped task.
+        """
 
 
 class OwnMarks(Protocol):

@@ -55,6 +55,11 @@ class Receiver(Role):
         self.seen += count
         return True
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something has come that is not next."""
+        return bool(self._early)
+
     def reached(self, epoch: int) -> bool:
         """Whether everything up to the source's fence of that move was accepted."""
         fence = self._fence
@@ -63,6 +68,11 @@ class Receiver(Role):
     def export(self) -> InLink:
         """What has to travel with the task."""
         return InLink(self.source, self.life, self.seen, tuple(self._early))
+
+    def close(self) -> Actions:
+        """The task is not here any more: what was early gives its room back. Where it counts, it has gone along with `export`."""
+        early, self._early = self._early, []
+        return tuple(Drop(self.source, self.target, e.count, e.item, "gone with its task") for e in early)
 
     def _is_reached(self, fence: ev.FenceArrived) -> bool:
         return fence.life < self.life or (fence.life == self.life and fence.position <= self.seen)

@@ -6,7 +6,8 @@
 
 Where a task stands is a function of these (`stage_of`), so nobody has to remember it. A worker writes its marks on condition of the
 version it knows; Nimbus refuses a mark (a rollback, another new side) by writing the same node on condition of the version *it* read.
-So one of the two comes first, and the other one learns of it: that is the point of no return.
+So one of the two comes first, and the other one learns of it: that is the point of no return. A rollback refuses `saved` of the old side
+and `restored` of the new one, in one transaction: the new side need not wait for the former to write the latter.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Phase(IntEnum):
     SAVED = 4
     """The point of no return: nobody runs it, stores hold it."""
     RESTORED = 5
-    """The new side owns it."""
+    """The new side owns it, whether or not `saved` is in the marks by now."""
     COMMITTED = 6
     ROLLED_BACK = 7
     LOST = 8
@@ -161,15 +162,15 @@ class Marks:
     """What one worker life has reached in one move, for all of its tasks together.
 
     Attributes:
-        asked: Old side: tasks for which the stores have room and what can be copied ahead has been.
-        ahead: Old side: those of them of which so much was copied ahead that it is worth it to fetch it before the pause.
+        asked: Old side: tasks for which the stores have room.
+        ahead: Old side: those of them of which so much is copied ahead that it is fetched before the pause. Some of it is there.
         saved: Old side: barrier one.
         prepared: New side: attempt by task.
-        fetched: New side: what was copied ahead is here, or cannot be had; attempt by task.
+        fetched: New side: all that can be copied ahead has been and is here, or it cannot be had; attempt by task.
         restored: New side: barrier two; attempt by task.
         failed: By task, the last one.
         barred: Written by Nimbus: tasks that were rolled back; their `saved` is refused.
-        revoked: Written by Nimbus: attempts up to this one are refused, by task.
+        revoked: Written by Nimbus: attempts up to this one are refused, by task: it was rolled back, or another new side was chosen.
         closed: Every outcome has been read, and this worker life has no role in the move any more.
     """
 

@@ -44,7 +44,7 @@ class OldState(StrEnum):
     MARKING = "marking"
     """The stores have it; the `saved` mark is being written."""
     SAVED = "saved"
-    """The point of no return."""
+    """The point of no return; or the new side has restored it already."""
     FAILED = "failed"
     """Said so; waits for Nimbus to roll it back. Holds everything."""
     DONE = "done"
@@ -172,8 +172,10 @@ MOVER_OLD = Table(
         (_O.DRAINING, ev.EmitterGone, _DRAIN),
         (_O.DRAINING, ev.Delivered, _DRAIN),
         (_O.SAVING, ev.SaveDone, _O.MARKING),
-        (_O.MARKING, ev.SaveAccepted, _O.SAVED),
-        ((_O.PREPARING, *_UNSAVED), ev.OldFailed, _O.FAILED),
+        ((_O.SAVING, _O.MARKING), ev.SaveAccepted, _O.SAVED),
+        (_O.SAVED, ev.SaveDone, None),
+        (_O.SAVED, ev.OldFailed, None),
+        ((_O.PREPARING, _O.READY, *_UNSAVED), ev.OldFailed, _O.FAILED),
         (_O.FAILED, ev.OldFailed, None),
         (_O.FAILED, ev.Stopped, None),
         (_O.FAILED, ev.Delivered, None),
@@ -193,12 +195,15 @@ MOVER_NEW = Table(
         (_LIVE, ev.AheadSeen, None),
         (_LIVE, ev.AheadFetched, None),
         (_N.PREPARING, ev.SavedSeen, None),
+        (_N.READY, ev.SaveHeard, _N.FETCHING),
+        (tuple(s for s in _LIVE if s is not _N.READY), ev.SaveHeard, None),
         (_N.READY, ev.SavedSeen, _N.FETCHING),
         ((_N.FETCHING, _N.INSTALLING, _N.MARKING, _N.RUNNING, _N.FAILED), ev.SavedSeen, None),
         (_N.FETCHING, ev.Fetched, _N.INSTALLING),
         (_N.INSTALLING, ev.Installed, _N.MARKING),
         (_N.MARKING, ev.RestoreAccepted, _N.RUNNING),
-        ((_N.PREPARING, _N.FETCHING, _N.INSTALLING), ev.NewFailed, _N.FAILED),
+        ((_N.PREPARING, _N.INSTALLING), ev.NewFailed, _N.FAILED),
+        (_N.FETCHING, ev.NewFailed, (_N.READY, _N.FETCHING, _N.FAILED)),
         (_N.FAILED, ev.NewFailed, None),
         (_N.FAILED, ev.Prepared, None),
         (_N.FAILED, ev.Fetched, None),

@@ -25,6 +25,7 @@ from elastic.migration.record import (
 from elastic.model.ids import Epoch, Incarnation, WorkerId, worker_of
 
 NOBODY = Incarnation("")
+_OPEN = (Phase.WAITING, Phase.PREPARING, Phase.PAUSED, Phase.SAVED)
 
 
 class Standing(NamedTuple):
@@ -116,9 +117,13 @@ class View:
         return any(o is Outcome.ROLLED_BACK for o in outcomes)
 
     def absent(self, task: int) -> bool:
-        """Whether no process runs the task, nor will without starting it anew: no fence can come from it."""
+        """Whether no process runs the task, nor will without starting it anew: no fence can come from it.
+
+        Of a task in a move only the outcome says so, or its `restored`: until then a new side may have its state already, whatever
+        has become of the old one.
+        """
         at = self.stands(task)
-        return at.owner == NOBODY and at.phase is not Phase.SAVED
+        return at.owner == NOBODY and at.phase not in _OPEN
 
     def may_start(self, task: int, me: Incarnation) -> bool:
         """Whether that worker life is to start the task by itself, without what a move brings.

@@ -21,6 +21,7 @@ from elastic.model.views import MoveTotals, MoveView, TaskMoveView
 from elastic.nimbus.facts import MoveFacts, TopologyFacts
 
 STEP = "move-step"
+STANDS = "move-stands"
 _PHASES = {
     Phase.WAITING: "waiting",
     Phase.PREPARING: "preparing",
@@ -57,13 +58,19 @@ class _Move:
     told: bool = False
     seen: tuple[MoveFacts, TopologyFacts] | None = None  # as coordination showed it last
     said: tuple[str, ...] | None = None
+    standing: dict[str, tuple[int, ...]] = field(default_factory=dict)  # what workers say -> of which tasks
     changed: int = 0
 
     def waits(self) -> tuple[str, ...]:
         """What it waits for, for people: put together when somebody asks."""
         if self.said is None:
             self.said = _waits(*self.seen) if self.seen is not None else ()
-        return self.said
+        return (*self.said, *(f"{_named(tasks)}{what}" for what, tasks in self.standing.items()))
+
+    def goes_on(self, task: int) -> None:
+        """What was said of the task is over."""
+        left = {what: tuple(t for t in tasks if t != task) for what, tasks in self.standing.items()}
+        self.standing = {what: tasks for what, tasks in left.items() if tasks}
 
 
 class MoveLog:
@@ -109,7 +116,7 @@ class MoveLog:
                 if epoch in t.moves or move.told:
                     continue
                 if not move.ended:
-                    move.ended, move.seen, move.said = now, None, None
+                    move.ended, move.seen, move.said, move.standing = now, None, None, {}
                     self._touch(move)
                 wiring = wiring or Wiring.of(t.spec)
                 if now >= move.ended + self._linger or self._complete(move, wiring):
@@ -163,6 +170,8 @@ class MoveLog:
             if known is None:
                 known = move.tasks[task.task] = _Task(task, _PHASES[phase])
             size = saved.size if saved is not None else known.size
+            if known.phase != _PHASES[phase]:
+                move.goes_on(task.task)
             news |= (known.phase, known.size) != (_PHASES[phase], size)
             known.move, known.phase, known.size = task, _PHASES[phase], size
         before, move.seen = move.seen, (found, t)
@@ -170,6 +179,23 @@ class MoveLog:
             move.said = None
             return True
         return False
+
+    def stands(self, event: Event) -> None:
+        """Take in what a worker says of tasks that do not get on, if it is that."""
+        if event.kind != STANDS:
+            return
+        tasks = tuple(int(t) for t in str(event.details.get("tasks", "")).split(",") if t.isdigit())
+        with self._lock:
+            moves = self._moves.get(TopologyName(event.topology), {})
+            move = moves.get(Epoch(int(event.details.get("epoch", 0))))
+            known = tuple(t for t in tasks if move is not None and t in move.tasks)
+            if move is None or not known:
+                return
+            for task in known:
+                move.goes_on(task)
+            if len(move.standing) < _SENTENCES:
+                move.standing[f" in worker {event.worker} for {event.details.get('for', '')}"] = known
+            self._touch(move)
 
     def step(self, event: Event) -> bool:
         """Take in what a worker tells of a step; returns whether it is one."""

@@ -11,6 +11,7 @@ from elastic.coordination.base import Coordination, Create, Delete, Operation, S
 from elastic.errors import Conflict, Superseded
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
+from elastic.migration.decide import REST
 from elastic.migration.record import Marks, MoveRecord, encode_marks
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
@@ -22,6 +23,9 @@ from elastic.nimbus.placing import Rules, held
 from elastic.nimbus.plans import Plan, after_outcomes, interim
 
 T = TypeVar("T")
+REST_MOST = 0.1
+"""Seconds that the stream rests between two batches at most. It rests for as long as the last one stood still, as seen from here: a move
+takes no more than twice as long for it."""
 
 
 class Leader(Protocol):
@@ -64,6 +68,7 @@ class MovePorts:
         self.timers: dict[tuple[str, int], float] = {}
         self.living: frozenset[Incarnation] = frozenset()
         self.conflict = False
+        self._paused_at = time.monotonic()
         self._leader, self._tell, self._clean, self._limits = leader, tell, clean, limits
 
     @property
@@ -91,6 +96,8 @@ class MovePorts:
             self._tell(ev.RecordConflict(record, version))
             return
         self.record = after
+        if after.paused > before.paused:
+            self._paused_at = time.monotonic()
         for event in stories.paused(before, after, time.time()):
             self._leader.tell(event)
         if plans:
@@ -151,7 +158,9 @@ class MovePorts:
         self._clean(self.record, action.nodes)
 
     def start(self, action: ac.StartTimer) -> None:
-        self.timers[action.kind, action.number] = time.monotonic() + self._limits[action.kind]
+        now = time.monotonic()
+        limit = min(REST_MOST, now - self._paused_at) if action.kind == REST else self._limits[action.kind]
+        self.timers[action.kind, action.number] = now + limit
 
     def say(self, action: ac.Say) -> None:
         self._leader.tell(stories.of_task(self.record, action, time.time()))

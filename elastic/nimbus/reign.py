@@ -258,6 +258,7 @@ class Reign:
             if self.move_log.next_deadline() is not None:
                 self.mirror.nudge()
             return
+        self.move_log.stands(event)
         self.events.append(event)
         self.reports.add_event(event)
 

@@ -155,11 +155,14 @@ class _Topology:
     def refresh(self) -> None:
         """Raises Unavailable: there is no connection, and what was known stays."""
         state = _decode(self._name, "state", self._coordination.get(paths.state(self._name)), TopologyState)
+        self._read_all_of(state)
+        self._changed()
+
+    def _read_all_of(self, state: TopologyState | None) -> None:
         now = _read(self._coordination, self._name)
         with self._lock:
             self._state, self._assignment, self._config = state, now.assignment, now.config
             self._workers, self._progress = now.workers, now.progress
-        self._changed()
 
     def view(self) -> TopologyView:
         with self._lock:
@@ -174,16 +177,12 @@ class _Topology:
 
     def _on_state(self, value: Versioned | None) -> None:
         state = _decode(self._name, "state", value, TopologyState)
-        config: Mapping[str, Any] = self._config
         if state is not None and (self._state is None or self._state.id != state.id):
             # New, or another one under the same name, whose parts what is known may be: nobody may act on
             # a mixture.
-            now = _read(self._coordination, self._name)
-            with self._lock:
-                self._assignment, self._workers, self._progress = now.assignment, now.workers, now.progress
-            config = now.config
+            self._read_all_of(state)
         with self._lock:
-            self._state, self._config = state, config
+            self._state = state
         self._changed()
 
     def _on_assignment(self, value: Versioned | None) -> None:

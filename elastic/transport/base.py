@@ -112,6 +112,9 @@ class Link(Protocol):
             ValueError: Urgent, and larger than `LARGEST_URGENT`.
         """
 
+    def outstanding(self, target: int) -> tuple[int, int]:
+        """Payload bytes and rows for that target that were offered and not consumed, as far as the peer has said."""
+
     def flush(self) -> None:
         """Write what was offered, as far as the socket takes it at once; the transport's thread writes the rest."""
 

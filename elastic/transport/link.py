@@ -72,6 +72,11 @@ class BaseLink(ABC):
         """How many frames were offered and not confirmed by the peer."""
         return self._outbound.unconfirmed[0]
 
+    def outstanding(self, target: int) -> tuple[int, int]:
+        """See `Link.outstanding`."""
+        with self._lock:
+            return self._outbound.outstanding(target)
+
     def offer(self, target: int, payload: Sequence[Buffer], *, urgent: bool = False, rows: int = 0) -> bool:
         """See `Link.offer`. False for ever once the link has ended. A refusal flushes."""
         with self._lock:

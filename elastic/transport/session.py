@@ -143,6 +143,13 @@ class Outbound:
         """The number of the last frame that was offered."""
         return self._first + len(self._frames) - 1
 
+    def outstanding(self, target: int) -> tuple[int, int]:
+        """As `Link.outstanding`."""
+        window = self._windows.get(target)
+        if window is None:
+            return 0, 0
+        return window.sent - window.consumed, window.rows_sent - window.rows_consumed
+
     def offer(self, target: int, payload: Sequence[Buffer], urgent: bool = False, rows: int = 0) -> bool:
         """As `Link.offer`."""
         size = 0

@@ -30,9 +30,10 @@ YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
 every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions.md, "Slices and a real sleep")."""
-FLUSH_REST = 4
+FLUSH_REST = 8
 """An idle executor waits so many times as long as handing on has taken before it does so again, up to `linger`.
-With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames."""
+With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames. Who
+hands a batch on has a tenth of the work that it makes: the cheaper that is, the more often it would be done, and the less went through."""
 
 
 class Executor:
@@ -67,6 +68,7 @@ class Executor:
         self.blocked = 0.0
         self.blocked_on = 0
         self._blocked_at: Destination | None = None
+        self._blocked_outer: list[Destination | None] = []
         self._blocked_since = 0.0
         self._urgent: collections.deque[Callable[[], None]] = collections.deque()
         self._linger = linger
@@ -177,15 +179,21 @@ class Executor:
             self._stopping = True
             return True
 
-    def drop(self, task: Task) -> None:
-        """Close a task that runs elsewhere by now, or nowhere: it emits nothing any more."""
+    def drop(self, task: Task, then: Callable[[], None]) -> None:
+        """Close a task that runs elsewhere by now, or nowhere: it emits nothing any more.
+
+        Args:
+            then: Called when that is done.
+        """
 
         def close() -> None:
             with self._hands:
                 if self.tasks.get(task.id) is task:
                     del self.tasks[task.id]
             self._dirty.pop(task.id, None)
+            self._unread.pop(task.id, None)
             task.close()
+            then()
 
         self.on_task(task, close)
 
@@ -295,6 +303,16 @@ class Executor:
 
     _idle_since = 0.0
 
+    @property
+    def blocked_since(self) -> float:
+        """Since when it waits for room (monotonic seconds); 0 while it doesn't."""
+        return self._blocked_since
+
+    @property
+    def emitting(self) -> Task | None:
+        """The task of whose output something is being handed on, or that is within a tuple; None: neither."""
+        return self._handing[-1] if self._handing else self.current
+
     def cpu_seconds(self) -> float:
         """Processor time of its thread so far, also when that has ended; 0 where the system doesn't say."""
         if self._clock is not None and self.thread.is_alive():
@@ -314,10 +332,17 @@ class Executor:
             self._links.clear()
 
     def begin_blocked(self, at: Destination) -> None:
+        # Within a wait there may be another: what is attended to meanwhile hands on what another task has emitted.
+        self._blocked_outer.append(self._blocked_at)
+        if self._blocked_at is None:
+            self._blocked_since = time.monotonic()
         self.blocked_on, self._blocked_at = at.task, at
-        self._blocked_since = time.monotonic()
 
     def end_blocked(self) -> None:
+        outer = self._blocked_outer.pop()
+        if outer is not None:
+            self.blocked_on, self._blocked_at = outer.task, outer
+            return
         self.blocked += time.monotonic() - self._blocked_since
         self._blocked_since = 0.0
         self.blocked_on, self._blocked_at = 0, None
@@ -331,8 +356,11 @@ class Executor:
             raise ExecutorStopped
 
     def _do_urgent(self) -> None:
-        with contextlib.suppress(IndexError):
-            self._urgent.popleft()()
+        try:
+            what = self._urgent.popleft()
+        except IndexError:  # done while it waited for room
+            return
+        what()
 
     # ------------------------------------------------------------------ on the thread
 
@@ -469,11 +497,14 @@ class Executor:
             again = True  # to empty its queue
         finally:
             self.current, self.busy_since = None, 0.0
-        self._do_deferred(task)
-        left = not task.stopped and self.hand_on(task, task.outputs.flush_hungry)
+        if task.deferred:
+            self._do_deferred(task)
+        outputs = task.outputs
+        if not task.stopped and outputs.hungry():
+            self.hand_on(task, outputs.flush_hungry)
         if task.stopped:
             return
-        if left:
+        if outputs.pending():
             if not self._dirty:
                 self._dirty_since = began
             self._dirty[task.id] = task

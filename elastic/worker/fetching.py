@@ -1,8 +1,9 @@
 """The states of tasks that are about to come: fetched from the nodes' stores, before the pause as far as they were copied ahead.
 
-What has come ahead is put in at once, between two slices of the executor that the task is to run on. Meanwhile the task goes on at its
-former place, and more is copied: the old side says so, and it is looked again, until next to nothing is new. Also what was saved when the
-task stood still is put in at once, while coordination is still being told of it: the pause has but to see that all of it is there.
+What is copied ahead is fetched while more is being copied, and put in at once, between two slices of the executor that the task is to run
+on. The old side says when there is more, and it is looked again, until everything was copied and next to nothing is new. Also what was
+saved when the task stood still is fetched as soon as the old side says that the stores have it, while coordination is still being told
+of that.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
@@ -20,9 +22,10 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import state_key
 from elastic.model.ids import NodeId
+from elastic.worker import wire
 from elastic.worker.content import Arrival
 from elastic.worker.content.engine import decode_engine, engine_pieces
-from elastic.worker.content.layout import is_last
+from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
 from elastic.worker.failures import described
 from elastic.worker.moving import Payload, Side
 from elastic.worker.stores import GROWN, LOT, StateStores, StoredState
@@ -38,7 +41,15 @@ Nodes = tuple[NodeId, ...]
 THREADS = 2
 """For what comes ahead: it must not keep from a thread what comes in a pause."""
 ROUNDS = 8
-"""Looks at what was copied ahead, at most."""
+OUTRUN = 3
+"""Looks at what was copied ahead once all of it was, at most. One that has not taken less than half as long as the one before counts as so
+many: a state may change as fast as it can be put in."""
+PART = 16 << 20
+"""Bytes that are read at a time, while what was read before is put in: memory that is used again is there already."""
+REPLACED = 3
+"""So often it is looked again when what was found is not there any more: the next version has just been committed in its place."""
+UNTOLD = 1.0
+"""Seconds after which it is looked also when nobody has said that there is more: hints may get lost."""
 SOON = 0.03
 """Seconds: when a look and what it brought have taken no longer, what changes in the meantime is left to the pause."""
 FOLLOW_REST = 2
@@ -61,8 +72,13 @@ class _Coming:
     Attributes:
         last: Set when the old side has saved all of it, or when it is waited for no longer.
         busy: A thread is at it.
+        wanted: What is to be answered when nobody is at it any more.
         more: There is something that nobody has looked at.
+        news: Set when there is, or may be.
         took: Seconds that the last look has taken.
+        caught_up: All was copied that the last look could find, but for what changes all the time.
+        whole: What that look has found and put in, if it is what the old side has saved last. It saves once in a move: nothing else can
+            be called saved, and no store need be asked for it again.
     """
 
     def __init__(self, side: Side, nodes: Nodes) -> None:
@@ -70,6 +86,15 @@ class _Coming:
         self.arrival: Arrival | None = None
         self.last = threading.Event()
         self.busy, self.more, self.took = True, False, 0.0
+        self.news = threading.Event()
+        self.wanted: ac.Fetch | None = None
+        self.caught_up = False
+        self.whole: StoredState | None = None
+
+    def stop(self) -> None:
+        """Whoever waits for something of it need not any more."""
+        self.last.set()
+        self.news.set()
 
     @property
     def over(self) -> bool:
@@ -88,7 +113,7 @@ class Fetching:
         self._worker = worker
         self._stores = stores
         self._submit = submit
-        self._ready = False
+        self._ready: Future[None] | None = None
         self._lock = threading.Lock()
         self._coming: dict[int, _Coming] = {}
         self._waiting = 0  # tasks that nobody has looked for yet: these go first
@@ -102,14 +127,29 @@ class Fetching:
         with self._lock:
             coming = list(self._coming.values())
         for each in coming:
-            each.last.set()
+            each.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def get_ready(self) -> None:
-        """A task is about to come."""
-        if not self._ready:
-            self._ready = True
-            self._submit(self._stores.get_ready)
+    def get_ready(self) -> Future[None]:
+        """A task is about to come. Done when stores can be asked at once: in a new process that takes longer than a pause.
+
+        Raises:
+            Unavailable: The worker is about to end.
+        """
+        with self._lock:
+            ready, first = self._ready or Future(), self._ready is None
+            self._ready = ready
+        if first:
+            self._submit(self._make_ready, ready)
+        return ready
+
+    def _make_ready(self, ready: Future[None]) -> None:
+        try:
+            self._stores.get_ready()
+        except Exception:  # each fetch says by itself what is wrong
+            log.exception("the way to the state stores could not be prepared")
+        finally:
+            ready.set_result(None)
 
     # ------------------------------------------------------------------ before the pause
 
@@ -122,8 +162,18 @@ class Fetching:
             self._waiting += 1
         self._on_ahead(self._fetch_ahead, coming)
 
-    def stored(self, task: int, epoch: int, *, last: bool) -> None:
-        """The stores have more of a task that may be on its way here. From any thread; comes to nothing when nobody looks for it.
+    def told(self, told: wire.Told, payload: memoryview) -> None:
+        """The stores have more of a task that may be on its way here, or all of some. From any thread."""
+        if told.kind == wire.STORED:
+            self._look_again(told.source, told.epoch, last=False)
+            return
+        saved = wire.saved_in(payload)
+        for task, _ in saved:
+            self._look_again(task, told.epoch, last=True)
+        self._worker.moves.feed_all([ev.SaveHeard(task, told.epoch, size) for task, size in saved])
+
+    def _look_again(self, task: int, epoch: int, *, last: bool) -> None:
+        """Comes to nothing when nobody looks for it.
 
         Args:
             last: That is all: the task stands still, and is waited for.
@@ -135,6 +185,7 @@ class Fetching:
             coming.more = True
             if last:
                 coming.last.set()
+            coming.news.set()
             if coming.busy or (self._waiting and not last):
                 return
             coming.busy = True
@@ -152,11 +203,27 @@ class Fetching:
         with self._lock:
             self._waiting -= 1
         try:
-            coming.arrival = self._on_task(side, lambda task: Arrival(task.component))
-            for _ in range(ROUNDS):
+            arrival = self._on_task(side, lambda task: Arrival(task.component))
+            with self._lock:
+                if self._coming.get(side.task) is coming:
+                    coming.arrival = arrival
+            if coming.arrival is None:
+                return  # it does not come any more, or has come as a whole
+            left, before = ROUNDS, LONGEST
+            while left > 0:
                 coming.more = False
-                if self._look(coming) < SOON:
+                coming.news.clear()
+                outrun = coming.caught_up and coming.took > max(SOON, before / 2)
+                before = coming.took or LONGEST
+                # Then executors rest between two slices: streams fall behind a little, or the pause would last for as long as this look.
+                with self._worker.haste if outrun else nullcontext():
+                    coming.took = self._look(coming)
+                if not coming.caught_up:
+                    coming.news.wait(UNTOLD)
+                elif coming.took < SOON:
                     break
+                else:
+                    left -= OUTRUN if coming.took > before / 2 else 1
         except Exception as e:
             self._not_ahead(coming, e)
         self._worker.moves.feed(ev.AheadFetched(*side))
@@ -164,25 +231,35 @@ class Fetching:
 
     def _go_on_looking(self, coming: _Coming) -> None:
         """Whenever the old side has said that there is more, until the pause has come."""
-        try:
-            while self._is_more(coming):
-                if not coming.last.wait(FOLLOW_REST * coming.took):
+        while self._is_more(coming):
+            try:
+                waited_for = coming.last.wait(FOLLOW_REST * coming.took)
+                coming.more = False  # what has been told of by now is looked at now
+                if not waited_for:
                     coming.took = self._look(coming)
                 elif not coming.over:
                     self._look(coming)
-        except Exception as e:
-            self._not_ahead(coming, e)
+            except Exception as e:
+                self._not_ahead(coming, e)
 
     def _is_more(self, coming: _Coming) -> bool:
+        """Whether it is to be looked again. If not, nobody is at it any more, and what was wanted meanwhile is answered."""
         with self._lock:
             coming.busy = coming.more and not coming.over and coming is self._coming.get(coming.side.task)
             coming.more = False
-            return coming.busy
+            if coming.busy:
+                return True
+            wanted, coming.wanted = coming.wanted, None
+        if wanted is not None:
+            self._answer(wanted, coming)
+        return False
 
     def _not_ahead(self, coming: _Coming, error: Exception) -> None:
         """What is in by now is of no use, unless the pause has come."""
         if not coming.over:
             self.forget_ahead(coming.side)
+            if coming.arrival is not None:
+                coming.arrival.over = True  # the executor may be at a part of it
             reason = error.message if isinstance(error, ElasticError) else described(error)
             log.info("task %d is fetched as a whole in its pause: %s", coming.side.task, reason)
 
@@ -190,17 +267,71 @@ class Fetching:
         """Put in what is new; returns how long that has taken, in seconds."""
         began, side, arrival = time.monotonic(), coming.side, coming.arrival
         assert arrival is not None
-        found = self._stores.fetch(
-            key_of(self._worker, side.task), side.epoch, coming.nodes, dict(arrival.here)
-        )
-        # When the task has stopped meanwhile that is all of it, and what the engine knows of it comes first.
-        own = engine_pieces(found.pieces) if is_last(found.meta) else 0
-        steps = arrival.ahead(found.meta, found.named[own:], found.pieces[own:])
-        while self._on_task(side, lambda _: _go_on(steps), urgent=coming.last.is_set()):
-            pass
+        key, most = key_of(self._worker, side.task), PART
+        going_in: Future[None] | None = None
+        under_way: dict[Hashable, bytes] = {}
+        left, whole = 1, None
+        while left > 0 and not arrival.over:
+            here = dict(arrival.here)  # a copy: what was read before may be going in at this very moment
+            here.update(under_way)
+            found = self._find(key, coming, here, most)
+            if found.more and not comes_in_parts(found.meta):
+                found = self._find(key, coming, here, None)
+            if going_in is not None:
+                self._wait(side, going_in)
+            # When the task has stopped meanwhile that is all of it, and what the engine knows of it comes first.
+            own = engine_pieces(found.pieces) if is_last(found.meta) else 0
+            if own and not under_way and not found.more and coming.last.is_set():
+                # It is waited for, and what is still missing goes in with all else that the task needs: one turn less on its executor.
+                coming.whole = found
+                break
+            names = found.named[own:]
+            new = sum(map(len, found.pieces[own:]))
+            # As much as was there when it began: what has come since is left to the next one, or it might come to no end.
+            left = min(found.more, (left if under_way else new + found.more) - new)
+            whole = found if own and not under_way and not found.more else None
+            steps = arrival.ahead(found.meta, names, found.pieces[own:])
+            going_in = self._put_in(side, steps, urgent=coming.last.is_set())
+            under_way = dict.fromkeys(names, b"")
+            coming.caught_up = has_caught_up(found.meta)
+            del found, steps
+        else:
+            coming.whole = whole
+        if going_in is not None:
+            self._wait(side, going_in)
         return time.monotonic() - began
 
-    def _on_task(self, side: Side, what: Callable[[Task], T], *, urgent: bool = False) -> T:
+    def _find(
+        self, key: str, coming: _Coming, here: Mapping[Hashable, bytes], most: int | None
+    ) -> StoredState:
+        for left in range(REPLACED, -1, -1):
+            try:
+                return self._stores.fetch(key, coming.side.epoch, coming.nodes, here, most)
+            except NotFound:
+                if not left:
+                    raise
+        raise AssertionError
+
+    def _put_in(self, side: Side, steps: Iterator[None], *, urgent: bool) -> Future[None]:
+        """Have all steps done on the executor that the task is to run on, slice by slice."""
+        done: Future[None] = Future()
+        home = self._worker.moving.home(side)
+        post = home.urge if urgent else home.call
+
+        def slice() -> None:
+            try:
+                self._worker.moving.arriving(side)
+                if _go_on(steps):
+                    post(slice)
+                else:
+                    done.set_result(None)
+            except BaseException as e:
+                done.set_exception(e)
+
+        post(slice)
+        return done
+
+    def _on_task(self, side: Side, what: Callable[[Task], T]) -> T:
         """Have something done on the executor that the task is to run on, once it is prepared there."""
         done: Future[T] = Future()
 
@@ -210,8 +341,10 @@ class Fetching:
             except BaseException as e:
                 done.set_exception(e)
 
-        home = self._worker.moving.home(side)
-        (home.urge if urgent else home.call)(call)
+        self._worker.moving.home(side).call(call)
+        return self._wait(side, done)
+
+    def _wait(self, side: Side, done: Future[T]) -> T:
         deadline = time.monotonic() + LONGEST
         while not self._closing.is_set():
             try:
@@ -230,34 +363,54 @@ class Fetching:
             if coming is None or coming.side != side:
                 return
             del self._coming[side.task]
-        coming.last.set()  # whoever is about to look again need not wait for that
+        coming.stop()
 
     # ------------------------------------------------------------------ in the pause
 
     def fetch(self, action: ac.Fetch) -> None:
         """See the port."""
-        if action.size <= GROWN and self._came_ahead(action) is None:
-            self._fetches.add(action.nodes, action)
-        else:
-            self._submit(self._fetch, action)
-
-    def _came_ahead(self, action: ac.Fetch) -> _Coming | None:
         with self._lock:
             coming = self._coming.get(action.task)
-        side = Side(action.task, action.epoch, action.attempt)
-        return coming if coming is not None and coming.side == side else None
+            if coming is not None and coming.side != (action.task, action.epoch, action.attempt):
+                coming = None
+            if coming is not None and coming.arrival is None:
+                # Nothing is here of it, and nothing is to come any more but all of it.
+                del self._coming[action.task]
+                coming.stop()
+                coming = None
+            if coming is not None and coming.busy:
+                # What is being put in is what would have to come now: it would be fetched twice.
+                coming.wanted = action
+                coming.last.set()
+                coming.news.set()
+                return
+        if coming is not None:
+            self._answer(action, coming)
+        elif action.size <= GROWN:
+            self._fetches.add(action.nodes, action)
+        else:
+            self._submit(self._fetch, action, None)
 
-    def _fetch(self, action: ac.Fetch) -> None:
-        key = key_of(self._worker, action.task)
-        coming = self._came_ahead(action)
-        arrival = coming.arrival if coming is not None else None
-        if arrival is not None:
-            arrival.over = True
+    def _answer(self, action: ac.Fetch, coming: _Coming) -> None:
+        """Nobody looks for what comes ahead any more."""
+        with self._lock:
+            given_up = self._coming.get(action.task) is not coming
+        arrival = coming.arrival
+        if given_up or arrival is None:
+            self._submit(self._fetch, action, None)
+            return
+        arrival.over = True
+        if coming.whole is not None:
+            self._worker.moves.feed(self._fetched(action, coming.whole, arrival))
+        else:
+            self._submit(self._fetch, action, arrival)
+
+    def _fetch(self, action: ac.Fetch, arrival: Arrival | None) -> None:
         found: StoredState | Exception
         try:
             # A copy: what a look has brought may be going in at this very moment.
             here = dict(arrival.here) if arrival else None
-            found = self._stores.fetch(key, action.epoch, action.nodes, here)
+            found = self._stores.fetch(key_of(self._worker, action.task), action.epoch, action.nodes, here)
         except Exception as e:
             found = e
         self._worker.moves.feed(self._fetched(action, found, arrival))
@@ -277,7 +430,7 @@ class Fetching:
         try:
             if isinstance(found, Exception):
                 raise found
-            if not found.pieces:
+            if not found.pieces or (action.heard and not is_last(found.meta)):
                 raise ExecutionError("what was saved of it is not all there")
             engine, links, own = decode_engine(found.pieces, self._worker.streams)
         except Exception as e:

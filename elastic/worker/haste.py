@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-LONGEST = 0.01
+LONGEST = 0.002
 """Seconds that an executor rests at a time, at most: a large state must not keep others from their work for as long as it takes."""
 
 

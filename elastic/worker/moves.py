@@ -241,13 +241,30 @@ class Moves:
         else:
             self.feed(ev.FenceArrived(told.source, target, told.epoch, life, position))
 
-    def say_stored(self, task: int, epoch: int, *, last: bool) -> None:
-        """Have the new side of a moving task look into the stores (`Fetching.stored`). From any thread. Should that get lost, it looks
-        when coordination says that it is time to.
+    def say_stored(self, task: int, epoch: int) -> None:
+        """Have the new side of a moving task look into the stores, which have more of it (`Fetching.told`). From any thread. Should that
+        get lost, it looks when coordination says that it is time to.
         """
         part = self.participant.view.part(task, epoch)
         if part is not None and part.target != self.me:
-            self._tell(part.target, task, wire.stored(task, epoch, last=last))
+            self._tell(part.target, task, wire.stored(task, epoch))
+
+    def say_saved(self, states: Iterable[tuple[int, int, int]]) -> None:
+        """The same when the stores have confirmed all of some tasks that stand still.
+
+        Args:
+            states: Task, move and size in bytes of each.
+        """
+        view = self.participant.view
+        told: dict[tuple[Incarnation, int], list[tuple[int, int]]] = {}
+        for task, epoch, size in states:
+            part = view.part(task, epoch)
+            if part is not None and part.target != self.me:
+                told.setdefault((part.target, epoch), []).append((task, size))
+        for (where, epoch), some in told.items():
+            for n in range(0, len(some), wire.SAVED_MOST):
+                part_of = some[n : n + wire.SAVED_MOST]
+                self._tell(where, part_of[0][0], wire.saved(part_of, epoch))
 
     def room(self, target: int) -> None:
         """There may be room on the way to that task."""
@@ -404,11 +421,6 @@ class Moves:
                 self._consumed(event.item, task)
 
     # ------------------------------------------------------------------ for people
-
-    def waits(self) -> Mapping[int, str]:
-        """What each moving task waits for here."""
-        with self.exclusive():
-            return dict(self.participant.waits())
 
     def moving(self) -> Iterable[int]:
         """Tasks that have a part in a move here."""

@@ -110,7 +110,7 @@ class MovingTasks:
     def release(self, action: ac.ReleaseTask) -> None:
         """See the port."""
         task = self._worker.tasks[action.task]
-        self._saving.let_go(task, then=lambda: None)
+        self._saving.let_go(task)
         self._worker.release(task)
 
     # ------------------------------------------------------------------ new side
@@ -123,7 +123,10 @@ class MovingTasks:
         component = worker.spec.component_of(TaskId(action.task))
         executor = self._homes[side] = worker.guest(component.id, action.epoch)
         worker.will_start(action.task)
-        self._saving.fetching.get_ready()
+        ready = self._saving.fetching.get_ready()
+
+        def prepared(_: object) -> None:
+            worker.moves.feed(ev.Prepared(*side))
 
         def prepare() -> None:
             if self._sides.get(side.task) != side:
@@ -136,7 +139,7 @@ class MovingTasks:
                 worker.arriving[task.id] = task
             executor.prepare_guest(task)
             self.step(task, side.epoch, "prepared")
-            worker.moves.feed(ev.Prepared(*side))
+            ready.add_done_callback(prepared)
 
         executor.call(self._guarded(side, "prepare()", prepare))
 
@@ -157,7 +160,8 @@ class MovingTasks:
                 return
             if task.spec.stateful:
                 arrival = payload.arrival or Arrival(task.component)
-                with worker.haste if size > SMALL else nullcontext():
+                # Also the little that is left of a large state: with three executors beside it it takes four times as long.
+                with worker.haste if size > SMALL or payload.arrival is not None else nullcontext():
                     arrival.put(payload.meta, payload.names, payload.pieces)
                 worker.sizes.note(task, size)
             task.restore(payload.engine)

@@ -26,7 +26,14 @@ class _NoStores:
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite:
         raise Unavailable("this worker has no state stores")
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
+    def fetch(
+        self,
+        key: str,
+        epoch: int,
+        nodes: Sequence[NodeId],
+        ahead: Ahead | None = None,
+        most: int | None = None,
+    ) -> StoredState:
         raise Unavailable("this worker has no state stores")
 
     def get_ready(self) -> None: ...

@@ -48,10 +48,15 @@ SLICE = 0.002
 RESTS = 5
 """Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
 pause takes what waits along, and has it to work off afterwards."""
+HARDER = 3
+"""Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a state changes as
+fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
 WAITING = 8
 """Part of what may wait for the task that is much."""
 KEEP_UP = 0.01
 """Seconds between two looks at what has changed since."""
+COMMIT_EVERY = 0.05
+"""Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
 KEEP_UP_LONGEST = 0.03
 """Seconds of copying after which what was copied is committed: the other side takes what it can see for all that there is, and the pause
 comes when it has that."""
@@ -69,12 +74,21 @@ class _Old:
     write: StateWrite | None = None
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
     ahead: bool = False
+    told: bool = False  # that something lies there ahead
+    gave: float = 0.0  # when copying gave the executor back
     ended: bool = False
     pausing: bool = False
     encoding: bool = False
+    over: bool = False  # saved, or failed: whichever came first is said, and nothing after it
     writing: threading.Lock = field(default_factory=threading.Lock)
     then: Callable[[], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_first(self) -> bool:
+        """Whether nothing was said of how it ended. From now on something was."""
+        with self.lock:
+            before, self.over = self.over, True
+            return not before
 
 
 class Saving:
@@ -103,8 +117,12 @@ class Saving:
         self.fetching.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def let_go(self, task: Task, then: Callable[[], None]) -> None:
-        """Nothing of the task is needed here any more; `then` is called as soon as nobody reads its state (at once, mostly)."""
+    def let_go(self, task: Task, then: Callable[[], None] | None = None) -> None:
+        """Nothing of the task is needed here any more; `then` is called as soon as nobody reads its state (at once, mostly).
+
+        Args:
+            then: None: it does not go on, and what was remembered of its state goes with that (`Leaving`).
+        """
         old = self._old.pop(task.id, None)
         if old is not None:
             with old.lock:
@@ -112,9 +130,10 @@ class Saving:
                 if old.encoding:
                     old.then = then
                     return
-            if old.copier is not None:
+            if old.copier is not None and then is not None:
                 old.copier.cancel()
-        then()
+        if then is not None:
+            then()
 
     # ------------------------------------------------------------------ old side
 
@@ -186,45 +205,62 @@ class Saving:
             )
             old.ahead = size >= AHEAD
             if old.ahead:
-                copier.read_at_once()
+                copier.read_at_once(size)
             self._copy_ahead(old, copier, old.write)
             self._commit_ahead(old, copier, old.write)
         except Exception as e:
             self._failed(old, e)
             return
         if not old.ended:
-            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, old.ahead))
             if old.ahead:
                 self._keep_up(old)
+            else:
+                self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch))
 
     def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
-        while not copier.done and not old.ended:
+        due = time.monotonic() + COMMIT_EVERY
+        while not (copier.done or old.ended or old.pausing):
             with self._turn:
                 self._copy_some(old, copier, write)
-                self._give_back(old)
+                self._give_back(old, copier)
+            if time.monotonic() >= due:
+                self._commit_ahead(old, copier, write)
+                due = time.monotonic() + COMMIT_EVERY
 
-    def _give_back(self, old: _Old) -> None:
-        """The executor has a stream to work off."""
-        for _ in range(RESTS):
-            if self._closing.wait(SLICE) or old.pausing or WAITING * old.task.queued <= old.task.capacity:
+    def _give_back(self, old: _Old, copier: Copier) -> None:
+        """The executor has a stream to work off, and does so already while what was copied is written."""
+        for n in range(1, RESTS + 1):
+            left = old.gave + n * SLICE - time.monotonic()
+            if left > 0 and self._closing.wait(left):
+                return
+            if old.pausing or copier.outrun or WAITING * old.task.queued <= old.task.capacity:
                 return
 
     def _copy_some(self, old: _Old, copier: Copier, write: StateWrite) -> bool:
         with old.writing:
             if old.pausing or old.ended:
                 return False
-            pieces = self._on_task(old, lambda: copier.ahead(time.monotonic() + SLICE))
+            pieces = self._on_task(old, lambda: self._slice(old, copier))
             for id, data in pieces:
                 old.numbers[id] = write.put(data)
             return bool(pieces)
 
+    def _slice(self, old: _Old, copier: Copier) -> list[tuple[int, bytes]]:
+        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if copier.outrun else SLICE))
+        old.gave = time.monotonic()
+        return pieces
+
     def _commit_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
         """What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only."""
         with old.writing:
-            if old.ahead and not old.pausing and not old.ended:
-                content = copier.so_far()
-                write.commit([old.numbers[n] for n in content.order], content.meta)
-                self._worker.moves.say_stored(old.task.id, old.epoch, last=False)
+            if not old.ahead or old.pausing or old.ended:
+                return
+            content = copier.so_far()
+            write.commit([old.numbers[n] for n in content.order], content.meta)
+            self._worker.moves.say_stored(old.task.id, old.epoch)
+            told, old.told = old.told, True
+        if not told:
+            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead=True))
 
     def _keep_up(self, old: _Old) -> None:
         """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
@@ -291,13 +327,11 @@ class Saving:
             if old.ended:
                 return
             size = write.commit(order, meta)
-            if old.ahead:
-                self._worker.moves.say_stored(old.task.id, old.epoch, last=True)
         except Exception as e:
             self._failed(old, e)
             return
-        self._saved(old, size)
-        self._worker.moves.feed(ev.SaveDone(old.task.id, old.epoch, action.nodes, size))
+        if old.is_first():  # copying ahead may have failed meanwhile
+            self._saved([(old, size)], action.nodes)
 
     def _save_many(self, nodes: Nodes, lot: list[tuple[_Old, ac.Save, EngineState]]) -> None:
         """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""
@@ -323,14 +357,11 @@ class Saving:
             outcomes = self._stores.save_many([state for _, state in states], nodes)
         except Exception as e:
             outcomes = [e] * len(states)
-        done = []
-        for (old, state), wrong in zip(states, outcomes, strict=True):
+        outcome = list(zip(states, outcomes, strict=True))
+        self._saved([(old, state.size) for (old, state), wrong in outcome if wrong is None], nodes)
+        for (old, _), wrong in outcome:
             if wrong is not None:
                 self._failed(old, wrong)
-            else:
-                self._saved(old, state.size)
-                done.append(ev.SaveDone(old.task.id, old.epoch, nodes, state.size))
-        self._worker.moves.feed_all(done)
 
     def _small(self, old: _Old, action: ac.Save, engine: EngineState) -> SmallState:
         """Everything that is to be saved of a task. From here on nobody reads its state."""
@@ -352,11 +383,17 @@ class Saving:
         except Exception as e:
             self._failed(old, e)
             return
-        self._saved(old, size)
-        self._worker.moves.feed(ev.SaveDone(old.task.id, old.epoch, nodes, size))
+        self._saved([(old, size)], nodes)
 
-    def _saved(self, old: _Old, size: int) -> None:
-        self._worker.moving.step(old.task, old.epoch, "saved", bytes=size)
+    def _saved(self, states: list[tuple[_Old, int]], nodes: Nodes) -> None:
+        """The stores have confirmed them. The new sides hear of it first: they are what others wait for."""
+        moves = self._worker.moves
+        try:
+            moves.say_saved((old.task.id, old.epoch, size) for old, size in states)
+        finally:
+            for old, size in states:
+                self._worker.moving.step(old.task, old.epoch, "saved", bytes=size)
+            moves.feed_all(ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states)
 
     def _encoded(self, old: _Old) -> None:
         with old.lock:
@@ -368,6 +405,8 @@ class Saving:
             then()
 
     def _failed(self, old: _Old, error: Exception) -> None:
+        if not old.is_first():
+            return
         reason = error.message if isinstance(error, ElasticError) else described(error)
         if old.write is not None:
             with contextlib.suppress(ElasticError):

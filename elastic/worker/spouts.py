@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from elastic.worker.task import Task
 
 _SLICE = 0.002
+LOOKS = 16
+"""So often it is looked at the clock in the course of a chunk."""
 _SHORTEST = 0.0005
 """Seconds between two wake-ups of a paced spout at least."""
 _LONGEST = 86_400.0
@@ -64,7 +66,7 @@ class SpoutDriver:
                 task.failures.guarded(self._spout.activate)
             if not self.active or task.finished or task.failures.broken:
                 return self._rest(None)
-            wait = self._ask()
+            wait = self._ask(until)
             if self._spout.__dict__.get("_exhausted"):
                 task.end()
                 return self._rest(None)
@@ -97,7 +99,7 @@ class SpoutDriver:
                 task.wake()
         return False
 
-    def _ask(self) -> float | None:
+    def _ask(self, until: float) -> float | None:
         """Ask for a chunk; returns the seconds to wait before the next one, or None."""
         chunk = self._chunk
         if self._rate is not None:
@@ -115,7 +117,7 @@ class SpoutDriver:
         outputs = self._task.outputs
         before = outputs.emitted + outputs.waiting() + outputs.unrouted
         began = time.monotonic()
-        hint, asked = self._chunk_of(chunk)
+        hint, asked = self._chunk_of(chunk, until)
         self._asked += asked
         took = time.monotonic() - began
         if took < _SLICE / 4 and asked == self._chunk and self._chunk < 1 << 14:
@@ -131,7 +133,7 @@ class SpoutDriver:
             return self._idle_wait
         return None
 
-    def _chunk_of(self, chunk: int) -> tuple[float | None, int]:
+    def _chunk_of(self, chunk: int, until: float) -> tuple[float | None, int]:
         """Up to `chunk` tuples; returns (the spout's hint, how many times it was asked)."""
         spout, task = self._spout, self._task
         if self._from_generator:
@@ -147,10 +149,14 @@ class SpoutDriver:
         state = spout.__dict__
         try:
             while asked < chunk:
-                asked += 1
-                hint = call()
-                if hint or "_exhausted" in state:
-                    return _seconds(hint), asked
+                # What a call emits is handed on at the end of the slice: many calls that take long would keep it from its receivers.
+                for _ in range(min(max(1, chunk // LOOKS), chunk - asked)):
+                    asked += 1
+                    hint = call()
+                    if hint or "_exhausted" in state:
+                        return _seconds(hint), asked
+                if time.monotonic() >= until:
+                    break
         except Exception as e:
             task.failures.failed(e, None)
         return None, asked

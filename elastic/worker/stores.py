@@ -38,6 +38,9 @@ class StoredState(Protocol):
 
     @property
     def pieces(self) -> Sequence[bytes]: ...
+    @property
+    def more(self) -> int:
+        """Bytes of those that are not among these, where these are only the first pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,20 @@ class StateStores(Protocol):
     """The nodes' state stores: `elastic.cluster.node_stores.NodeStores`. `NotFound` from `fetch`: no store has it, for certain."""
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> StateWrite: ...
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Ahead | None = None) -> StoredState:
-        """What is committed now: while it is still being written, a part of it. `ahead`: what is here already."""
+    def fetch(
+        self,
+        key: str,
+        epoch: int,
+        nodes: Sequence[NodeId],
+        ahead: Ahead | None = None,
+        most: int | None = None,
+    ) -> StoredState:
+        """What is committed now: while it is still being written, a part of it.
+
+        Args:
+            ahead: What is here already.
+            most: About so many bytes of the others at a time, where it makes a difference; what comes first in the state first.
+        """
 
     def get_ready(self) -> None:
         """A task is about to come: what has to be loaded and connected for `fetch` is not left to its pause."""

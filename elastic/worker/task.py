@@ -33,6 +33,7 @@ from elastic.worker.failures import Failures, described, user_traceback
 from elastic.worker.marks import Marks
 from elastic.worker.outputs import Outputs
 from elastic.worker.spouts import SpoutDriver
+from elastic.worker.turns import Turns
 from elastic.worker.wiring import TaskListener, observed, wire_up
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ SLICE = 0.002
 """Seconds of work after which an executor looks whether something else wants to be done."""
 
 
+OVER = 2
+"""Times as many tuples as may wait for a task's executor: what sources of which nothing waits may make of it together."""
 VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
@@ -97,9 +100,10 @@ class Task:
         self._listener = listener
         self._room = room
         self._lock = threading.RLock()
-        self._queue: deque[Item] = deque()
+        self._queue = Turns()
         self._rows = 0
         self._refused = False
+        self._kept_out: set[int] = set()  # sources that were told so
         self._capacity: int = setting("queue_rows", config)
         if spec.vector:
             self._capacity *= VECTOR_ROWS
@@ -108,6 +112,7 @@ class Task:
         self._tick_at = 0.0  # monotonic time of the next tick
         self._current: tuple[Batch, Iterator[Any], int] | None = None
         self._chunk = 1
+        self._known_sources: dict[tuple[int, int], Source] = {}  # by stream and task
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
         self._execute: Callable[[Any], None] | None = (
             component.execute if isinstance(component, Bolt) else None
@@ -130,7 +135,8 @@ class Task:
             knows, which whoever knows of the moves has to look at.
         """
         with self._lock:
-            if not self.has_room(item.count):
+            if not (self.has_room(item.count) or self._is_turn_of(item)):
+                self._kept_out.add(item.source)
                 return FULL
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
@@ -149,7 +155,11 @@ class Task:
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
                 return False
-            self.force(item)
+            self._queue.append(item)
+            self._rows += item.count
+            if not self.scheduled and self.executor is not None:
+                self.scheduled = True
+                self.executor.ready.put(self)
         return True
 
     def has_room(self, count: int) -> bool:
@@ -161,19 +171,24 @@ class Task:
             self._refused = True
             return False
 
+    def _is_turn_of(self, item: Item) -> bool:
+        """Whether something may wait for it although there is no room: what others have sent does not keep out a source of which nothing
+        waits."""
+        return item.source not in self._queue and self._executor_has_room(item.count, OVER)
+
     @property
     def guard(self) -> threading.RLock:
         """Held while something is put into the queue."""
         return self._lock
 
-    def _executor_has_room(self, count: int) -> bool:
+    def _executor_has_room(self, count: int, times: int = 1) -> bool:
         """Whether the executor's tasks together are below the bound: one busy task may use what its neighbours don't.
 
         What waits is bounded by rows of the executor, not of each task: rows that stay in the processor's cache until they are
         executed cost half of those that don't.
         """
         executor = self.executor
-        return executor is not None and executor.queued() + count <= self._capacity
+        return executor is not None and executor.queued() + count <= times * self._capacity
 
     def force(self, item: Item) -> None:
         """Put something into the queue that is known to be the next of its link."""
@@ -318,12 +333,12 @@ class Task:
                 # Said under the lock: whoever puts something from now on schedules the task again.
                 self.scheduled = self.stopped
                 return False
-            item = self._queue.popleft()
+            item = self._queue.next()
         if isinstance(item, Mark):
             self._listener.on_consumed(item, self)
             self._on_mark(item)
             return True
-        self.context.source = Source(str(item.stream.component), str(item.stream.spec.id), item.source)
+        self.context.source = self._source(item)
         if self.spec.vector:
             self._work_vector(item)
             return True
@@ -342,6 +357,16 @@ class Task:
             return True
         self._current = (item, iter(rows), item.count)
         return True
+
+    def _source(self, batch: Batch) -> Source:
+        key = batch.stream.index, batch.source
+        found = self._known_sources.get(key)
+        if found is None:
+            stream = batch.stream
+            found = self._known_sources[key] = Source(
+                str(stream.component), str(stream.spec.id), batch.source
+            )
+        return found
 
     def _work(self) -> None:
         """Execute some tuples of the present batch: as many as take about a slice."""
@@ -397,9 +422,13 @@ class Task:
         self.context.source = None
         with self._lock:
             self._rows -= batch.count
-            refused = self._refused and self._rows <= self._share // 2
+            refused = self._refused and (
+                self._rows <= self._share // 2
+                or (batch.source in self._kept_out and batch.source not in self._queue)
+            )
             if refused:
                 self._refused = False
+                self._kept_out.clear()
         if refused:
             self._room()
         self._listener.on_consumed(batch, self)
@@ -488,7 +517,7 @@ class Task:
             self.component.__dict__["_exhausted"] = True
         put_metrics(self.context, state.counters, state.gauges)
         with self._lock:
-            self._queue.extendleft(reversed(state.queue))
+            self._queue.put_before(state.queue)
             self._rows += sum(i.count for i in state.queue)
 
     def leave(self) -> None:
@@ -520,11 +549,14 @@ class Task:
 
     def _discard(self) -> None:
         """Empty the queue of a task that executes nothing any more, so that its emitters are not held up."""
-        self._current = None
+        current, self._current = self._current, None
         with self._lock:
             items, self._rows, self._refused = list(self._queue), 0, False
             self._queue.clear()
+            self._kept_out.clear()
             self.scheduled = self.stopped
+        if current is not None:
+            items.append(current[0])
         for item in items:
             self._listener.on_consumed(item, self)
         self._room()

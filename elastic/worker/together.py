@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+log = logging.getLogger("elastic.worker")
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
+BESIDE = 2
+"""Lots of a kind that are worked off beside each other. Of tasks that stop at the same moment one comes first, and goes by itself: with one
+lot at a time the others would wait for all of its way to the stores and back."""
+
 
 class Together(Generic[K, T]):
-    """See the module. While one lot of a kind is worked off, what comes waits for the next one.
+    """See the module. While `BESIDE` lots of a kind are worked off, what comes waits for the next one.
 
     Args:
         submit: Has something called on another thread.
-        work: Given a kind and its lot, at most `most` of them; must not raise.
+        work: Given a kind and its lot, at most `most` of them; must not raise, which would cost the lot.
     """
 
     def __init__(
@@ -25,7 +31,9 @@ class Together(Generic[K, T]):
         self._work = work
         self._most = most
         self._lock = threading.Lock()
-        self._waiting: dict[K, list[T]] = {}  # a kind is in it for as long as a thread is at it
+        self._waiting: dict[K, list[T]] = {}
+        self._threads: dict[K, int] = {}  # that are at a kind, or about to be
+        self._coming: set[K] = set()  # kinds to which one is about to come: it takes what waits by then
 
     def add(self, kind: K, item: T) -> None:
         """Have it done soon. From any thread.
@@ -34,24 +42,41 @@ class Together(Generic[K, T]):
             ElasticError: What `submit` raises: nothing will be done any more.
         """
         with self._lock:
-            waiting = self._waiting.get(kind)
-            if waiting is not None:
-                waiting.append(item)
+            waiting = self._waiting.setdefault(kind, [])
+            waiting.append(item)
+            threads = self._threads.get(kind, 0)
+            if kind in self._coming or threads >= BESIDE:
                 return
-            self._waiting[kind] = [item]
+            self._coming.add(kind)
+            self._threads[kind] = threads + 1
         try:
             self._submit(self._run, kind)
         except BaseException:
             with self._lock:
-                del self._waiting[kind]
+                self._coming.discard(kind)
+                if item in waiting:
+                    waiting.remove(item)
+                self._leave(kind)
             raise
 
     def _run(self, kind: K) -> None:
+        with self._lock:
+            self._coming.discard(kind)
         while True:
             with self._lock:
                 waiting = self._waiting[kind]
                 if not waiting:
-                    del self._waiting[kind]
+                    self._leave(kind)
                     return
-                lot, self._waiting[kind] = waiting[: self._most], waiting[self._most :]
-            self._work(kind, lot)
+                lot = waiting[: self._most]
+                del waiting[: self._most]
+            try:
+                self._work(kind, lot)
+            except Exception:
+                # A defect, which costs this lot. Without the thread the next ones would wait for ever.
+                log.exception("%d that were worked off together failed together", len(lot))
+
+    def _leave(self, kind: K) -> None:
+        self._threads[kind] -= 1
+        if not self._threads[kind]:
+            del self._threads[kind], self._waiting[kind]

@@ -9,17 +9,28 @@ import traceback
 from typing import TYPE_CHECKING
 
 from elastic.model.events import Severity
+from elastic.model.ids import TaskId
+from elastic.worker import standing
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
     from elastic.worker.worker import Worker
+
+STANDS = 5.0
+"""Seconds that a task waits within a move before that is said: a pause takes a hundredth of that."""
+AGAIN = 30.0
+"""Seconds after which it is said again."""
+LOOK = 2.0
+"""Seconds between two looks at most."""
 
 
 class Watchdog:
     """Reports an executor whose call into user code has not returned for `limit` seconds: once, with its stack, and again when
     it did return.
 
-    There is no event for "nothing has happened": this is a timer, four times per limit and at most once a second.
+    And the tasks that have a part in a move and have waited for the same for `STANDS` seconds: with what they wait for, by name.
+
+    There is no event for "nothing has happened": this is a timer, four times per limit, and every one to `LOOK` seconds.
     """
 
     def __init__(self, worker: Worker, limit: float) -> None:
@@ -27,6 +38,8 @@ class Watchdog:
         self._limit = limit
         self._stop = threading.Event()
         self._said: dict[Executor, float] = {}
+        self._standing: dict[tuple[int, int, str], float] = {}  # task, move, state -> since when
+        self._told: dict[tuple[int, int, str], float] = {}  # the same -> when it was said
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -50,7 +63,9 @@ class Watchdog:
         return "\n".join(parts)
 
     def _run(self) -> None:
-        while not self._stop.wait(max(1.0, self._limit / 4) if self._limit >= 4 else self._limit / 4):
+        while not self._stop.wait(
+            max(1.0, min(LOOK, self._limit / 4)) if self._limit >= 4 else self._limit / 4
+        ):
             self.check(time.monotonic())
 
     def check(self, now: float) -> None:
@@ -77,3 +92,34 @@ class Watchdog:
                     task=task.id if task is not None else 0,
                     details={"traceback": stack, "seconds": round(now - since, 1)},
                 )
+        self._look_at_moves(now)
+
+    def _look_at_moves(self, now: float) -> None:
+        waits = {(w.task, w.epoch, w.state): w for w in standing.waits(self._worker)}
+        self._standing = {k: self._standing.get(k, now) for k in waits}
+        self._told = {k: at for k, at in self._told.items() if k in waits}
+        new: dict[tuple[int, str], list[int]] = {}
+        for key, wait in waits.items():
+            if now - self._standing[key] >= STANDS and now - self._told.get(key, -AGAIN) >= AGAIN:
+                self._told[key] = now
+                new.setdefault((wait.epoch, wait.what), []).append(wait.task)
+        for (epoch, what), tasks in new.items():
+            who = (
+                f"Task {tasks[0]} has"
+                if len(tasks) == 1
+                else f"{len(tasks)} tasks ({tasks[0]} to {tasks[-1]}) have"
+            )
+            seconds = now - min(at for (task, _, _), at in self._standing.items() if task in tasks)
+            self._worker.event(
+                "move-stands",
+                f"{who} waited for {seconds:.0f} s in move {epoch}: for {what}.",
+                Severity.WARNING,
+                component=str(self._worker.spec.component_of(TaskId(tasks[0])).id),
+                task=tasks[0],
+                details={
+                    "epoch": epoch,
+                    "tasks": ",".join(map(str, tasks)),
+                    "for": what,
+                    "seconds": round(seconds, 1),
+                },
+            )

@@ -9,7 +9,8 @@ then the body:
     MARK     no body: stream is the mark's kind, count its number
     OPENED   no body: the source begins to send; the position is what has left before; count is a move's epoch, or 0
     FENCE    no body: nothing comes after the position; count is the move's epoch
-    STORED   no body: the stores have more of the state of the task that it is for; count is the move's epoch, position 1 if that is all
+    STORED   no body: the stores have more of the state of the task that it is for; count is the move's epoch
+    SAVED    the stores have all of the states of these tasks: number (4) and size (8) of each; count is the move's epoch
 
 The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
 topology are started together, from one installation.
@@ -20,19 +21,22 @@ from __future__ import annotations
 import contextlib
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from elastic.errors import ExecutionError, TupleTooLarge
 from elastic.model.ids import Incarnation
-from elastic.transport.base import Buffer, TransportOptions
+from elastic.transport.base import LARGEST_URGENT, Buffer, TransportOptions
 from elastic.worker import vector
-from elastic.worker.batch import Batch, Mark, MarkKind, Streams
+from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 
-MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED = 1, 2, 3, 4, 5, 6, 7
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED = 1, 2, 3, 4, 5, 6, 7, 8
 _HEAD = struct.Struct("!BHIIQQ")
+_SAVED = struct.Struct("!IQ")
+SAVED_MOST = (LARGEST_URGENT - _HEAD.size) // _SAVED.size
+"""Tasks that one frame can say to be saved: it waits for no room, and such frames are small."""
 _encoder = msgspec.msgpack.Encoder()
 _astuple = msgspec.structs.astuple
 
@@ -96,6 +100,23 @@ def encode(item: Batch | Mark, largest: int = MAX_FRAME) -> list[Frame]:
     return frames
 
 
+def packed(stream: Stream, rows: list[Any]) -> bytes | None:
+    """The body of the one frame that tuples of plain values make; None: `encode` has to look at them."""
+    misfits = stream.misfits
+    if misfits is None or misfits(rows):
+        return None
+    try:
+        body: bytes = _encoder.encode(rows)
+    except (ValueError, OverflowError):
+        return None
+    return body if len(body) <= SPLIT else None
+
+
+def head(stream: Stream, source: int, count: int, life: int, first: int) -> bytes:
+    """What stands before `packed`."""
+    return _HEAD.pack(MSGPACK, stream.index, source, count, life, first)
+
+
 def opened(source: int, life: int, position: int, epoch: int) -> tuple[Buffer, ...]:
     """The frame that says how far a link has come (`elastic.migration.actions.Open`)."""
     return (_HEAD.pack(OPENED, 0, source, epoch, life, position),)
@@ -106,9 +127,21 @@ def fence(source: int, life: int, position: int, epoch: int) -> tuple[Buffer, ..
     return (_HEAD.pack(FENCE, 0, source, epoch, life, position),)
 
 
-def stored(task: int, epoch: int, *, last: bool) -> tuple[Buffer, ...]:
+def stored(task: int, epoch: int) -> tuple[Buffer, ...]:
     """The frame that has the new side of a task look into the stores. It is a hint: nothing follows from it but that look."""
-    return (_HEAD.pack(STORED, 0, task, epoch, 0, last),)
+    return (_HEAD.pack(STORED, 0, task, epoch, 0, 0),)
+
+
+def saved(states: Sequence[tuple[int, int]], epoch: int) -> tuple[Buffer, ...]:
+    """The same when all of them is there: at most `SAVED_MOST` tasks, and the sizes of their states in bytes
+    (`elastic.migration.events.SaveHeard`)."""
+    body = b"".join(_SAVED.pack(*state) for state in states)
+    return (_HEAD.pack(SAVED, 0, states[0][0], epoch, 0, 0), body)
+
+
+def saved_in(payload: memoryview) -> list[tuple[int, int]]:
+    """What `saved` was given."""
+    return list(_SAVED.iter_unpack(payload[_HEAD.size :]))
 
 
 def _frames(item: Batch) -> list[Frame]:
@@ -168,7 +201,7 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
 
 
 class Told(NamedTuple):
-    """What a link says about itself: `kind` is OPENED or FENCE; or STORED: `source` is the very task then."""
+    """What a link says about itself: `kind` is OPENED or FENCE; or STORED or SAVED: `source` is the very task then."""
 
     kind: int
     source: int
@@ -184,15 +217,8 @@ def decode(
         return Mark(MarkKind(stream), source, count, origin, len(payload)), life, first
     if kind >= OPENED:
         return Told(kind, source, count), life, first
-    batch = Batch(
-        streams[stream],
-        source,
-        count,
-        raw=(kind, payload[_HEAD.size :]),
-        origin=origin,
-        size=len(payload),
-        credit=_rows(kind, count),
-    )
+    body, credit = (kind, payload[_HEAD.size :]), _rows(kind, count)
+    batch = Batch(streams[stream], source, count, None, None, body, origin, len(payload), credit)
     return batch, life, first
 
 

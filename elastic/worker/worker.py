@@ -30,6 +30,7 @@ from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.guests import Guests
 from elastic.worker.haste import Haste
+from elastic.worker.leaving import Leaving
 from elastic.worker.making import TaskMaker, config_of
 from elastic.worker.moves import HELD_QUEUES, Moves
 from elastic.worker.moving import MovingTasks
@@ -117,6 +118,7 @@ class Worker:
             buffer_rows=HELD_QUEUES * setting("queue_rows", spec.config),
         )
         self.sizes = StateSizes()
+        self.leaving = Leaving()
         self.saving = Saving(self, self._outside.stores)
         self.moving = MovingTasks(self, self.saving)
         self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self)
@@ -304,7 +306,7 @@ class Worker:
         """Close a task that is not to run here."""
         task.leave()
         if task.executor is not None:
-            task.executor.drop(task)
+            task.executor.drop(task, lambda: self.leaving.add(task.component))
 
     def _refresh_outputs(self) -> None:
         """Once for all tasks that come and go in one step of the moves: with the lock of the moves."""
@@ -386,8 +388,8 @@ class Worker:
             return
         if isinstance(item, wire.Told):
             self._consumed(source, target, len(payload), 0)
-            if item.kind == wire.STORED:
-                self.saving.fetching.stored(target, item.epoch, last=bool(first))
+            if item.kind >= wire.STORED:
+                self.saving.fetching.told(item, payload)
                 return
             self.moves.told(target, item, life, first)
             return
@@ -524,6 +526,7 @@ class Worker:
                 self._ended.wait(left)
             done = not self._ending
         self.saving.close()
+        self.leaving.close()
         if self._transport is not None:
             self._transport.close()
         return done

@@ -1,11 +1,12 @@
-"""Removes pieces that nobody refers to, beside the path on which somebody waits."""
+"""What nobody waits for: pieces to which nobody refers are removed, the cluster is told of room that is free again."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 from statestore.errors import StateStoreError
@@ -24,16 +25,21 @@ class Cleaner:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self._jobs: queue.Queue[Collection[Placed] | None] = queue.Queue(_QUEUE)
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_QUEUE)
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="statestore-cleaner", daemon=True)
         self._thread.start()
 
     def remove(self, keys: Collection[Placed]) -> None:
         """Remove these pieces soon."""
-        if keys and not self._closed:
+        if keys:
+            self.later(partial(self.remove_now, keys))
+
+    def later(self, job: Callable[[], None]) -> None:
+        """Do this soon, or never."""
+        if not self._closed:
             with contextlib.suppress(queue.Full):
-                self._jobs.put_nowait(keys)
+                self._jobs.put_nowait(job)
 
     def remove_now(self, keys: Iterable[Placed]) -> None:
         """Remove these pieces; some at a time are under way. Raises: Unavailable."""
@@ -59,8 +65,8 @@ class Cleaner:
         self._thread.join(timeout)
 
     def _work(self) -> None:
-        while (keys := self._jobs.get()) is not None:
+        while (job := self._jobs.get()) is not None:
             try:
-                self.remove_now(keys)
+                job()
             except StateStoreError:
                 continue  # `collect` will find them

@@ -11,12 +11,14 @@ from typing import Any
 from statestore.base import Head
 from statestore.errors import Damaged, Unavailable
 from statestore.hazelcast import heads
-from statestore.hazelcast.grid import Grid, Placed
+from statestore.hazelcast.grid import Grid
 from statestore.hazelcast.heads import Stored, manifest_key
 from statestore.records import decode_head
 
 _MANIFESTS = 64
 _ATTEMPTS = 200
+
+_Version = tuple[str, int, int, str, str]
 
 
 class Entries:
@@ -29,18 +31,19 @@ class Entries:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._lock = threading.Lock()
-        self._manifests: OrderedDict[Placed, Head] = OrderedDict()
+        self._manifests: OrderedDict[_Version, Head] = OrderedDict()
 
-    def read(self, key: str, *, anew: bool = False) -> Stored | None:
+    def read(self, key: str, *, anew: bool = False, expected: bool = True) -> Stored | None:
         """The entry of a key; None when there is none.
 
         Args:
             anew: What was lost counts as not there: for whoever writes, and takes nothing from it.
+            expected: Whether there is one, most likely: see `Grid.read`.
 
         Raises:
             Lost: There may have been one.
         """
-        raw = self._grid.read(key, anew=anew)
+        raw = self._grid.read(key, anew=anew, expected=expected)
         return None if raw is None else heads.decode(key, raw)
 
     def update(
@@ -50,17 +53,19 @@ class Entries:
         read: Stored | None = None,
         *,
         anew: bool = False,
+        expected: bool = True,
     ) -> tuple[Stored | None, Any]:
         """Change the entry of a key by a decision about what was read; both are returned, the same when nothing changed.
 
         Args:
             decide: What the entry is to be; what it is given when it is to stay.
-            read: What was read just now.
+            read: What it was, as far as is known: read again when it is not any more.
             anew: See `read`.
+            expected: See `read`.
         """
         for _ in range(_ATTEMPTS):
-            old = read if read is not None else self.read(key, anew=anew)
-            read = None  # only just now
+            old = read if read is not None else self.read(key, anew=anew, expected=expected)
+            read = None  # only once
             new = decide(old)
             if new is old:
                 return old, new
@@ -69,35 +74,65 @@ class Entries:
                 return old, replace(new, raw=raw)
         raise Unavailable(f"{key}: too many change it at once")
 
-    def whole(self, stored: Stored) -> Head | None:
-        """The committed version with its pieces and meta.
+    def committed(self, key: str) -> tuple[Stored, Head] | None:
+        """The entry of a key, with its committed version.
 
         Raises:
-            Damaged: Its manifest is lost, or is not what was written.
+            Damaged: The version's manifest is lost, or is not what was written.
         """
-        head = stored.record.head
-        if head is None:
+        stored = self.read(key)
+        while stored is not None and stored.record.head is not None:
+            found = self._manifest(stored)
+            if found is not None:
+                return stored, found
+            now = self.read(key)
+            if now is not None and now.manifest == stored.manifest:
+                raise Damaged(f"{key}: the manifest of its committed version is lost: too few backups")
+            stored = now  # it was replaced meanwhile
+        return None
+
+    def whole(self, stored: Stored) -> Head | None:
+        """The committed version with its pieces and meta; a later one if it was replaced meanwhile.
+
+        Raises:
+            Damaged: As for `committed`.
+        """
+        if stored.record.head is None:
             return None
-        at = manifest_key(stored.places[head.epoch], stored.manifest)
+        found = self._manifest(stored)
+        if found is not None:
+            return found
+        later = self.committed(stored.record.head.key)
+        return None if later is None else later[1]
+
+    def _manifest(self, stored: Stored) -> Head | None:
+        """The committed version as its manifest says it; None when that is not there (any more)."""
+        head = stored.record.head
+        assert head is not None
         with self._lock:
-            known = self._manifests.get(at)
+            known = self._manifests.get(_version(head))
         if known is not None:
             return known
-        raw = self._grid.wait(self._grid.get_piece(at))
-        if raw is None:
-            now = self.read(head.key)
-            if now is None or now.manifest != stored.manifest:
-                return self.whole(now) if now is not None else None  # it was replaced meanwhile
-            raise Damaged(f"{head.key}: the manifest of its committed version is lost: too few backups")
-        found = decode_head(bytes(raw))
+        raw = stored.inline
+        if not raw:
+            at = manifest_key(stored.places[head.epoch], stored.manifest)
+            there = self._grid.wait(self._grid.get_piece(at))
+            if there is None:
+                return None
+            raw = bytes(there)
+        found = decode_head(raw)
         if found.digest != head.digest:
             raise Damaged(f"{head.key}: the manifest of its committed version is damaged")
-        self.remember(at, found)
+        self.remember(found)
         return found
 
-    def remember(self, at: Placed, head: Head) -> None:
-        """What lies there, so that it need not be asked for: it never changes."""
+    def remember(self, head: Head) -> None:
+        """A version, so that its manifest need not be read: it never changes."""
         with self._lock:
-            self._manifests[at] = head
+            self._manifests[_version(head)] = head
             while len(self._manifests) > _MANIFESTS:
                 self._manifests.popitem(last=False)
+
+
+def _version(head: Head) -> _Version:
+    return head.key, head.epoch, head.sequence, head.writer, head.digest

@@ -119,6 +119,7 @@ class Grid:
                 f"the Hazelcast cluster {self.name} cannot be reached: {error}", remedy="Do its members run?"
             ) from error
         try:
+            mend(self._client._reactor)
             self._heads: Any = self._client.get_map(HEADS)
             self._pieces: Any = self._client.get_map(PIECES)
             self.incarnation = self._settle(expected, proposed)
@@ -185,19 +186,23 @@ class Grid:
         """Begin to read an entry of the map of heads; see `read` for one that is not there."""
         return self._send(self._heads.get, key)
 
-    def read(self, key: str, *, anew: bool = False) -> bytes | None:
+    def read(self, key: str, *, anew: bool = False, expected: bool = True) -> bytes | None:
         """An entry of the map of heads; None when there is really none.
 
         Args:
             anew: None also when it may have been lost: for whoever writes, and takes nothing from what was there. Else a key
                 whose partition has lost something could never be written again.
+            expected: Whether there is one, most likely. Else what tells that there is really none is asked for at once.
 
         Raises:
             Lost: There may have been one: its partition is not what it was.
         """
-        found = self._ask(self._heads.get, key)
+        looking = self.look(key)
+        partition = self.partition(key)
+        canary = None if expected else self._canary(partition)
+        found = self.wait(looking)
         if found is None:
-            self.verify(key, anew=anew)
+            self._verify(partition, canary or self._canary(partition), anew)
             return None
         return bytes(found)
 
@@ -239,7 +244,10 @@ class Grid:
             Lost: It has.
         """
         partition = self.partition(key)
-        found = self.wait(self._canary(partition))
+        self._verify(partition, self._canary(partition), anew)
+
+    def _verify(self, partition: int, canary: Any, anew: bool) -> None:
+        found = self.wait(canary)
         if found is None and anew:
             self.check_all()
         elif found is None:
@@ -377,6 +385,24 @@ class Grid:
             futures.append(self._send(self._heads.set, key, value))
         for future in futures:
             self.wait(future)
+
+
+def mend(reactor: Any) -> None:
+    """Have a client's thread notice each request at once, also after one that came while it was reading of another.
+
+    It says that it is to be woken again, and only then reads what has woken it. A request that comes in between takes back the one, and
+    is read with the other: from then on nothing wakes it any more, and every request waits up to 10 ms until it looks by itself.
+    """
+    waker = getattr(reactor._loop, "waker", None)
+    if waker is None:
+        return  # there are no pipes here: it looks every millisecond
+    read = waker.handle_read
+
+    def handle_read() -> None:
+        read()
+        waker.awake = False  # what came in between lies in the queue, at which it looks next
+
+    waker.handle_read = handle_read
 
 
 def _socket_options() -> list[tuple[int, int, int | bytes]]:

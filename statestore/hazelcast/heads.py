@@ -12,6 +12,9 @@ from statestore.decisions import Record
 from statestore.errors import Damaged
 from statestore.hazelcast.grid import Placed
 
+INLINE = 32 << 10
+"""Bytes of a manifest that stands in the entry itself: it is stored and read with it. A state of 256 MB has less."""
+
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
     epoch: int
@@ -21,6 +24,7 @@ class _Head(msgspec.Struct, array_like=True, frozen=True):
     digest: str
     manifest: str
     places: dict[int, str]
+    inline: bytes
 
 
 class _Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -42,8 +46,9 @@ class Stored:
     Attributes:
         record: Its head is without pieces and meta: those are in the manifest.
         place: Where the owner's pieces lie: "ID.SALT,SALT,...".
-        manifest: The manifest's own name below the place of its epoch; "" without a head.
+        manifest: The manifest's own name below the place of its epoch; "" where it is `inline`, and without a head.
         places: Of the committed version: epoch -> place.
+        inline: The manifest, when it is small.
         raw: As it was read; b"" for one that is to be written.
     """
 
@@ -51,7 +56,8 @@ class Stored:
     place: str
     manifest: str = ""
     places: dict[int, str] = field(default_factory=dict)
-    raw: bytes = b""
+    inline: bytes = field(default=b"", repr=False)
+    raw: bytes = field(default=b"", repr=False)
 
     def encode(self) -> bytes:
         """As a value; each time another one."""
@@ -68,6 +74,7 @@ class Stored:
                     *(head.epoch, head.sequence, head.writer, head.size, head.digest),
                     self.manifest,
                     self.places,
+                    self.inline,
                 ),
             )
         )
@@ -75,7 +82,7 @@ class Stored:
     def with_record(self, record: Record, place: str) -> Stored:
         """After a decision that leaves the committed version, or removes it."""
         if record.head is None:
-            return replace(self, record=record, place=place, manifest="", places={})
+            return replace(self, record=record, place=place, manifest="", places={}, inline=b"")
         return replace(self, record=record, place=place)
 
 
@@ -95,7 +102,7 @@ def decode(key: str, raw: bytes) -> Stored:
     )
     if head is None:
         return Stored(record, entry.place, raw=raw)
-    return Stored(record, entry.place, head.manifest, dict(head.places), raw)
+    return Stored(record, entry.place, head.manifest, dict(head.places), head.inline, raw)
 
 
 def new_place(salts: tuple[str, ...]) -> str:
@@ -132,4 +139,6 @@ def keys_of(stored: Stored, pieces: tuple[Piece, ...]) -> set[Placed]:
     if head is None:
         return set()
     found = {piece_key(stored.places[p.epoch], p.number) for p in pieces}
-    return found | {manifest_key(stored.places[head.epoch], stored.manifest)}
+    if stored.manifest:
+        found.add(manifest_key(stored.places[head.epoch], stored.manifest))
+    return found

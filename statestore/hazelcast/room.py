@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -38,12 +39,21 @@ class Room:
         limit: Bytes for all stores together.
         name: Of this store, among those of the cluster.
         open_size: Bytes that are put and not committed through this store.
+        later: Has something done that nobody waits for.
     """
 
-    def __init__(self, grid: Grid, limit: int, name: str, open_size: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        limit: int,
+        name: str,
+        open_size: Callable[[], int],
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
         self._grid = grid
         self._name = name
         self._open_size = open_size
+        self._later = later
         self._budget = Budget(limit, f"the Hazelcast cluster {grid.name}")
         self._lock = threading.Lock()
         self._epochs: set[int] = set()
@@ -61,7 +71,7 @@ class Room:
         self._budget.give(size)
 
     def settle(self, key: str, epoch: int, held: int, committed: int) -> None:
-        """A write has ended.
+        """A write has ended. The cluster is told a little later of what was reserved for it, and counts it twice until then.
 
         Args:
             key: Of the write.
@@ -70,7 +80,9 @@ class Room:
             committed: By how many bytes what is committed has grown.
         """
         self._budget.give(held - committed)
-        self.release(epoch, [key])
+        self._budget.release(epoch, [key])
+        if self._ended(epoch):
+            self._later(partial(self._tell, epoch))
 
     def refresh(self) -> None:
         """Count what is committed, and what others have reserved."""
@@ -105,6 +117,14 @@ class Room:
     def release(self, epoch: int, keys: Iterable[str]) -> None:
         """See `StateStore.release`. The cluster is told when nothing is left of an epoch."""
         self._budget.release(epoch, keys)
+        self._tell(epoch)
+
+    def _ended(self, epoch: int) -> bool:
+        with self._lock:
+            return epoch in self._epochs and not self._budget.reserved(epoch)
+
+    def _tell(self, epoch: int) -> None:
+        """The cluster, of an epoch for which nothing is reserved any more."""
         with self._lock:
             if epoch not in self._epochs or self._budget.reserved(epoch):
                 return

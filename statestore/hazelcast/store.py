@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from statestore import decisions
 from statestore.base import (
@@ -20,9 +23,10 @@ from statestore.base import (
     Ticket,
     check_key,
     cost,
+    first_of,
     make_head,
 )
-from statestore.bulk import OneByOne
+from statestore.bulk import OneByOne, of_epoch, save_one
 from statestore.errors import (
     Conflict,
     Damaged,
@@ -30,6 +34,7 @@ from statestore.errors import (
     Invalid,
     Lost,
     NotFound,
+    StateStoreError,
     Superseded,
     Unavailable,
 )
@@ -37,18 +42,28 @@ from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
 from statestore.hazelcast.entries import Entries
 from statestore.hazelcast.grid import Grid
-from statestore.hazelcast.heads import Stored, manifest_key, piece_key
+from statestore.hazelcast.heads import INLINE, Stored, manifest_key, piece_key
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.room import Room
-from statestore.hazelcast.transfer import WINDOW, fetch, same
+from statestore.hazelcast.transfer import WINDOW, Session, fetch, same
 from statestore.hazelcast.writes import Writes
 from statestore.memory import FENCES
 from statestore.records import encode_head
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 SPREAD = 1
 """Partitions over which the pieces of a write are spread. Each is served by one thread; more than one gained nothing."""
 
+TOGETHER = 16
+"""Calls that are made at a time for many states: each is mostly waiting for the cluster."""
+
 _KNOWN = "incarnation"
+
+
+class _Begun(Exception):
+    """A state that is saved at once has been begun before, or is too large for that."""
 
 
 class HazelcastStore(OneByOne):
@@ -65,8 +80,6 @@ class HazelcastStore(OneByOne):
     """
 
     piece_size = 256 << 10
-    together = 16
-    """A state takes five answers of the cluster, one after the other. One state after the other, 200 small ones took 5 to 10 s."""
 
     def __init__(self, options: HazelcastOptions, on_replaced: Callable[[], None] = lambda: None) -> None:
         known = options.directory / _KNOWN if options.directory is not None else None
@@ -87,6 +100,7 @@ class HazelcastStore(OneByOne):
         self._cleaner = Cleaner(self._grid)
         self._entries = Entries(self._grid)
         self._writes = Writes(self._grid, self._entries, self._cleaner)
+        self._together = ThreadPoolExecutor(TOGETHER, "statestore-together")
         try:
             if options.incarnation and self._grid.incarnation != options.incarnation:
                 raise Lost(f"the Hazelcast cluster {self._grid.name} is not {options.incarnation}")
@@ -94,7 +108,11 @@ class HazelcastStore(OneByOne):
                 known.parent.mkdir(parents=True, exist_ok=True)
                 known.write_text(self._grid.incarnation)
             self._room = Room(
-                self._grid, options.limit, options.local or secrets.token_hex(4), self._writes.size
+                self._grid,
+                options.limit,
+                options.local or secrets.token_hex(4),
+                self._writes.size,
+                self._cleaner.later,
             )
         except BaseException:
             self.close()
@@ -113,10 +131,10 @@ class HazelcastStore(OneByOne):
             record = decisions.begin(old.record if old is not None else None, ticket)
             if old is not None and record is old.record:
                 return old
-            place = heads.new_place(self._grid.local_salts(SPREAD, next(self._seed)))
+            place = self._new_place()
             return old.with_record(record, place) if old is not None else Stored(record, place)
 
-        before, now = self._entries.update(ticket.key, decide, anew=True)
+        before, now = self._entries.update(ticket.key, decide, anew=True, expected=False)
         if before is not None and before.place and before.place != now.place:
             # The open write of an earlier owner, when it went through this process.
             earlier = Ticket(ticket.key, before.record.epoch, before.record.writer)
@@ -124,9 +142,10 @@ class HazelcastStore(OneByOne):
         known = self._writes.known(ticket) is not None
         session = self._writes.session(ticket, now)
         head = self._entries.whole(now)
+        if head is not None and not known:
+            with session.lock:  # saved at once, or through a process that has died: those numbers are taken
+                session.pieces.update({p.number: p for p in head.pieces if p.epoch == ticket.epoch})
         numbers = {0, *session.pieces}
-        if head is not None:
-            numbers |= {p.number for p in head.pieces if p.epoch == ticket.epoch}
         if not known and before is now:
             # Begun through a process that has died: which numbers it used is not known, so we take others. Should that fail,
             # a commit of the old piece is refused, since its checksum is another.
@@ -134,10 +153,7 @@ class HazelcastStore(OneByOne):
         return Opened(max(numbers) + 1, now.record.sequence, head)
 
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
-        if piece.epoch != ticket.epoch or not 1 <= piece.number < 1 << 32 or len(data) > MAX_PIECE:
-            raise Invalid(f"{ticket.key}: not a piece of epoch {ticket.epoch}: {piece}")
-        if len(data) != piece.size or zlib.crc32(data) != piece.crc:
-            raise Damaged(f"{ticket.key}: piece {piece.number} arrived damaged")
+        _check(ticket, piece, data)
         session = self._writes.session(ticket)
         with session.lock:
             there = session.pieces.get(piece.number)
@@ -172,7 +188,16 @@ class HazelcastStore(OneByOne):
 
     def commit(self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes = b"") -> Head:
         head = make_head(ticket, sequence, pieces, meta)
-        old = self._entries.read(ticket.key)
+        session = self._writes.known(ticket)
+        if session is not None and session.entry is not None:
+            # Nobody else changes it, mostly; where somebody has, the exchange is refused, and what is there now is read.
+            with contextlib.suppress(Superseded, Conflict, Incomplete, Damaged):
+                return self._commit(ticket, head, session.entry)
+        return self._commit(ticket, head, self._entries.read(ticket.key))
+
+    def _commit(self, ticket: Ticket, head: Head, old: Stored | None) -> Head:
+        """Commit a version in the place of what is there, as far as is known."""
+        pieces, sequence = head.pieces, head.sequence
         if old is not None and same(old.record.head, head):
             return head  # the answer to the first attempt was lost
         decisions.commit(old.record if old is not None else None, ticket, head)
@@ -186,21 +211,25 @@ class HazelcastStore(OneByOne):
             now = self._entries.read(ticket.key)
             decisions.commit(now.record if now is not None else None, ticket, head)
             raise
-        name = f"m{sequence}.{secrets.token_hex(4)}"
-        at = manifest_key(session.place, name)
-        manifest = self._grid.set_piece(at, encode_head(head))
+        name, manifest = "", encode_head(head)
+        apart = None
+        if len(manifest) > INLINE:
+            name = f"m{sequence}.{secrets.token_hex(4)}"
+            apart = self._grid.set_piece(manifest_key(session.place, name), manifest)
+            manifest = b""
         with session.lock:
             session.wait(self._grid)
-        self._grid.wait(manifest)
+        if apart is not None:
+            self._grid.wait(apart)
 
         def decide(now: Stored | None) -> Stored:
             if now is not None and same(now.record.head, head):
                 return now
             record = decisions.commit(now.record if now is not None else None, ticket, head)
-            return Stored(record, session.place, name, places)
+            return Stored(record, session.place, name, places, manifest)
 
         _, done = self._entries.update(ticket.key, decide, read=old)
-        self._entries.remember(at, head)
+        self._entries.remember(head)
         # What no manifest names any more.
         named = heads.keys_of(done, head.pieces)
         gone = {piece_key(session.place, number) for number in session.pieces}
@@ -209,11 +238,58 @@ class HazelcastStore(OneByOne):
         self._cleaner.remove(gone - named)
         with session.lock:
             kept = {p.number: p for p in pieces if p.epoch == ticket.epoch}
-            session.pieces = kept
+            session.pieces, session.entry = kept, done
             held, session.held = session.held, 0
         self._room.settle(
             ticket.key, ticket.epoch, held, head.size - (before.size if before is not None else 0)
         )
+        return head
+
+    def save_whole(
+        self, ticket: Ticket, pieces: Sequence[Piece], data: Sequence[bytes], meta: bytes = b""
+    ) -> Head:
+        """See `BackEnd.save_whole`. With two answers of the cluster, one after the other, in place of five."""
+        ticket.check()
+        for piece, content in zip(pieces, data, strict=True):
+            _check(ticket, piece, content)
+        place = self._new_place()
+        session = Session(place)
+        made: list[Head] = []
+
+        def decide(old: Stored | None) -> Stored:
+            record = decisions.begin(old.record if old is not None else None, ticket)
+            if old is not None and record is old.record:
+                raise _Begun
+            made[:] = [make_head(ticket, record.sequence + 1, pieces, meta)]
+            manifest = encode_head(made[0])
+            if len(manifest) > INLINE:
+                raise _Begun
+            session.wait(self._grid)  # only what is there is named
+            return Stored(
+                decisions.commit(record, ticket, made[0]), place, "", {ticket.epoch: place}, manifest
+            )
+
+        size = sum(cost(p.size) for p in pieces)
+        self._room.take(ticket.key, ticket.epoch, size)
+        try:
+            for piece, content in zip(pieces, data, strict=True):
+                session.wait(self._grid, WINDOW - len(content))
+                session.add(piece, self._grid.set_piece(piece_key(place, piece.number), content))
+            before, _ = self._entries.update(ticket.key, decide, anew=True, expected=False)
+        except (StateStoreError, _Begun) as error:
+            with contextlib.suppress(StateStoreError):
+                session.wait(self._grid)  # nothing stays under way
+            self._cleaner.remove({piece_key(place, p.number) for p in pieces})
+            self._room.give(size)
+            if isinstance(error, _Begun):
+                return save_one(self, ticket, pieces, data, meta)
+            raise
+        (head,) = made
+        self._entries.remember(head)
+        committed = 0
+        if before is not None:
+            committed, _ = self._remove(ticket.key, before)
+        self._room.settle(ticket.key, ticket.epoch, size, head.size - committed)
         return head
 
     def abort(self, ticket: Ticket) -> None:
@@ -239,6 +315,21 @@ class HazelcastStore(OneByOne):
         return fetch(
             self._grid, head, stored, head.pieces if indexes is None else [head.pieces[i] for i in indexes]
         )
+
+    def open(
+        self, key: str, epoch: int, have: Collection[Piece] = (), most: int | None = None
+    ) -> tuple[Head, Iterator[bytes | None]]:
+        """See `BackEnd.open`."""
+        there = self._entries.committed(key)
+        head = of_epoch(None if there is None else there[1], key, epoch)
+        assert there is not None
+        pieces = head.pieces[: first_of(head.pieces, have, most)]
+        found = fetch(self._grid, head, there[0], [p for p in pieces if p not in have])
+        return head, (None if p in have else next(found) for p in pieces)
+
+    def each(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """See `BackEnd.each`."""
+        return map(call, items) if len(items) <= 1 else self._together.map(call, items)
 
     def delete(self, key: str, epoch: int) -> bool:
         check_key(key)
@@ -321,8 +412,13 @@ class HazelcastStore(OneByOne):
         self._room.release(epoch, keys)
 
     def close(self) -> None:
+        self._together.shutdown(wait=False, cancel_futures=True)
         self._cleaner.close()
-        self._grid.close()
+        self._grid.close()  # with it, calls that are under way end
+        self._together.shutdown()
+
+    def _new_place(self) -> str:
+        return heads.new_place(self._grid.local_salts(SPREAD, next(self._seed)))
 
     def _remove(self, key: str, before: Stored, now: Stored | None = None) -> tuple[int, int]:
         """Everything of an entry that the one that took its place does not have. Returns bytes: committed, and put only."""
@@ -339,3 +435,10 @@ class HazelcastStore(OneByOne):
         if before.record.writer and (now is None or not now.record.writer):
             held = self._writes.drop(Ticket(key, before.record.epoch, before.record.writer), self._room, now)
         return committed, held
+
+
+def _check(ticket: Ticket, piece: Piece, data: bytes) -> None:
+    if piece.epoch != ticket.epoch or not 1 <= piece.number < 1 << 32 or len(data) > MAX_PIECE:
+        raise Invalid(f"{ticket.key}: not a piece of epoch {ticket.epoch}: {piece}")
+    if len(data) != piece.size or zlib.crc32(data) != piece.crc:
+        raise Damaged(f"{ticket.key}: piece {piece.number} arrived damaged")

@@ -27,11 +27,13 @@ class Session:
         place: Where its pieces lie.
         pieces: What was put, by number: stored, or under way.
         held: Bytes that were taken for it.
+        entry: That of its key, as this process has read or written it last.
     """
 
     place: str
     pieces: dict[int, Piece] = field(default_factory=dict)
     held: int = 0
+    entry: Stored | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     _under_way: deque[tuple[Piece, Any]] = field(default_factory=deque)
     _size: int = 0

@@ -56,13 +56,16 @@ class Writes:
             session = self._sessions.get(ticket)
             if session is not None:
                 self._sessions.move_to_end(ticket)
-                if stored is None or stored.place == session.place:
+                if stored is None:
+                    return session
+                if stored.place == session.place:
+                    session.entry = stored
                     return session
         if stored is None:
             stored = self._entries.read(ticket.key)
             decisions.owned(stored.record if stored is not None else None, ticket)
             assert stored is not None
-        session = Session(stored.place)
+        session = Session(stored.place, entry=stored)
         with self._lock:
             self._sessions[ticket] = session
             while len(self._sessions) > _SESSIONS:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from statestore_harness import LIMIT, Embedded, Grpc, Memory, Service
 
-from statestore.base import MAX_PIECE, Fetched, Head, Piece, State, StateStore, Ticket
+from statestore.base import MAX_PIECE, BackEnd, Fetched, Head, Piece, State, StateStore, Ticket
+from statestore.bulk import manifest
+from statestore.client import GrpcStore
 from statestore.errors import (
     Conflict,
     Damaged,
@@ -375,6 +377,69 @@ def test_many_states_at_once(store: StateStore, key: str) -> None:
         assert (fetched.pieces, fetched.head.meta) == (state.pieces, state.meta)
     assert isinstance(got[-2], NotFound) and isinstance(got[-1], NotFound)
     assert store.collect(key, keep=(), before=4).keys == len(sizes)
+
+
+@pytest.fixture
+def back_end(store: StateStore) -> BackEnd:
+    if isinstance(store, GrpcStore):
+        pytest.skip("what servers need of the store behind them")
+    return store  # type: ignore[return-value]
+
+
+def test_a_version_comes_with_those_of_its_pieces_that_are_wanted(back_end: BackEnd, key: str) -> None:
+    with Write(back_end, key, 3) as write:
+        pieces = [write.put(noise(1000, n)) for n in range(5)]
+        head = write.commit(pieces, b"meta")
+    for have in ((), {pieces[0], pieces[3]}, set(pieces)):
+        found, data = back_end.open(key, 3, have)
+        assert found == head
+        assert list(data) == [None if p in have else noise(1000, n) for n, p in enumerate(pieces)]
+    for most, count in ((0, 3), (1000, 3), (2500, 4), (None, 5)):
+        _, data = back_end.open(key, 3, {pieces[0], pieces[1]}, most)
+        assert list(data) == [None, None, *[noise(1000, n) for n in range(2, count)]]
+    for other, epoch in ((key, 2), (key, 4), (f"{key}/none", 3)):
+        with pytest.raises(NotFound, match="is wanted"):
+            back_end.open(other, epoch)
+    put(back_end, key, 4, b"next")
+    with pytest.raises(NotFound):
+        back_end.open(key, 3)
+    assert b"".join(d for d in back_end.open(key, 4)[1] if d is not None) == b"next"
+
+
+def test_a_state_that_is_saved_at_once_obeys_the_same_rules(back_end: BackEnd, key: str) -> None:
+    def save(epoch: int, writer: str, *data: bytes) -> Head:
+        ticket = Ticket(key, epoch, writer)
+        return back_end.save_whole(ticket, manifest(ticket, data), data, b"meta")
+
+    before = back_end.capacity()
+    put(back_end, key, 1, noise(500_000))
+    head = save(2, "w", b"a", b"", b"ccc")
+    assert back_end.head(key) == head and list(back_end.get(head)) == [b"a", b"", b"ccc"]
+    assert save(2, "w", b"a", b"", b"ccc") == head
+    for epoch, writer in ((1, "w"), (2, "other")):
+        with pytest.raises(Superseded):
+            save(epoch, writer, b"late")
+    with pytest.raises(Conflict):
+        save(2, "w", b"b", b"", b"ccc")
+    assert back_end.head(key) == head
+    # The writer may go on with what it has saved.
+    opened = back_end.begin(Ticket(key, 2, "w"))
+    assert opened.sequence == head.sequence and opened.next_number > 3
+    more = Piece(2, opened.next_number, 1, zlib.crc32(b"d"))
+    back_end.put(Ticket(key, 2, "w"), more, b"d")
+    later = back_end.commit(Ticket(key, 2, "w"), opened.sequence + 1, [*head.pieces, more])
+    assert list(back_end.get(later)) == [b"a", b"", b"ccc", b"d"]
+    with pytest.raises(Damaged):
+        back_end.save_whole(Ticket(key, 3, "w"), [Piece(3, 1, 1, 0)], [b"x"])
+    with pytest.raises(Full):
+        back_end.save_whole(
+            Ticket(key, 3, "w"),
+            manifest(Ticket(key, 3, "w"), [noise(4 * _MIB)] * 40),
+            [noise(4 * _MIB)] * 40,
+        )
+    assert back_end.head(key) == later
+    assert back_end.delete(key, 3)
+    assert back_end.capacity().used == before.used
 
 
 def test_a_list_says_what_is_there(store: StateStore, key: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from families import listens
 from hazelcast.future import ImmediateExceptionFuture
 from leaks import held, left_since
 from statestore_harness import Hazelcast, hazelcast_java
@@ -20,7 +21,7 @@ from test_statestore import noise, put
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
 from statestore.client import GrpcStore
-from statestore.errors import Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
+from statestore.errors import Conflict, Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
 from statestore.hazelcast import heads, jar
 from statestore.hazelcast.grid import CANARY, INCARNATION, Placed
 from statestore.hazelcast.member import HazelcastMember, MemberOptions
@@ -51,12 +52,8 @@ def test_a_test_that_is_cut_off_leaves_no_client(hazelcast_service: Hazelcast) -
 def test_members_listen_on_loopback_only(cluster: Hazelcast) -> None:
     for member in cluster.members:
         assert member.process is not None
-        listening = [
-            c.laddr
-            for c in psutil.Process(member.process.pid).net_connections()
-            if c.status == psutil.CONN_LISTEN
-        ]
-        assert [f"{a.ip.removeprefix('::ffff:')}:{a.port}" for a in listening] == [member.address]
+        at = listens(psutil.Process(member.process.pid))
+        assert [f"{ip}:{port}" for ip, port in at] == [member.address]
 
 
 def test_pieces_lie_on_partitions_of_the_local_member(cluster: Hazelcast) -> None:
@@ -140,6 +137,97 @@ def test_a_piece_that_failed_counts_as_never_put(cluster: Hazelcast, how: str) -
     assert read_bytes(store, store.commit(write.ticket, 1, [piece])) == data
     assert store.delete(write.ticket.key, 1)
     store.close()
+
+
+class Counted:
+    """A map that counts what is asked of it."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.asked: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked[name] += 1
+        return getattr(self._real, name)
+
+    def took(self) -> dict[str, int]:
+        """Since it was asked last."""
+        asked, self.asked = self.asked, Counter()
+        return dict(asked)
+
+
+def test_what_is_waited_for_in_a_pause_takes_the_fewest_answers(cluster: Hazelcast) -> None:
+    source, target = cluster.open(), cluster.open(1)
+    maps = [Counted(store.grid._heads) for store in (source, target)]
+    source.grid._heads, target.grid._heads = maps
+    try:
+        write = Write(source, "pause", 1)
+        pieces = [write.put(noise(1000, n)) for n in range(100)]
+        write.commit(pieces)
+        maps[0].took()
+        pieces.append(write.put(b"rest"))
+        write.commit(pieces)
+        assert maps[0].took() == {"replace_if_same": 1}
+        _, data = target.open("pause", 1, set(pieces[:100]))
+        assert list(data) == [*[None] * 100, b"rest"]
+        assert maps[1].took() == {"get": 1}
+        ticket = Ticket("pause/small", 1, "w")
+        source.save_whole(ticket, [Piece(1, 1, 1, zlib.crc32(b"x"))], [b"x"])
+        assert maps[0].took() == {
+            "get": 2,
+            "put_if_absent": 1,
+        }  # the entry, and what tells that there is none
+        # The planted fault: it does not remember what it has written.
+        session = source._writes.known(write.ticket)
+        assert session is not None
+        session.entry = None
+        write.commit(pieces)
+        assert maps[0].took() != {"replace_if_same": 1}
+    finally:
+        source.delete("pause", 1)
+        source.delete("pause/small", 1)
+        source.close()
+        target.close()
+
+
+def test_a_manifest_that_is_too_large_for_its_entry_lies_apart(cluster: Hazelcast) -> None:
+    store, other = cluster.open(), cluster.open(1)
+    for number, size in enumerate((10, heads.INLINE)):
+        head = put(store, f"apart/{number}", 1, b"x", bytes(size))
+        stored = other._entries.read(head.key)
+        assert (
+            stored is not None
+            and bool(stored.manifest) is bool(number)
+            and bool(stored.inline) is not bool(number)
+        )
+        assert other.head(head.key) == head and read_bytes(other, head) == b"x"
+        assert store.save_whole(Ticket(head.key, 2, "w"), (), (), bytes(size)).epoch == 2
+        assert store.delete(head.key, 2)
+    store.close()
+    other.close()
+
+
+def test_a_writer_is_refused_also_by_what_it_does_not_know_of(cluster: Hazelcast) -> None:
+    """Somebody else has taken over, or gone on, by another store: what this one remembers of the entry is out of date."""
+    store, other = cluster.open(), cluster.open(1)
+    mine = Write(store, "remembered", 1, "w")
+    mine.commit([mine.put(b"1")])
+    there = Write(other, "remembered", 1, "w")
+    second = there.commit([there.put(b"2")])
+    with pytest.raises(Conflict):
+        mine.commit([mine.put(b"3")])
+    again = Write(store, "remembered", 1, "w")
+    assert again.before == second
+    third = again.commit([*second.pieces, again.put(b"3")])
+    assert read_bytes(other, third) == b"23" and other.head("remembered") == third
+    Write(other, "remembered", 2)
+    with pytest.raises(Superseded):
+        again.commit([again.put(b"4")])
+    assert store.delete("remembered", 2)
+    with pytest.raises(Superseded):
+        there.commit([there.put(b"5")])
+    store.close()
+    other.close()
 
 
 def test_a_commit_that_was_refused_does_not_happen_later(cluster: Hazelcast) -> None:

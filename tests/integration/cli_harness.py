@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from families import family, listens
 
 from elastic.control.cli import present
 from elastic.control.cli.settings import Settings
@@ -76,11 +77,7 @@ class Cluster:
     def leading_nimbus(self) -> psutil.Process:
         """The process of the Nimbus that leads."""
         port = int(self.data("info")["leader"].rpartition(":")[2])
-        (found,) = [
-            p
-            for p in self.launcher().children(recursive=True)
-            if any(c.laddr.port == port and c.status == psutil.CONN_LISTEN for c in p.net_connections("tcp"))
-        ]
+        (found,) = [p for p in family(self.launcher().pid) if port in {at for _, at in listens(p)}]
         return found
 
 

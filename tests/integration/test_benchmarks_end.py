@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
+from families import concerned_with, left_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,20 +27,11 @@ def test_a_benchmark_that_gets_sigterm_ends_its_cluster(tmp_path: Path) -> None:
             line = child.stderr.readline()
             assert line, said
             said += line
-        started = _of(tmp_path)
+        started = concerned_with(tmp_path)
         child.send_signal(signal.SIGTERM)
         said += child.stderr.read()
     assert child.returncode == 130, said
     assert started, said
-    psutil.wait_procs(started, timeout=30)
-    assert not _of(tmp_path)
+    left_of(started, 30)
+    assert not concerned_with(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def _of(directory: Path) -> list[psutil.Process]:
-    """Processes that have to do with a directory, by their command lines."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if any(str(directory) in word for word in process.info["cmdline"] or ()):
-            found.append(process)
-    return found

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from cli_harness import LIMIT, Cluster, environment, wait_until
+from families import family, left_of
 
 ROOT = Path(__file__).parents[2]
 WORD_COUNT = str(ROOT / "examples" / "word_count.py")
@@ -251,12 +252,10 @@ def test_the_doctor_sees_it(cluster: Cluster) -> None:
 
 def test_down_leaves_only_logs(cluster: Cluster) -> None:
     """The last test of this module: nothing of the cluster is left after it."""
-    launcher = cluster.launcher()
-    processes = [launcher, *launcher.children(recursive=True)]
+    processes = family(cluster.launcher().pid)
     down = cluster("down")
     assert down.code == 0, down.err
-    _, alive = psutil.wait_procs(processes, timeout=LIMIT)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not left_of(processes, LIMIT)
     left = [p.name for p in (cluster.home / "default").rglob("*") if p.is_file()]
     assert left and all(name.endswith(".log") or ".log." in name for name in left)
     assert cluster("list").code == 7
@@ -282,7 +281,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
         assert process.stderr is not None
         first = process.stderr.readline()
         assert "ZooKeeper" in first
-        family = psutil.Process(process.pid).children(recursive=True)
+        below = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=LIMIT)
     finally:
@@ -290,6 +289,5 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
         process.wait()
     assert process.returncode == 130, err
     assert "has been ended" in err
-    _, alive = psutil.wait_procs(family, timeout=LIMIT)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not left_of(below, LIMIT)
     assert not (tmp_path / "default" / "cluster.json").exists()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
-import psutil
 import pytest
+from watched_run import Run
+from watched_run import run as running
 
 from examples.demo.counting import Counting
 from examples.demo.stage import Story
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 90.0
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes"),
     pytest.mark.timeout(240),
@@ -26,75 +23,15 @@ pytestmark = [
 SHORT = ("--host", "process", "--seconds", "10", "--rate", "300", "--phase", "0.6")
 
 
-class Run:
-    """A demonstration that runs; its files are in a directory of the test's own."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.directory = directory
-        command = [sys.executable, "-m", "examples.demo"]
-        self.process = subprocess.Popen(
-            [*command, *SHORT, "--figure", str(directory / "figure.svg"), *options],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "TMPDIR": str(directory), "PYTHONUNBUFFERED": "1"},
-        )
-        self.lines: list[str] = []
-        self.seen: set[psutil.Process] = set()
-
-    def until(self, words: str) -> None:
-        """Read on until a line has these words. Remembers what is below the process then."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if words in line:
-                self.seen.update(
-                    p for p in psutil.process_iter() if str(self.directory) in " ".join(_command(p))
-                )
-                return
-        raise AssertionError(f"it never said {words!r}:\n{self.text}")
-
-    def end(self) -> int:
-        """Read on to the end; returns the exit code."""
-        assert self.process.stdout is not None
-        self.lines += self.process.stdout  # bounded by the time of the test
-        return self.process.wait(PATIENCE)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
-
-    def left(self) -> list[str]:
-        """What it started and still runs, and files that it left."""
-        _, alive = psutil.wait_procs(list(self.seen), timeout=PATIENCE)
-        files = [str(p) for p in self.directory.glob("elastic-demo-*")]
-        return [" ".join(_command(p)) for p in alive if _command(p)] + files
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[list[Run]]:
-    runs: list[Run] = []
-    yield runs
-    for run in runs:
-        if run.process.poll() is None:
-            run.process.terminate()  # it ends what it has started
-            killer = threading.Timer(PATIENCE, run.process.kill)
-            killer.start()
-            run.process.communicate()
-            killer.cancel()
+def demo(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Starts it, a short one, with options."""
+    with ExitStack() as runs:
+        yield lambda *options: runs.enter_context(running("examples.demo", tmp_path, *SHORT, *options))
 
 
-def test_from_up_to_equal(tmp_path: Path, started: list[Run]) -> None:
-    run = Run(tmp_path)
-    started.append(run)
+def test_from_up_to_equal(tmp_path: Path, demo: Callable[..., Run]) -> None:
+    run = demo()
     run.until("All workers run")
     assert run.seen, "its processes are known by its directory"
     assert run.end() == 0, run.text
@@ -155,9 +92,8 @@ def test_counts_that_differ_are_said(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     "stage", ["starting 1 Nimbus", "The cluster is ready", "nothing is under way", "Elastic: ds2"]
 )
-def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, tmp_path: Path, started: list[Run]) -> None:
-    run = Run(tmp_path, *(("--act", "2") if stage == "Elastic: ds2" else ("--act", "1")))
-    started.append(run)
+def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, demo: Callable[..., Run]) -> None:
+    run = demo("--act", "2" if stage == "Elastic: ds2" else "1")
     run.until(stage)
     assert run.seen
     run.process.send_signal(signal.SIGINT)
@@ -166,16 +102,17 @@ def test_ctrl_c_at_any_stage_leaves_nothing(stage: str, tmp_path: Path, started:
     assert not run.left()
 
 
-def test_a_text_that_is_too_short_for_the_show_is_an_error(tmp_path: Path, started: list[Run]) -> None:
-    run = Run(tmp_path, "--seconds", "0.1", "--act", "1")
-    started.append(run)
+def test_a_text_that_is_too_short_for_the_show_is_an_error(demo: Callable[..., Run]) -> None:
+    run = demo("--seconds", "0.1", "--act", "1")
     assert run.end() == 2
     assert "Give more --seconds" in run.text
     assert not run.left()
 
 
-def test_an_input_that_is_missing_is_an_error_before_anything_is_started(tmp_path: Path) -> None:
-    run = Run(tmp_path, "--input", str(tmp_path / "none.txt"))
+def test_an_input_that_is_missing_is_an_error_before_anything_is_started(
+    tmp_path: Path, demo: Callable[..., Run]
+) -> None:
+    run = demo("--input", str(tmp_path / "none.txt"))
     assert run.end() == 2
     assert "There is no file" in run.text and "Starting a cluster" not in run.text
     assert not run.left()

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from families import family, left_of
 
 from elastic.api.bundle import build_bundle
 from elastic.cluster.directory import is_log
@@ -156,10 +157,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
         with Client(info.nimbus) as client:
             yield Faults(info, home, client, work)
     finally:
-        processes = [launcher, *launcher.children(recursive=True)]
+        processes = family(launcher.pid)
         stop(home, "default")
-    _, alive = psutil.wait_procs(processes, timeout=LIMIT)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not left_of(processes, LIMIT)
     left = [p for p in (home / "default").rglob("*") if not p.is_dir() and not is_log(p.name)]
     assert left == [], "neither files nor sockets are left"
 
@@ -238,8 +238,7 @@ def test_a_killed_supervisor_takes_its_workers_along_and_comes_back(cluster: Fau
     before = next(n for n in cluster.client.nodes() if n.id == victim.node)
     worker = psutil.Process(victim.pid)
     os.kill(before.pid, signal.SIGKILL)
-    _, alive = psutil.wait_procs([worker], timeout=LIMIT)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not left_of([worker], LIMIT)
     cluster.until(
         "the node is back",
         lambda: [
@@ -348,8 +347,7 @@ def test_a_call_that_never_returns_is_reported_and_does_not_stop_the_end(cluster
     assert stuck.component == "sink" and "in execute" in str(stuck.details["traceback"])
     process = psutil.Process(cluster.worker_of("hangs", "sink"))
     cluster.client.kill("hangs", wait=0)
-    _, alive = psutil.wait_procs([process], timeout=LIMIT)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not left_of([process], LIMIT)
     left = [e for e in cluster.events("hangs") if e.kind == "executor-abandoned"]
     assert left and "in execute" in str(left[0].details["traceback"])
 
@@ -397,7 +395,7 @@ def test_two_clusters_side_by_side_know_nothing_of_each_other(cluster: Faults) -
         UpOptions(cluster="second", home=str(cluster.home), nodes=1, session_timeout=4.0), quiet
     )
     launcher = psutil.Process(info.pid)
-    processes = [launcher, *launcher.children(recursive=True)]
+    processes = family(launcher.pid)
     try:
         with Client(info.nimbus) as client:
             second = Faults(info, cluster.home, client, cluster.work / "second")
@@ -409,8 +407,7 @@ def test_two_clusters_side_by_side_know_nothing_of_each_other(cluster: Faults) -
             exact(second.finish("followed", place))
     finally:
         stop(cluster.home, "second")
-    _, alive = psutil.wait_procs(processes, timeout=LIMIT)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+    assert not left_of(processes, LIMIT)
     exact(cluster.finish("followed", cluster.work / "followed"))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import family, left_of
 
 from elastic.cluster.directory import FILE, is_log, stored
 from elastic.cluster.launcher import ClusterInfo, UpOptions, read_cluster, start_background, stop
@@ -37,17 +38,6 @@ pytestmark = pytest.mark.skipif(
 
 def quiet(_text: str) -> None:
     pass
-
-
-def family(pid: int) -> list[psutil.Process]:
-    """A process and all below it."""
-    process = psutil.Process(pid)
-    return [process, *process.children(recursive=True)]
-
-
-def all_gone(processes: list[psutil.Process]) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
-    return not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 
 def left(directory: Path) -> list[str]:
@@ -109,7 +99,7 @@ def cluster(home: Path) -> Iterator[ClusterInfo]:
     yield info
     processes = family(info.pid)
     stop(home, "c", purge=False)
-    assert all_gone(processes)
+    assert not left_of(processes, PATIENCE)
     assert left(Path(info.directory)) == []
     with pytest.raises(NotFound, match="elastic up"):
         read_cluster(home, "c")
@@ -164,7 +154,7 @@ def test_states_outlive_the_processes_of_nodes_and_of_their_stores(eye: Eye) -> 
         assert before is not None
         store = store_process(before)
         psutil.Process(before.pid).kill()
-        assert all_gone([store])
+        assert not left_of([store], PATIENCE)
         after = eye.wait_node(
             "node-2", lambda now: now is not None and now.generation > before.generation and bool(now.store)
         )
@@ -220,7 +210,7 @@ def test_a_killed_zookeeper_is_started_again_with_what_it_knew(eye: Eye) -> None
     eye.session.put("/wanted-by-the-test", b"x")
     server = eye.child("ZooKeeperServerMain")
     server.kill()
-    assert all_gone([server])
+    assert not left_of([server], PATIENCE)
     # The next request waits for the connection: the session outlives the server.
     assert eye.session.get("/wanted-by-the-test") is not None
     assert [eye.node(n) for n in ("node-1", "node-2")] == before
@@ -234,7 +224,7 @@ def test_nodes_come_and_go_as_they_are_wanted(eye: Eye) -> None:
     supervisor = psutil.Process(info.pid)
     eye.session.delete(paths.wanted(NodeId("extra")))
     eye.wait_node("extra", lambda now: now is None)
-    assert all_gone([supervisor])
+    assert not left_of([supervisor], PATIENCE)
     assert eye.node("node-2") is not None
 
 
@@ -243,7 +233,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(home: Path) -> None:
     processes = family(info.pid)
     assert len(processes) >= 4  # itself, ZooKeeper, Nimbus, the node
     os.kill(info.pid, signal.SIGKILL)
-    assert all_gone(processes)
+    assert not left_of(processes, PATIENCE)
     with pytest.raises(NotFound):
         read_cluster(home, "killed")
     assert stored(Path(info.directory)) is not None
@@ -341,7 +331,7 @@ def test_whoever_starts_it_may_go_while_it_starts(home: Path, number: signal.Sig
         starter.send_signal(number)
         rest = starter.stdout.read()
     assert ("interrupted" in rest) == (number == signal.SIGINT)
-    assert all_gone(processes)
+    assert not left_of(processes, PATIENCE)
     assert left(home / name) == []
     assert info is None or not info.alive()
 
@@ -373,7 +363,7 @@ def test_in_the_foreground_it_ends_with_ctrl_c(home: Path) -> None:
         front.send_signal(signal.SIGINT)
         assert front.stdout.read() == "ended\n"
     assert front.returncode == 0
-    assert all_gone(processes)
+    assert not left_of(processes, PATIENCE)
     assert left(home / "front") == []
 
 
@@ -388,7 +378,7 @@ def test_when_zookeeper_is_away_for_longer_than_the_sessions_all_begin_anew(home
         supervisor = psutil.Process(before.pid)
         server.suspend()
         # Nobody goes on owning what others may be given next: they end before the server tells them anything.
-        assert all_gone([supervisor, nimbus])
+        assert not left_of([supervisor, nimbus], PATIENCE)
         server.resume()
         after = eye.wait_node("node-1", lambda now: now is not None and now.generation > before.generation)
         assert after is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import family, listens
 
 from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.launcher import UpOptions, start_background, stop
@@ -30,11 +32,9 @@ pytestmark = [
 def listening(pid: int) -> dict[str, set[str]]:
     """Address -> the processes that listen on it with TCP, of a process and all below it."""
     found: dict[str, set[str]] = {}
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        for connection in process.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN:
-                ip = connection.laddr.ip.removeprefix("::ffff:")  # gRPC's way to write an IPv4 address
+    for process in family(pid):
+        for ip, _ in listens(process):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile, as some of Spark's do
                 found.setdefault(ip, set()).add(" ".join(process.cmdline()))
     return found
 

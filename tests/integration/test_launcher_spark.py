@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import family, left_of
 from spark_standalone import standalone
 from test_launcher_bind import BIND, listening, submit
 
@@ -75,11 +76,9 @@ def test_down_removes_the_files_of_a_spark_whose_launcher_was_killed(tmp_path: P
     scratch = tmp_path / "c" / "spark"
     try:
         assert any(scratch.rglob("*")), "Spark's temporary files are there"
-        launcher = psutil.Process(info.pid)
-        family = [launcher, *launcher.children(recursive=True)]
+        started = family(info.pid)
         os.kill(info.pid, signal.SIGKILL)
-        _, alive = psutil.wait_procs(family, timeout=SECONDS)
-        assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+        assert not left_of(started, SECONDS)
         assert scratch.exists(), "nobody was left to remove them"
     finally:
         with pytest.raises(NotFound):

@@ -21,7 +21,7 @@ from elastic.cluster.store_service import StoreService
 from elastic.errors import ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId, TopologyName
 from statestore.address import StoreAddress
-from statestore.base import State, Ticket
+from statestore.base import Piece, State, Ticket
 from statestore.client import GrpcStore
 from statestore.errors import Full
 
@@ -150,6 +150,43 @@ def test_what_was_fetched_ahead_is_not_fetched_again(pair: Pair, task: int) -> N
     with pytest.raises(Gone):
         target.fetch(key(task), 6, [A, B], ahead)
     target.close()
+
+
+def test_a_large_state_comes_in_parts(pair: Pair, task: int) -> None:
+    data = [os.urandom(MIB) for _ in range(5)]
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], 5 * MIB)
+    write.commit([write.put(piece) for piece in data], b"meta")
+    target, here = pair.connect(B), dict[Piece, bytes]()
+    came = []
+    for _ in range(4):
+        found = target.fetch(key(task), 5, [A, B], here, 2 * MIB)
+        came.append(len(found.pieces))
+        assert found.pieces == data[: came[-1]] and found.meta == b"meta"
+        assert found.more == (5 - came[-1]) * MIB
+        here.update(zip(found.named, found.pieces, strict=True))
+    assert came == [2, 4, 5, 5]
+    assert target.fetch(key(task), 5, [A, B], {}, 1).pieces == data[:1], "one at least"
+    target.close()
+
+
+def test_a_state_that_changes_all_the_time_needs_little_more_room_and_leaves_nothing(
+    pair: Pair, task: int
+) -> None:
+    """It is committed again and again, with pieces in the place of others: what is reserved does not stand beside what is there."""
+    with closing(pair.nodes[A].direct()) as a, closing(pair.nodes[B].direct()) as b:
+        before = [store.capacity() for store in (a, b)]
+        for epoch in (5, 6, 7):
+            write = pair.stores.begin(key(task), epoch, "w#1", [A, B], 16 * MIB)
+            numbers = [write.put(bytes([n]) * MIB) for n in range(16)]
+            write.commit(numbers)
+            for turn in range(6):
+                numbers = numbers[4:] + [write.put(bytes([turn]) * MIB) for _ in range(4)]
+                most = [store.capacity() for store in (a, b)]
+                for was, now in zip(before, most, strict=True):
+                    assert now.used + now.reserved - was.used - was.reserved <= 24 * MIB
+                write.commit(numbers)
+            assert pair.stores.clean(TopologyName("t"), epoch, [task], [A, B]) == []
+            assert [store.capacity() for store in (a, b)] == before
 
 
 def test_without_room_nothing_is_written_anywhere(pair: Pair, task: int) -> None:

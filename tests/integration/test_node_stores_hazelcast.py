@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import family, left_of
 
 from elastic.cluster.grid_members import ENTERED, READY
 from elastic.cluster.java import find_java
@@ -80,7 +81,7 @@ def cluster() -> Iterator[Cluster]:
             info = start_background(options, lambda _: None)
         except EnvironmentProblem as error:
             pytest.skip(f"no Hazelcast members: {error.message}")
-        processes = [psutil.Process(info.pid), *psutil.Process(info.pid).children(recursive=True)]
+        processes = family(info.pid)
         try:
             cluster = Cluster(info)
             yield cluster
@@ -88,11 +89,10 @@ def cluster() -> Iterator[Cluster]:
                 watch.cancel()
             cluster.stores.close()
             cluster.session.close()
-            processes += psutil.Process(info.pid).children(recursive=True)
+            processes += family(info.pid)
         finally:
             stop(Path(home), "g")
-        _, alive = psutil.wait_procs(processes, timeout=30)
-        assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
+        assert not left_of(processes, 30)
 
 
 def test_a_state_is_saved_once_and_comes_from_every_node(cluster: Cluster) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from families import left_of
 from hosts_harness import SECONDS, Nodes, nodes
 from spark_standalone import connect_server, standalone
 
@@ -107,9 +108,7 @@ def above(pid: int) -> list[psutil.Process]:
 
 
 def ended(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.wait(SECONDS)
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    return not left_of([process], SECONDS)
 
 
 def test_whoever_is_killed_above_a_node_it_ends_and_comes_back_with_a_higher_generation(

@@ -9,15 +9,16 @@ import struct
 import sys
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from statestore import near
-from statestore.base import Fetched, Head, Opened, Piece, State, StateStore, Ticket, pack
+from statestore.base import BackEnd, Fetched, Head, Opened, Piece, State, Ticket, pack
 from statestore.bulk import OneByOne
 from statestore.embedded import EmbeddedStore
 from statestore.errors import Damaged, Invalid, NotFound, StateStoreError, Unavailable
@@ -27,6 +28,9 @@ from statestore.near_server import NearServer
 from statestore.parcel import Parcel
 from statestore.writing import Write, read_bytes
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 MIB = 1 << 20
 
 
@@ -34,7 +38,7 @@ class Bench:
     def __init__(self, directory: Path, kind: str) -> None:
         self.path = directory / "s"
         self.directory = str(directory / "store") if kind == "embedded" else ""
-        self.store: StateStore = EmbeddedStore(directory / "store") if kind == "embedded" else MemoryStore()
+        self.store: BackEnd = EmbeddedStore(directory / "store") if kind == "embedded" else MemoryStore()
         self.serve()
         self.client = NearStore(str(self.path), patience=20.0)
 
@@ -207,11 +211,14 @@ def test_only_its_user_can_reach_it_and_its_path_is_free_afterwards(bench: Bench
 class Waiting(MemoryStore):
     """One whose every answer needs another call to be under way: one after the other, nothing would ever be answered."""
 
-    together = 2
-
     def __init__(self) -> None:
         super().__init__()
         self.meeting = threading.Barrier(2)
+        self.together = 2
+
+    def each(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        with ThreadPoolExecutor(self.together) as pool:
+            yield from pool.map(call, items)
 
     def _meet(self) -> None:
         self.meeting.wait(20.0)
@@ -286,5 +293,13 @@ def test_what_the_client_has_is_not_read_again(tmp_path: Path, size: int) -> Non
             assert store.read == [1, 2, 5, 6, 7, 8, 9, 10]
             (found,) = client.fetch([("k", 1)], dict(zip(pieces, data, strict=True)))
             assert isinstance(found, Fetched) and list(found.pieces) == data and len(store.read) == 8
+            # A part at a time: from nothing to all of it.
+            store.read, here = [], {}
+            for n in range(0, 12, 2):
+                (found,) = client.fetch([("k", 1)], here, 2 * size)
+                assert isinstance(found, Fetched) and list(found.pieces) == data[: n + 2]
+                assert found.head.pieces == tuple(pieces)
+                here = dict(zip(pieces, found.pieces, strict=False))
+            assert store.read == list(range(12))
             both = list(client.fetch([("k", 1), ("other", 1)], have))
             assert [list(f.pieces) for f in both if isinstance(f, Fetched)] == [data, [b"other"]]

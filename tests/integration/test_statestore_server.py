@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from families import left_of, listens
 
 from elastic import procs
 from statestore.client import GrpcStore
@@ -29,12 +30,8 @@ def test_it_serves_ends_on_request_and_keeps_its_address(tmp_path: Path) -> None
     process = StoreProcess(arguments, tmp_path / "log", spawn=procs.spawn)
     address = process.start()
     assert process.process is not None
-    listening = [
-        c.laddr
-        for c in psutil.Process(process.process.pid).net_connections()
-        if c.status == psutil.CONN_LISTEN
-    ]
-    assert [f"{a.ip.removeprefix('::ffff:')}:{a.port}" for a in listening] == [address]
+    at = listens(psutil.Process(process.process.pid))
+    assert [f"{ip}:{port}" for ip, port in at] == [address]
     store = GrpcStore(address)
     write = Write(store, "k", 1)
     write.put(b"x")
@@ -82,8 +79,7 @@ def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     child = psutil.Process(int(parent.stdout.readline()))
     parent.send_signal(signal.SIGKILL)
     parent.wait(30)
-    gone, _ = psutil.wait_procs([child], timeout=30)
-    assert gone or child.status() == psutil.STATUS_ZOMBIE
+    assert not left_of([child], 30)
     parent.stdin.close()
     parent.stdout.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import pauses
 from benchmarks.__main__ import find, main
-from benchmarks._pauses_notes import Notes, Window, quantile
+from benchmarks._pauses_notes import Notes, Window, alike, quantile
 from benchmarks.harness import Figure, Goal, Session, Skip, Spread, Wrong, number, ratio_of, to_json, to_table
 
 
@@ -68,6 +68,15 @@ def test_a_wrong_result_stops_everything_and_names_the_contender() -> None:
 
     with pytest.raises(Wrong, match="liar: 3 words instead of 4"):
         quiet().interleave({"liar": liar}, unit="x")
+
+
+def test_who_names_a_contender_in_full_asks_for_no_other() -> None:
+    names = ["256 MB", "256 MB in 128 tasks", "1 MB"]
+    for only, found in ((("256 MB",), names[:1]), (("256",), names[:2]), (("MB",), names), ((), names)):
+        session = quiet(runs=1, only=only)
+        assert [name for name in names if session.wants(name, names)] == found
+    session = quiet(runs=1, only=("256 MB",))
+    assert [name for name in names if session.wants(name)] == names[:2]
 
 
 def test_only_the_wanted_contenders_run() -> None:
@@ -203,3 +212,12 @@ def test_a_cluster_that_does_not_start_ends_pauses_with_an_error(
     monkeypatch.setattr(pauses, "cluster", refuse)
     assert main(["pauses", "--only", " MB", "--store", "hazelcast"]) == 1
     assert "FAILED: cluster for 1 MB: RuntimeError: no Java" in capsys.readouterr().out
+
+
+def test_windows_without_a_move_are_as_long_as_those_with_one() -> None:
+    quiet = [Window(1000 + 100 * n, 1100 + 100 * n) for n in range(10)]
+    moves = [Window(5000, 5300), Window(7000, 7010), Window(8000, 9500)]
+    found = alike(quiet, moves)
+    assert [w.end - w.start for w in found] == [300, 10, 1000], "as long, or all that there is"
+    assert all(1000 <= w.start <= w.end <= 2000 for w in found)
+    assert alike(quiet, moves[:1]) == [Window(1000, 1300)]

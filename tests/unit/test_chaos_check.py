@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,87 +11,102 @@ from pathlib import Path
 
 import pytest
 
-from chaos.check import Report, check
+from chaos.check import ARRIVAL, HEADER, KEPT, Checker, check, read_whole
+from chaos.findings import MOST, Report
+from chaos.flow import Flow
+from chaos.job import AHEAD, SEGMENT, Notes
+from chaos.job import ARRIVAL as WRITTEN
+from chaos.job import HEADER as HEAD
 
 ROOT = Path(__file__).parents[2]
 SECOND = 1_000_000_000
+Arrival = tuple[int, int, int, int, int]  # key, n, count, task, time
+Life = tuple[int, int, int, int, list[Arrival]]  # sink, started, process, already, arrivals
 
 
-def arrivals(key: str, numbers: list[int], *, at: int = 0, task: int = 4, counted: int = 0) -> list[str]:
-    """Lines of arrivals, a second apart; the state counts on from `counted`."""
-    return [f"A {(at + i) * SECOND} {key} {n} {task} {counted + i}" for i, n in enumerate(numbers)]
+def key(spout: int, life: int, k: int) -> int:
+    return spout << 52 | life << 12 | k
 
 
-def write(place: Path, **files: list[str]) -> Report:
-    for name, lines in files.items():
-        (place / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    return check(place.glob("*.txt"))
+ONE, TWO = key(1, 0xA, 0), key(2, 0xB, 0)
 
 
-def good(place: Path) -> dict[str, list[str]]:
-    """Two keys by two sinks; one sink has moved, and goes on with its count in another file."""
+def arrivals(key: int, numbers: list[int], *, at: int = 1, task: int = 4, counted: int = 0) -> list[Arrival]:
+    """A second apart; the state counts on from `counted`."""
+    return [(key, n, counted + i, task, (at + i) * SECOND) for i, n in enumerate(numbers)]
+
+
+def put(place: Path, life: Life, *, segment: int = 0, before: int = 0, rest: bytes = bytes(64)) -> Path:
+    """A file of a life, with some of it still empty."""
+    sink, started, process, already, came = life
+    head = HEADER.pack(b"SINK", sink, process, segment, already + before, started)
+    body = b"".join(ARRIVAL.pack(k, n, count, task, 0, at) for k, n, count, task, at in came)
+    path = place / f"record-{sink}-{started}-{process}-{segment:06}.bin"
+    path.write_bytes(head + body + rest)
+    return path
+
+
+def write(place: Path, files: dict[str, Life], ends: list[str]) -> Report:
+    for life in files.values():
+        put(place, life)
+    (place / "ends-1.txt").write_text("".join(f"{line}\n" for line in ends))
+    return check(place.iterdir())
+
+
+Record = tuple[dict[str, Life], list[str]]
+
+
+def good() -> Record:
+    """Two keys by two sinks; one sink has moved, and goes on with its count in another life."""
     return {
-        "first": ["S 16 100 0", *arrivals("1.a.0", [0, 1, 2])],
-        "second": ["S 16 200 3", *arrivals("1.a.0", [3, 4], at=10, counted=3)],
-        "third": ["S 17 100 0", *arrivals("2.b.0", [0, 1, 2, 3], task=5)],
-        "ends": ["E 1.a.0 5", "E 2.b.0 4"],
-    }
+        "first": (16, 1, 100, 0, arrivals(ONE, [0, 1, 2])),
+        "second": (16, 9 * SECOND, 200, 3, arrivals(ONE, [3, 4], at=10, counted=3)),
+        "third": (17, 1, 100, 0, arrivals(TWO, [0, 1, 2, 3], task=5)),
+    }, [f"E {ONE} 5", f"E {TWO} 4"]
 
 
 def test_what_is_as_it_should_be_is_good(tmp_path: Path) -> None:
-    report = write(tmp_path, **good(tmp_path))
+    report = write(tmp_path, *good())
     assert report.good and report.arrived == 9 and report.lives == 3
-    assert report.keys["1.a.0"].path == [4, 16] and report.keys["1.a.0"].gap == 8 * SECOND
+    found = report.keys["1.a.0"]
+    assert found.path == [4, 16] and found.gap == 7 * SECOND
 
 
-Change = Callable[[dict[str, list[str]]], object]
-FAULTS: dict[str, tuple[Change, dict[str, int]]] = {
-    "a number is missing in the middle": (
-        lambda f: f.update(third=["S 17 100 0", *arrivals("2.b.0", [0, 1, 3], task=5)]),
-        {"lost": 1},
-    ),
-    "the first is missing": (
-        lambda f: f.update(third=["S 17 100 0", *arrivals("2.b.0", [1, 2, 3], task=5)]),
-        {"lost": 1},
-    ),
-    "the end is missing": (lambda f: f["third"].pop(), {"lost": 1}),
-    "a key is missing altogether": (lambda f: f.pop("third"), {"lost": 4}),
-    "one came twice": (
-        lambda f: f.update(third=["S 17 100 0", *arrivals("2.b.0", [0, 1, 1, 2, 3], task=5)]),
-        {"doubled": 1},
-    ),
-    "two changed places": (
-        lambda f: f.update(third=["S 17 100 0", *arrivals("2.b.0", [0, 2, 1, 3], task=5)]),
-        {"reordered": 1},
-    ),
-    "what was sent again came out of order too": (
-        lambda f: f.update(third=["S 17 100 0", *arrivals("2.b.0", [0, 1, 2, 0, 1, 2, 3], task=5)]),
-        {"doubled": 3},
-    ),
-    "a state began anew": (
-        lambda f: f.update(second=["S 16 200 3", *arrivals("1.a.0", [3, 4], at=10)]),
-        {"forgotten": 1},
-    ),
+def third(numbers: list[int]) -> Callable[[Record], object]:
+    return lambda r: r[0].update(third=(17, 1, 100, 0, arrivals(TWO, numbers, task=5)))
+
+
+def second(already: int, came: list[Arrival], started: int = 9 * SECOND) -> Callable[[Record], object]:
+    return lambda r: r[0].update(second=(16, started, 200, already, came))
+
+
+FAULTS: dict[str, tuple[Callable[[Record], object], dict[str, int]]] = {
+    "a number is missing in the middle": (third([0, 1, 3]), {"lost": 1}),
+    "the first is missing": (third([1, 2, 3]), {"lost": 1}),
+    "the end is missing": (third([0, 1, 2]), {"lost": 1}),
+    "a key is missing altogether": (lambda r: r[0].pop("third"), {"lost": 4}),
+    "one came twice": (third([0, 1, 1, 2, 3]), {"doubled": 1}),
+    "two changed places": (third([0, 2, 1, 3]), {"reordered": 1}),
+    "two of three came late, the third never": (third([0, 5, 3, 1]), {"reordered": 2, "lost": 2}),
+    "what was sent again came out of order too": (third([0, 1, 2, 0, 1, 2, 3]), {"doubled": 3}),
+    "a state began anew": (second(3, arrivals(ONE, [3, 4], at=10)), {"forgotten": 1}),
     "two lives wrote at once": (
-        lambda f: f.update(second=["S 16 200 3", *arrivals("1.a.0", [3, 4], at=2, counted=3)]),
+        second(3, arrivals(ONE, [3, 4], at=3, counted=3), 2 * SECOND),
         {"overlaps": 1},
     ),
-    "the sink's own state is older": (
-        lambda f: f.update(second=["S 16 200 2", *f["second"][1:]]),
-        {"recounts": 1},
-    ),
-    "a spout wrote no end": (lambda f: f["ends"].pop(), {"open": 1}),
-    "a line says nothing": (lambda f: f["third"].append("B 1 2"), {"unknown": 1}),
-    "an arrival before any life": (lambda f: f["third"].pop(0), {"unknown": 4}),
+    "the sink's own state is older": (second(2, arrivals(ONE, [3, 4], at=10, counted=3)), {"recounts": 1}),
+    "a spout wrote no end": (lambda r: r[1].pop(), {"open": 1}),
+    "a line says nothing": (lambda r: r[1].append("B 1 2"), {"unknown": 1}),
+    "an end that is another": (lambda r: r[1].append(f"E {ONE} 6"), {"unknown": 1}),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_each_planted_fault_is_found(tmp_path: Path, name: str) -> None:
-    files = good(tmp_path)
+    record = good()
     change, expected = FAULTS[name]
-    change(files)
-    report = write(tmp_path, **files)
+    change(record)
+    report = write(tmp_path, *record)
     assert not report.good
     summary = report.summary()
     assert {k: summary[k] for k in expected} == expected, summary
@@ -97,22 +114,138 @@ def test_each_planted_fault_is_found(tmp_path: Path, name: str) -> None:
         assert report.lost == 0, "nothing else is said than what is"
 
 
-def test_a_line_without_an_end_was_not_written(tmp_path: Path) -> None:
-    write(tmp_path, **good(tmp_path))
-    with (tmp_path / "third.txt").open("a") as file:
-        file.write("A 99")
-    report = check(tmp_path.glob("*.txt"))
+def test_a_file_that_is_none_is_said(tmp_path: Path) -> None:
+    files, ends = good()
+    write(tmp_path, files, ends)
+    (tmp_path / "record-1-2.bin").write_bytes(b"")
+    path = put(tmp_path, (18, 5, 100, 0, []))
+    path.rename(path.with_name("record-18-6-100-000000.bin"))
+    assert len(check(tmp_path.iterdir()).unknown) == 2
+
+
+def test_an_arrival_that_was_not_written_whole_is_not_there(tmp_path: Path) -> None:
+    files, ends = good()
+    write(tmp_path, files, ends)
+    put(tmp_path, files["third"], rest=ARRIVAL.pack(TWO, 4, 4, 5, 0, 0) + bytes(64))
+    report = check(tmp_path.iterdir())
     assert report.torn == 1 and report.good
 
 
-def test_nothing_at_all_is_not_good(tmp_path: Path) -> None:
+def test_nothing_at_all_is_not_good() -> None:
     assert not check([]).good
 
 
+def test_faults_without_number_are_counted_and_not_all_told(tmp_path: Path) -> None:
+    report = write(tmp_path, {"a": (17, 1, 1, 0, arrivals(TWO, [0] * (MOST + 6)))}, [])
+    assert report.doubled == MOST + 5 and len(report.keys["2.b.0"].doubled) == MOST
+
+
+# ------------------------------------------------------------------ while it is being written
+
+
+def test_the_record_that_the_job_writes_is_read(tmp_path: Path) -> None:
+    assert (HEAD.format, WRITTEN.format) == (HEADER.format, ARRIVAL.format)
+    many = 2 * SEGMENT // WRITTEN.size
+    notes = Notes(str(tmp_path), 16, 0)
+    for n in range(many):
+        notes.note(ONE, n, 4, n)
+    checker = Checker(remove=True)
+    checker.look(tmp_path.iterdir())
+    notes.note(ONE, many, 4, many)
+    checker.look(tmp_path.iterdir())
+    notes.close()
+    report = checker.report()
+    assert report.arrived == many + 1 and not (
+        report.lost or report.unknown or report.recounts or report.torn
+    )
+    assert [p.name.rpartition("-")[2] for p in tmp_path.iterdir()] == ["000002.bin"], "what was read is gone"
+
+
+class Moving(io.BytesIO):
+    """A file in which somebody writes between two readings."""
+
+    def __init__(self, first: bytes, then: bytes) -> None:
+        super().__init__(first)
+        self._then = then
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.seek(0)
+        self.write(self._then)
+        return data
+
+
+def test_what_is_being_written_while_it_is_read_is_read_as_it_is() -> None:
+    """Of the last arrival the key was read before it was written, and the time afterwards: the number seemed to be lost."""
+    one, two, three = (ARRIVAL.pack(ONE, n, n, 4, 0, 5 + n) for n in range(3))
+    half = ARRIVAL.pack(0, 0, 0, 4, 0, 6)
+    file = Moving(one + half + bytes(64), one + two + three + bytes(32))
+    assert read_whole(file, 0) == (one + two, 4 * ARRIVAL.size, False), "the third comes with the next look"
+    assert read_whole(io.BytesIO(one + ARRIVAL.pack(ONE, 1, 1, 4, 0, 0)), 0) == (one, 2 * ARRIVAL.size, True)
+    assert read_whole(io.BytesIO(one + two), 32) == (two, ARRIVAL.size, False)
+    assert read_whole(io.BytesIO(b""), 0) == (b"", 0, False)
+
+
+def test_a_file_between_two_that_is_missing_is_found(tmp_path: Path) -> None:
+    life = (16, 1, 100, 0, arrivals(ONE, [0, 1, 2]))
+    put(tmp_path, life, rest=b"")
+    put(tmp_path, (*life[:4], arrivals(ONE, [3], at=9, counted=3)), segment=1, before=4)
+    (unknown,) = check(tmp_path.iterdir()).unknown
+    assert "begins with 4 instead of 3" in unknown
+
+
+def test_what_a_life_writes_after_the_next_one_has_begun_overlaps(tmp_path: Path) -> None:
+    """Also when both were read before."""
+    files, _ = good()
+    checker = Checker()
+    for life in files.values():
+        put(tmp_path, life)
+    checker.look(tmp_path.iterdir())
+    assert not checker.report().overlaps
+    late = (*files["first"][:4], [*files["first"][4], *arrivals(ONE, [5], at=12, counted=5)])
+    put(tmp_path, late)
+    checker.look(tmp_path.iterdir())
+    assert len(checker.report().overlaps) == 1
+
+
+def test_where_something_was_wrong_the_files_stay_but_not_without_bound(tmp_path: Path) -> None:
+    checker = Checker(remove=True)
+    for n in range(KEPT + 3):
+        put(tmp_path, (16, 1, 100, 0, arrivals(ONE, [0], at=1 + n)), segment=n, before=n, rest=b"")
+        checker.look(tmp_path.iterdir())
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert len(left) == KEPT and all(name.endswith(".seen") for name in left)
+    report = check(tmp_path.iterdir())
+    assert report.doubled, "they can be read again"
+
+
+def test_who_writes_waits_for_who_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(AHEAD + 1):
+        (tmp_path / f"record-16-1-1-{n:06}.bin").touch()
+    monkeypatch.setattr("chaos.job.PATIENCE", 0.0)
+    with pytest.raises(TimeoutError, match="sink 16"):
+        Notes(str(tmp_path), 16, 0).note(ONE, 0, 4, 0)
+
+
+def test_the_process_that_follows_says_what_stands_and_what_is_wrong(tmp_path: Path) -> None:
+    files, ends = good()
+    flow = Flow(tmp_path, 2, 1, keep=True)
+    try:
+        assert flow.standing(0) == ["1 keys of spout task 1", "1 keys of spout task 2"]
+        write(tmp_path, files, ends)
+        assert flow.standing(0) == [] and flow.arrived == 9
+        assert flow.standing(5 * SECOND) == ["2.b.0 by 5 and 17"]
+        put(tmp_path, (17, 8 * SECOND, 300, 4, arrivals(key(2, 0xC, 0), [0], at=9)))
+        assert flow.standing(5 * SECOND) == [], "of a spout's task the newest life counts"
+        assert flow.report()["summary"]["open"] == 1
+    finally:
+        flow.close()
+
+
 def test_the_program_reads_the_record_alone(tmp_path: Path) -> None:
-    write(tmp_path, **good(tmp_path))
+    write(tmp_path, *good())
     probe = (
-        "import sys, runpy; sys.argv = ['check', sys.argv[1]]\n"
+        "import sys, runpy; sys.argv = ['check', '--json', sys.argv[1]]\n"
         "try: runpy.run_module('chaos.check', run_name='__main__')\n"
         "except SystemExit as e: code = e.code\n"
         "assert not [m for m in sys.modules if m.split('.')[0] in ('elastic', 'statestore')]; sys.exit(code)"
@@ -123,6 +256,8 @@ def test_the_program_reads_the_record_alone(tmp_path: Path) -> None:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert run().returncode == 0
-    (tmp_path / "third.txt").unlink()
+    (tmp_path / "record-17-1-100-000000.bin").unlink()
     failed = run()
-    assert failed.returncode == 1 and "lost: 2.b.0 0-3" in failed.stdout, failed
+    assert failed.returncode == 1, failed
+    lost = json.loads(failed.stdout)["keys"]["2.b.0"]["lost"]
+    assert [(h["first"], h["last"]) for h in lost] == [(0, 3)]

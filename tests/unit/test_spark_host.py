@@ -171,3 +171,29 @@ def test_a_context_that_is_being_made_is_nobodys_session(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyspark", core)
     monkeypatch.delitem(sys.modules, "pyspark.sql.connect.session", raising=False)
     assert spark_session._active() is None
+
+
+def test_a_session_is_asked_after_a_job_has_failed_though_its_jvm_is_still_a_process() -> None:
+    """One that is being killed has lost its connections already: a node that was given to it would fail as well, at once."""
+    answers: list[Exception | str] = ["UTC", RuntimeError("nobody answers")]
+
+    def get(_: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    jvm = SimpleNamespace(poll=lambda: None)
+    context = SimpleNamespace(_gateway=SimpleNamespace(proc=jvm), _jsc=object(), addJobTag=lambda tag: None)
+    spark = SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=get))
+    session = spark_session.Session(spark, owned=True, connect=False, own_jvm=True, slots=1)
+
+    def fail() -> None:
+        raise RuntimeError("its Spark job failed")
+
+    assert session.usable() and len(answers) == 2, "nobody doubts it"
+    for still in (True, False):
+        with pytest.raises(RuntimeError):
+            session.run_tagged("a", fail)
+        assert session.usable() is still
+    assert not answers

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
+from elastic.cluster import switching
 from elastic.cluster.switching import (
     FEW,
     FEW_STILL,
     SWITCH,
+    SWITCH_AFTER,
     SWITCH_MANY,
     SWITCH_MOVING,
     SWITCH_PAUSED,
+    Switching,
     switch_interval,
 )
 from elastic.migration.record import MoveRecord, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 
+PATIENCE = 30.0
 A, B = Incarnation("t@a/0#1"), Incarnation("t@b/0#1")
 
 
@@ -40,3 +48,61 @@ def test_a_few_tasks_are_waited_for_and_many_do_not_hold_up_the_stream() -> None
     assert switch_interval(view(FEW * FEW_STILL, paused=2, batch=FEW_STILL)) == SWITCH_MANY
     assert switch_interval(view(FEW + 1, paused=1, batch=1)) == SWITCH_MANY, "one after the other lasts"
     assert SWITCH_PAUSED < SWITCH_MOVING < SWITCH_MANY < SWITCH
+
+
+class Intervals(list[float]):
+    """What was set, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.usual = threading.Event()
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+        if seconds == SWITCH:
+            self.usual.set()
+
+
+def test_when_a_move_is_over_streams_are_worked_off_before_all_is_as_usual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(switching, "AFTER", 1e-3)
+    found = Intervals()
+    one = Switching(found)
+    one.see(view(1, paused=1))
+    one.see(view(0))
+    one.see(view(0))
+    assert found.usual.wait(PATIENCE)
+    one.close()
+    assert found == [SWITCH_PAUSED, SWITCH_AFTER, SWITCH]
+
+
+def test_another_move_is_not_cut_short_by_the_end_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "AFTER", PATIENCE)
+    found = Intervals()
+    one = Switching(found)
+    one.see(view(0))
+    one.see(view(FEW + 1))
+    one.see(view(0))
+    timer = one._timer
+    assert timer is not None
+    one.see(view(1))
+    timer.join(PATIENCE)
+    assert not timer.is_alive() and one._after != 0.0
+    one.see(view(0))
+    one.close()
+    assert found == [SWITCH, SWITCH_MANY, SWITCH_MANY, SWITCH_MOVING, SWITCH_AFTER]
+
+
+def test_a_timer_that_was_late_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have begun when another move does."""
+    found = Intervals()
+    one = Switching(found)
+    one.see(view(1))
+    one.see(view(0))
+    late = one._timer
+    assert late is not None
+    one.see(view(1))
+    late.function()
+    assert found[-1] == SWITCH_MOVING
+    one.close()

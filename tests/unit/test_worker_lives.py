@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
-from elastic.cluster.worker_main import EXIT_SESSION, REACHED, SINCE, WorkerProcess
+from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
+from elastic.cluster.worker_progress import SINCE
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.model import codec
@@ -72,9 +73,9 @@ def life(tmp_path: Path) -> Any:
 
 
 def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -> None:
-    life._inherit()
+    life._progress.inherit()
     life.worker.will_start(4)  # a move brings it
-    life._write_progress()
+    life._progress.write()
     stored = codec.decode(life._coordination.get(PATH).data, Progress)
     assert stored.incarnation == SECOND and stored.finished == (1,)
     assert stored.held == (Held(FIRST, 5, (2, 3)), Held(SECOND, 0, (4,)))
@@ -84,7 +85,7 @@ def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -
 def lost(life: Any, starting: set[int]) -> dict[str, str]:
     """What is said of tasks that start without their states: which of them, by who had them."""
     life.said.clear()
-    life._say_lost(starting)
+    life._progress._say_lost(starting)
     assert all(e.kind == "state-lost" for e in life.said)
     return {e.details["before"]: e.details["tasks"] for e in life.said}
 
@@ -106,28 +107,28 @@ def test_who_was_only_about_to_have_it_is_not_named(life: Any) -> None:
 
 
 def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> None:
-    life._inherit()
+    life._progress.inherit()
     life.worker.will_start(2)
-    life._write_progress()
+    life._progress.write()
     stored = codec.decode(life._coordination.get(PATH).data, Progress)
     assert stored.held == (Held(FIRST, 5, (2, 3)),), "should it die now, the first life had them last"
     life.worker.tasks[2] = SimpleNamespace(finished=False, drained=0)
     version = life._coordination.get(PATH).version
-    life._write_first()
+    life._progress.write_first()
     assert life._coordination.get(PATH).version == version, "marks do not wait for that"
-    life._write_progress()
+    life._progress.write()
     assert life._coordination.get(PATH).version == version, "more of it may come"
-    assert 0.0 < life._patience() <= SINCE
-    life._since_due = 1.0  # long ago
-    life._write_progress()
-    assert life._patience() is None
+    assert 0.0 < life._progress.patience() <= SINCE
+    life._progress._since_due = 1.0  # long ago
+    life._progress.write()
+    assert life._progress.patience() is None
     one, two = codec.decode(life._coordination.get(PATH).data, Progress).held
     assert one == Held(FIRST, 5, (3,))
     assert (two.incarnation, two.tasks) == (SECOND, (2,)) and two.since > 0
     del life.worker.tasks[2]
     life.worker._started.discard(2)
     version = life._coordination.get(PATH).version
-    life._write_progress()
+    life._progress.write()
     assert life._coordination.get(PATH).version == version + 1, "who has a task no more says so at once"
 
 

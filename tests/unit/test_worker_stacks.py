@@ -5,6 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
+
+import pytest
+
+from elastic.cluster import worker_stacks
 
 PROGRAM = """
 import signal, sys, threading
@@ -58,3 +63,24 @@ def test_all_threads_are_written_and_the_process_goes_on() -> None:
         process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
             stream.close()
+
+
+def test_what_comes_first_costs_no_more_than_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks has reason to think that something hangs."""
+    monkeypatch.setattr(worker_stacks, "FIRST", 0.05)
+    release = threading.Event()
+
+    def hangs() -> str:
+        release.wait(60.0)
+        return ""
+
+    def fails() -> str:
+        raise KeyError("gone")
+
+    try:
+        assert worker_stacks._within(lambda: "task 4 waits\n") == "task 4 waits\n\n"
+        assert worker_stacks._within(str) == ""
+        assert "gone" in worker_stacks._within(fails)
+        assert "does not return" in worker_stacks._within(hangs)
+    finally:
+        release.set()

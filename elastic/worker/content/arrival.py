@@ -6,6 +6,7 @@ the pieces follow that are new by then.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -14,13 +15,19 @@ from elastic.api import tracking
 from elastic.api.components import Component
 from elastic.api.state import StateMap
 from elastic.errors import ExecutionError
+from elastic.worker import memory
 from elastic.worker.content import codec, whole
 from elastic.worker.content.copier import GivingWay, owner_of, states_of
+from elastic.worker.content.entries import chunks
 from elastic.worker.content.grid import GridPiece
 from elastic.worker.content.layout import NO_COPY, Meta, StateMeta, read_meta
 from elastic.worker.content.lazy import UnreadBins
 from elastic.worker.failures import described
 
+LARGE = 1 << 20
+"""Bytes of a table; smaller ones grow in a millisecond."""
+PUT = 2048
+"""Entries that are put in with one call: about a millisecond, in which no other thread gets the interpreter."""
 FILLED = 128
 """Buckets that are read in one step."""
 
@@ -52,7 +59,7 @@ class Arrival:
         Args:
             meta: `Copier.so_far`, or `Copier.rest` of a task that has stopped meanwhile.
             names: Of the pieces.
-            pieces: Those of that, in that order. Of those in `here` the bytes may be left out.
+            pieces: Those of that, in that order, or the first of them. Of those in `here` the bytes may be left out.
 
         Raises:
             ExecutionError: It cannot be read. Nothing that was put in is of use then.
@@ -65,6 +72,8 @@ class Arrival:
             if saved.copy == NO_COPY:
                 continue  # nothing tells whether what is in is of the same copy: `put` begins from nothing
             state = self._state(states, saved.name)
+            if any(n >= len(pieces) for layer in saved.layers for n in layer):
+                return  # what may stay bytes begins when all of that has come
             for _ in self._in_steps(state, saved, names, pieces):
                 yield
                 if self.over:
@@ -78,8 +87,16 @@ class Arrival:
         if self._copies.get(saved.name, NO_COPY) != saved.copy or saved.copy == NO_COPY:
             self._begin(state, saved, names, pieces)
         for number in saved.whole:
+            if number >= len(pieces):
+                return
             if names[number] not in self.here:
-                dict.update(state, self._read(saved, pieces[number]))
+                entries = self._read(saved, pieces[number])
+                _make_room(state, len(entries))
+                parts = chunks(entries.items(), lambda: PUT) if len(entries) > PUT else (entries,)
+                for count, some in enumerate(parts):
+                    if count:
+                        yield
+                    dict.update(state, some)
                 self.here[names[number]] = b""
                 yield
 
@@ -166,6 +183,15 @@ class Arrival:
         if note.custom is not None:
             buffers = [[pieces[n] for n in b] for b in note.buffers]
             whole.put(self._component, self._owner, [pieces[n] for n in note.custom], buffers)
+
+
+def _make_room(state: StateMap[Any, Any], more: int) -> None:
+    """Have memory made for the table of a dictionary that is about to grow: in the call in which it does, nobody else runs."""
+    count, slots = dict.__len__(state), 8
+    while 2 * slots < 3 * count:  # a table is filled up to two thirds, and then made anew, twice as large
+        slots *= 2
+    if 3 * (count + more) > 2 * slots and (size := 2 * sys.getsizeof(state)) >= LARGE:
+        memory.make_ready(size)
 
 
 def install(component: Component, meta: bytes, pieces: Sequence[bytes]) -> None:

@@ -15,6 +15,10 @@ from elastic.worker.content.layout import VERSION, Meta, StateMeta, write_meta
 
 PIECE = 256 << 10
 """Bytes of a piece, about. One large value makes a larger one."""
+LARGE_PIECE = 1 << 20
+"""That of a large state: who has which of them is said with every commit and every look."""
+PIECES = 256
+"""So many pieces before they become larger."""
 _GIVE_WAY_EVERY = 0.005
 _GIVE_WAY_FOR = 1e-4
 
@@ -64,10 +68,15 @@ class Copier:
             total += whole.size(self._component, self._owner)
         return total
 
-    def read_at_once(self) -> None:
-        """What is copied will be put in ahead: nothing of it has to be such that it can stay bytes there. Before the first `ahead`."""
+    def read_at_once(self, size: int = 0) -> None:
+        """What is copied will be put in ahead: nothing of it has to be such that it can stay bytes there. Before the first `ahead`.
+
+        Args:
+            size: Of all, in bytes, as far as known.
+        """
         for keyed in self._keyed:
             keyed.grid = False
+            keyed.piece = max(keyed.piece, min(size // PIECES, LARGE_PIECE))
 
     def ahead(self, until: float) -> list[tuple[int, bytes]]:
         """Copy some more of the keyed states. From the first call on their changes are remembered.
@@ -93,6 +102,7 @@ class Copier:
                         made.append(piece)
                     if time.monotonic() >= until:
                         return made
+                keyed.settle()
             return made
         except BaseException:
             if self._ended:  # it was cancelled in the midst of it
@@ -108,12 +118,19 @@ class Copier:
         """Whether everything was copied ahead that can be, and little has changed since (or it changes too fast to catch up)."""
         return all(k.done for k in self._keyed)
 
+    @property
+    def outrun(self) -> bool:
+        """Whether the state changes about as fast as it is copied at present."""
+        return any(k.outrun for k in self._keyed)
+
     def so_far(self) -> Content:
         """What the pieces that `ahead` has handed out make up: a state of which something may be out of date. Nothing else is in it; what
         was removed may be."""
         metas = [m for keyed in self._keyed if (m := keyed.so_far()) is not None]
         order: list[int] = []
-        note = _in_order(Meta(VERSION, metas, None, [], last=False), order)
+        note = _in_order(
+            Meta(VERSION, metas, None, [], last=False, caught_up=all(k.caught_up for k in self._keyed)), order
+        )
         return Content((), tuple(order), note)
 
     def rest(self) -> Content:
@@ -189,7 +206,8 @@ def _in_order(meta: Meta, order: list[int]) -> bytes:
         for s in meta.states
     ]
     custom = None if meta.custom is None else all_at(meta.custom)
-    return write_meta(Meta(meta.version, states, custom, [all_at(b) for b in meta.buffers], meta.last))
+    buffers = [all_at(b) for b in meta.buffers]
+    return write_meta(Meta(meta.version, states, custom, buffers, meta.last, meta.caught_up))
 
 
 def owner_of(component: Component) -> str:

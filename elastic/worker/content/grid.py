@@ -23,13 +23,28 @@ from typing import Any
 
 import msgspec
 
+from elastic.worker.content.layout import BUCKET
+
 _HEAD = struct.Struct("<IB")
 _MOST = 0xFFFF
+_MOST_BITS = 24
 _HEADS = [bytes((0x80 | n,)) for n in range(16)]
 _MARK = os.urandom(16)
 _MARKED = b"\xc4\x10" + _MARK
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder().decode
+
+
+def grid_of(count: int, size: int, piece: int) -> tuple[int, int]:
+    """(Bits of the number of buckets, bits of the number of pieces) for so many entries of so many bytes in all.
+
+    Args:
+        piece: Bytes of a piece, about.
+    """
+    small = BUCKET if size < count * 1024 else 1
+    bits = max(0, (max(1, count) // small - 1).bit_length())
+    split = max(0, -(-size // piece) - 1).bit_length()
+    return min(max(bits, split), _MOST_BITS), min(split, _MOST_BITS)
 
 
 def bodies_of(groups: list[list[Any]], keys: list[Any], values: list[Any]) -> list[bytes] | None:

@@ -2,11 +2,16 @@
 
 The first copy may be a grid, of which the other side reads what it is asked for. Everything else goes into pieces that are read at once:
 they cost a tenth of a grid's, and so a copy catches up with a state that is changed hundreds of thousands of times a second.
+
+What has changed is written behind what there is. When that has become as much as the state, all of it is written once more, a part with
+each round; pieces that say nothing any more are left out as it goes on. So what is written has a bound, however long the pause has to be
+waited for, and what has changed is never left lying meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
@@ -15,7 +20,8 @@ from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
-from elastic.worker.content.grid import GridWriter
+from elastic.worker.content.entries import Kinds, Owing, Present, chunks, entries_of
+from elastic.worker.content.grid import GridWriter, grid_of
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
 from elastic.worker.content.lazy import UnreadBins
 
@@ -30,14 +36,17 @@ MOST_WRITTEN = 1
 WRITTEN = 16 << 20
 """When what has changed has been written so many times as often as there are entries, and so many bytes more, all of it is written once
 more in its place: what is written has a bound."""
-REPEATED = 64 << 20
-"""Bytes of a state that is not written once more: stores have room for two of it, not for four. What changes from then on is left to the
-pause."""
+RENEWED = 2
+RENEWED_BYTES = 4 << 20
+"""So many times as much of it as has changed goes with a round, and at least so many bytes: while all is written once more, half as much
+changes."""
 MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
-_ROUNDS = 4
-"""So many times what has changed is copied again before the copy counts as done, and no more once it does not become less by half each
-time: a state may change as fast as it is copied."""
+_ROUNDS = 16
+_IN_VAIN = 4
+_NEAR = 64
+"""So many times what has changed is copied again before the copy counts as done, and no more once it is a part of so many of the state. A
+round after which it has not become less by half counts as so many: a state may change as fast as it is copied."""
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
 _WHOLE = 8192
@@ -49,7 +58,6 @@ _UNKNOWN = 4096.0
 """Bytes of an entry, before any was looked at."""
 _TOO_LARGE = 4
 """A piece of entries that are so many times larger than those before them is made anew, of fewer."""
-_MOST_BITS = 24
 
 Piece = tuple[int, bytes]
 Steps = Iterator[Piece | None]
@@ -65,6 +73,8 @@ class KeyedCopier:
 
     Attributes:
         grid: Whether the first copy is one. To be set before the first step.
+        piece: As given. To be set before the first step.
+        outrun: In the last round what has changed has not become less by half, and is much.
     """
 
     def __init__(
@@ -74,7 +84,7 @@ class KeyedCopier:
         self._state = state
         self._owner = owner
         self._number = number
-        self._piece = piece
+        self.piece = piece
         self.grid = True
         self._begin()
 
@@ -83,21 +93,24 @@ class KeyedCopier:
         self._bits = self._split = 0
         self._layers: list[list[int]] = []
         self._whole: list[int] = []
-        self._first = 0  # how many of these belong to the first copy
+        self._first = 0  # how many of these belong to the first copy, if that is a grid
+        self._ends: list[tuple[int, int]] = []  # the last copy of everything: (piece, entries up to its end)
+        self._renewing: Iterator[tuple[Piece, int]] | None = None
         self._todo: list[list[Any]] = []  # keys that are yet to be copied, by piece; taken from its end
         self._there: list[list[int]] = []  # their places
-        self._keys: Iterator[Any] = iter(())
-        self._seen = 0
         self._sorted = False  # nothing has been copied before
         self._complete = False  # everything was copied once
         self._small = 0
         self._rounds = 0
+        self.outrun = False
+        self._in_vain = 0  # rounds that were outrun since little had changed
         self._last = 0  # entries that the last round has copied
+        self._owed = 0  # of these, what it has not copied yet
         self._copy_number = NO_COPY
-        self._kinds: set[type] = set()
-        self._mixed = False
+        self._kinds = Kinds()
         self._gone: set[Any] = set()
-        self._owing: Iterator[tuple[Any, Any]] = iter(())  # what has changed and is in no piece yet
+        self._owing = Owing(())  # what has changed and is in no piece yet
+        self._present: Present | None = None
         self._written = 0  # entries in the pieces after the first copy
         self._weight = _UNKNOWN
 
@@ -131,8 +144,11 @@ class KeyedCopier:
             return next(self._steps)
         except StopIteration:
             pass
+        self.outrun = False
         if not self._settled():
-            self._rounds = self._rounds + 1 if not self._in_vain() else _ROUNDS
+            self.outrun = 2 * len(self._state._changed) > self._last > 0 and not self._near
+            self._in_vain = 0 if self._near else self._in_vain + self.outrun
+            self._rounds += _IN_VAIN if self.outrun else 1
             self._steps = self._again()
         return None
 
@@ -151,17 +167,13 @@ class KeyedCopier:
             return False
         if self._small:
             return True
-        if not self._complete or self._todo:
+        if not self._complete or self._todo or self._owed:
             return False
-        changed = len(self._state._changed)
-        return changed <= self._few() or (self._repeats(changed) and self._weighs() > REPEATED)
+        return len(self._state._changed) <= self._few()
 
-    def _weighs(self) -> float:
-        return self._weight * dict.__len__(self._state)
-
-    def _repeats(self, changed: int) -> bool:
-        """Whether what has changed, with what was written of that before, is more than there is."""
-        return self._written + changed > MOST_WRITTEN * dict.__len__(self._state) + WRITTEN / self._weight
+    def _repeats(self, changed: int, most: int) -> bool:
+        """Whether what has changed, with what was written of that before, is more than so many times what there is."""
+        return self._written + changed > most * dict.__len__(self._state) + WRITTEN / self._weight
 
     def _few(self) -> int:
         """So many changed keys are left to the pause."""
@@ -171,11 +183,24 @@ class KeyedCopier:
     @property
     def done(self) -> bool:
         """Whether everything was copied once, and what has changed since is little, or will not become less."""
-        return self._complete and (self._rounds >= _ROUNDS or self._settled())
+        return self._complete and (self._rounds >= _ROUNDS or self._settled() or self._near)
 
-    def _in_vain(self) -> bool:
-        """Whether what has changed has not become less by half."""
-        return 2 * len(self._state._changed) > self._last > 0
+    @property
+    def caught_up(self) -> bool:
+        """Whether there is little to copy at present, or it does not become less."""
+        return self.done and (bool(self._small) or self._near or self._in_vain >= _IN_VAIN)
+
+    @property
+    def _near(self) -> bool:
+        if not tracking.is_tracking(self._state):
+            return False
+        changed = len(self._state._changed) + self._owed
+        return changed <= max(self._few(), dict.__len__(self._state) // _NEAR)
+
+    def settle(self) -> None:
+        """`step` has nothing to do: what changes from now on is not what a round has left."""
+        self._last = self._in_vain = 0
+        self.outrun = False
 
     @property
     def busy(self) -> bool:
@@ -205,22 +230,24 @@ class KeyedCopier:
                 self._complete, self._small = True, max(dict.__len__(state), 1000)
                 return
             tracking.track(state, reads=False, first_removal=self._stop_iterating)
-            self._bits, self._split = grid_of(dict.__len__(state), size, self._piece)
+            self._bits, self._split = grid_of(dict.__len__(state), size, self.piece)
         self._copy_number = self._number()
+        self._present = Present(state)
         if self.grid:
-            self._keys = dict.__iter__(state)
-            yield from self._sort()
+            yield from self._sort(self._present)
             self._sorted = True
             yield from self._copy()
         else:
-            self._owing, self._sorted = self._entries_of(list(dict.__iter__(state))), True
-            for piece, _ in self._wholes():
+            self._owing = self._present
+            self._sorted = True
+            for piece, _ in self._everything_in(self._owing):
                 yield piece
         self._complete, self._first = True, len(self._whole) if self.grid else 0
 
     def _as_it_is(self, rest: UnreadBins) -> Iterator[Piece]:
         """What is bytes still travels as it is; what is in the dictionary holds."""
-        self._bits, self._split, self._gone, self._mixed = rest.bits, rest.split, rest.gone, True
+        self._bits, self._split, self._gone = rest.bits, rest.split, rest.gone
+        self._kinds.anything()
         for grids in rest.layers:
             layer: list[int] = []
             self._layers.append(layer)
@@ -231,48 +258,68 @@ class KeyedCopier:
 
     def _again(self) -> Steps:
         """Copy what has changed."""
-        state = self._state
-        changes = tracking.take_changes(state)
-        first = old = len(self._whole)
-        self._owing = iter(changes.items())
-        self._last = len(changes)
-        if self._repeats(len(changes)) and old > self._first:
-            # These pieces hold more than there is: all of it once more, in their place. They are kept until that is done.
-            first, self._written = self._first, 0
-            self._owing = self._entries_of(list(dict.__iter__(state)))
-        for piece, size in self._wholes():
+        changes = tracking.take_changes(self._state)
+        self._owing = Owing(changes.items())
+        self._last = self._owed = len(changes)
+        if (
+            self._renewing is None
+            and self._repeats(len(changes), MOST_WRITTEN)
+            and len(self._whole) > self._first
+        ):
+            self._renewing = self._renew()
+        for piece, size in self._wholes(self._owing):
             self._written += size
+            self._owed -= size
             yield piece
-        del self._whole[first:old]
+        if self._renewing is None:
+            return
+        left = max(RENEWED * len(changes), RENEWED_BYTES / self._weight)
+        for piece, size in self._renewing:
+            yield piece
+            left -= size
+            if left <= 0:
+                return
+        self._renewing = None
 
-    def _entries_of(self, keys: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """What there is at present under these keys."""
-        state = self._state
-        for key in keys:
-            if dict.__contains__(state, key):
-                yield key, dict.__getitem__(state, key)
+    def _everything_in(self, owing: Owing) -> Iterator[tuple[Piece, int]]:
+        """Pieces with all that there is, as it is at the moment when each is made: what had changed by then need not be copied again."""
+        copied = 0
+        for piece, size in self._wholes(owing, fresh=True):
+            copied += size
+            self._ends.append((piece[0], copied))
+            yield piece, size
+
+    def _renew(self) -> Iterator[tuple[Piece, int]]:
+        """All of it once more, in the place of the pieces that there are. Nothing is missing at any time, should it come to no end."""
+        self._written = 0
+        ends, self._ends = self._ends, []
+        before = self._whole[self._first :]
+        copied = done = 0
+        self._present = Present(self._state)
+        for piece, size in self._everything_in(self._present):
+            copied += size
+            # An entry stays where it is in a dictionary, or moves forward as others are removed. So all that this old piece has is in a
+            # new one, or was set anew after it, and is in one of those that came between.
+            while done < len(ends) and ends[done][1] <= copied:
+                self._whole.remove(ends[done][0])
+                done += 1
+            yield piece, size
+        left = set(before)
+        self._whole[self._first :] = [n for n in self._whole[self._first :] if n not in left]
 
     def _stop_iterating(self) -> None:
-        """A key is about to be removed, or some were added: an iterator can't go on then. The remaining keys are written down."""
-        self._keys = iter(list(islice(dict.__iter__(self._state), self._seen, None)))
+        """A key is about to be removed: an iterator can't go on then."""
+        if self._present is not None:
+            self._present.stop_iterating()
 
-    def _next_keys(self) -> list[Any]:
-        try:
-            keys = list(islice(self._keys, _STEP))
-        except RuntimeError:
-            self._stop_iterating()
-            keys = list(islice(self._keys, _STEP))
-        self._seen += len(keys)
-        return keys
-
-    def _sort(self) -> Steps:
+    def _sort(self, present: Present) -> Steps:
         """Divide the keys by the piece that they belong to."""
         shift = BITS - self._split
         parts: list[list[Any]] = [[] for _ in range(1 << self._split)]
         where: list[list[int]] = [[] for _ in parts]
         loose: list[Any] = []
-        while keys := self._next_keys():
-            self._note(keys)
+        while keys := list(present.take(_STEP)):
+            self._kinds.note(keys)
             for key, there in zip(keys, places(keys), strict=True):
                 if there is None:
                     loose.append(key)
@@ -291,8 +338,8 @@ class KeyedCopier:
             self._todo.pop()
             layer.append(self._number() if data else -1)
             yield (layer[-1], data) if data else None
-        self._owing = self._entries_of(self._todo[0])
-        for piece, _ in self._wholes():
+        self._owing = Owing(entries_of(self._state, self._todo[0]))
+        for piece, _ in self._wholes(self._owing):
             yield piece
         self._todo = []
 
@@ -314,7 +361,7 @@ class KeyedCopier:
             try:
                 writer.add(some_groups, *self._entries(some_groups))
             except Exception as e:
-                those = dict(self._entries_of(chain.from_iterable(some_groups)))
+                those = dict(entries_of(self._state, chain.from_iterable(some_groups)))
                 raise codec.blame(those, self.name, self._owner, e) from e
             yield None
         return writer.piece()
@@ -333,8 +380,9 @@ class KeyedCopier:
         return keys, values, self._look(keys, values)
 
     def so_far(self) -> StateMeta | None:
-        """What the state's pieces until now make up: some of it may be out of date, and removed keys may be in it. None: nothing of use."""
-        if not self._complete or self._small:
+        """What the state's pieces until now make up: some of it may be out of date or missing, and removed keys may be in it. None: nothing
+        of use."""
+        if self._small or self._copy_number == NO_COPY or (self.grid and not self._complete):
             return None
         return self._meta([])
 
@@ -355,38 +403,45 @@ class KeyedCopier:
             unread = tracking.unread(state)
             if isinstance(unread, UnreadBins):
                 made += self._as_it_is(unread)
-            self._owing = iter(dict.items(state))
+            self._owing = Owing(dict.items(state))
         elif self._complete or not self.grid:
-            self._owing = chain(self._owing, tracking.take_changes(state).items())
+            self._owing = Owing(chain(self._owing.entries, tracking.take_changes(state).items()))
         else:
             missing = chain.from_iterable(self._todo)
-            self._owing = self._entries_of(chain(missing, tracking.take_changes(state)))
+            self._owing = Owing(entries_of(state, chain(missing, tracking.take_changes(state))))
         gone = self._gone | (state._removed if tracking.is_tracking(state) else set())
-        for piece, _ in self._wholes():
+        for piece, _ in self._wholes(self._owing):
             made.append(piece)
             give_way()
         gone = {k for k in gone if not dict.__contains__(state, k)}
         lost: list[int] = []
-        for removed in _chunks(dict.fromkeys(gone).items(), lambda: _WHOLE):
+        for removed in chunks(dict.fromkeys(gone).items(), lambda: _WHOLE):
             made.append((self._number(), self._encode(removed, codec.plain_keys(removed))))
             lost.append(made[-1][0])
             give_way()
         return made, self._meta(lost, -1 if tracking.is_lazy(state) else dict.__len__(state))
 
-    def _wholes(self) -> Iterator[tuple[Piece, int]]:
-        """Pieces with the entries in `_owing`, to be read at once; and how many are in each."""
-        count = max(1, min(_WHOLE, int(self._piece / self._weight)))
+    def _wholes(self, owing: Owing, *, fresh: bool = False) -> Iterator[tuple[Piece, int]]:
+        """Pieces with these entries, to be read at once; and how many are in each.
+
+        Args:
+            fresh: What it gives is as it is at present: of changes until now nothing else has to be copied.
+        """
+        count = max(1, min(_WHOLE, int(self.piece / self._weight)))
         standing: dict[Any, Any] | None = None
-        while some := dict(islice(self._owing, count)):
-            self._note(some)
-            if self._alike:
+        while some := owing.take(count):
+            if fresh and (changed := self._state._changed):
+                deque(map(changed.pop, some, repeat(None)), maxlen=0)
+            self._kinds.note(some)
+            if self._kinds.alike:
                 if standing is None:
                     standing = {k: k for k in dict.__iter__(self._state)}
                 some = {standing.get(k, k): v for k, v in some.items()}
             data = self._encode(some, self._look(some.keys(), some.values()))
-            fits = max(1, min(_WHOLE, int(self._piece * len(some) / len(data))))
-            if len(data) > _TOO_LARGE * self._piece and len(some) > 1:
-                self._owing, count = chain(some.items(), self._owing), min(fits, len(some) // 2)
+            fits = max(1, min(_WHOLE, int(self.piece * len(some) / len(data))))
+            if len(data) > _TOO_LARGE * self.piece and len(some) > 1:
+                owing.put_back(some.items())
+                count = min(fits, len(some) // 2)
                 continue
             piece = self._number(), data
             self._whole.append(piece[0])
@@ -407,38 +462,3 @@ class KeyedCopier:
             return codec.encode(entries, plain)
         except Exception as e:
             raise codec.blame(entries, self.name, self._owner, e) from e
-
-    def _note(self, keys: Collection[Any]) -> None:
-        """Remember the types of keys (see `_alike`)."""
-        kinds = set(map(type, keys))
-        if tuple in kinds:
-            within = set(map(type, chain.from_iterable(k for k in keys if type(k) is tuple)))
-            self._mixed = self._mixed or tuple in within
-            kinds |= within
-        self._kinds |= kinds
-
-    @property
-    def _alike(self) -> bool:
-        """Whether a key may be equal to one of another type: after `d[1] = 2; d[True] = 3` the key is 1, and was set by True."""
-        others = self._kinds - {str, bytes, tuple, type(None)}
-        return bool(others) and (
-            self._mixed or len(others) > 1 or issubclass(others.copy().pop(), str | bytes | tuple)
-        )
-
-
-def grid_of(count: int, size: int, piece: int) -> tuple[int, int]:
-    """(Bits of the number of buckets, bits of the number of pieces) for so many entries of so many bytes in all.
-
-    Args:
-        piece: Bytes of a piece, about.
-    """
-    small = BUCKET if size < count * 1024 else 1
-    bits = max(0, (max(1, count) // small - 1).bit_length())
-    split = max(0, -(-size // piece) - 1).bit_length()
-    return min(max(bits, split), _MOST_BITS), min(split, _MOST_BITS)
-
-
-def _chunks(items: Iterable[tuple[Any, Any]], count: Callable[[], int]) -> Iterator[dict[Any, Any]]:
-    waiting = iter(items)
-    while some := dict(islice(waiting, count())):
-        yield some

@@ -15,7 +15,7 @@ import msgspec
 
 from elastic.errors import ExecutionError
 
-VERSION = 3
+VERSION = 4
 NO_COPY = -1
 """Nothing was copied ahead."""
 BUCKET = 8
@@ -50,6 +50,7 @@ class Meta(msgspec.Struct, array_like=True):
         custom: Pieces of what `get_state` gave, pickled; None: it has none of its own.
         buffers: Pieces of each buffer that was kept out of that pickle.
         last: The task has stopped, and that is all; else some of it was copied ahead.
+        caught_up: All of it was copied once, and what has changed since is little, or does not become less.
     """
 
     version: int
@@ -57,6 +58,7 @@ class Meta(msgspec.Struct, array_like=True):
     custom: list[int] | None
     buffers: list[list[int]]
     last: bool = False
+    caught_up: bool = False
 
 
 _to_bytes = msgspec.msgpack.Encoder().encode
@@ -74,6 +76,27 @@ def is_last(data: bytes) -> bool:
         ExecutionError: It is none, or of another version.
     """
     return not data or read_meta(data).last
+
+
+def has_caught_up(data: bytes) -> bool:
+    """Whether next to nothing is missing in what that note is of, or what is missing does not become less.
+
+    Raises:
+        ExecutionError: It is none, or of another version.
+    """
+    if not data:
+        return True
+    meta = read_meta(data)
+    return meta.last or meta.caught_up
+
+
+def comes_in_parts(data: bytes) -> bool:
+    """Whether the first pieces can be put in before the others have come.
+
+    Raises:
+        ExecutionError: It is none, or of another version.
+    """
+    return not data or not any(state.layers for state in read_meta(data).states)
 
 
 def read_meta(data: bytes) -> Meta:

@@ -136,3 +136,23 @@ def test_totals_add_up_and_begin_anew_with_another_topology() -> None:
     assert log.totals(T).moves == 0
     log.forget(T)
     assert log.views() == () and log.totals(T).moves == 0
+
+
+def test_what_workers_say_of_tasks_that_stand_is_said_until_they_go_on() -> None:
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record(1)), 10.0)
+    details: dict[str, str | int | float] = {"epoch": 1, "tasks": "2,3", "for": "the fence of task 1"}
+    log.stands(Event(11.0, "move-stands", "", topology=T, worker="t@n1/0", details=details))
+    log.stands(Event(11.0, "move-stands", "", topology=T, details={**details, "epoch": 7}))
+    log.stands(Event(11.0, "worker-lost", "", topology=T, details=details))
+
+    def said() -> list[str]:
+        return [w for w in log.waits(T) if "fence of task 1" in w]
+
+    assert said() == ["move 1: 2 tasks (2 to 3) wait in worker t@n1/0 for the fence of task 1"]
+    assert log.views(T)[0].waits[-1] in said()[0]
+    one = replace(record(1).tasks[0], outcome=Outcome.ROLLED_BACK)
+    log.see(facts(replace(record(1), tasks=(one, record(1).tasks[1]))), 12.0)
+    assert said() == ["move 1: task 3 waits in worker t@n1/0 for the fence of task 1"]
+    log.see(facts(), 13.0)
+    assert said() == []

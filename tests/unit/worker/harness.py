@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Mapping
@@ -182,6 +183,8 @@ class Numbers(Spout):
 
 
 records: dict[str, list[tuple[int, ...]]] = {}
+numbers = itertools.count(1)
+"""For names under which they are noted: here, because a test module that others import from is there twice."""
 
 
 class Check(StatefulBolt):

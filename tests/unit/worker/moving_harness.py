@@ -16,6 +16,7 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import Conflict, ElasticError, NotFound
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
+from elastic.migration.decide import REST
 from elastic.migration.driver import notifier_driver
 from elastic.migration.notifier import Notifier
 from elastic.migration.plan import Change, Seat, plan_move
@@ -27,7 +28,9 @@ from elastic.model.events import Event
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId, node_of, worker_id
 from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.split import split_tasks
+from elastic.transport.base import TransportOptions
 from elastic.transport.memory import MemoryNetwork
+from elastic.worker import standing
 from elastic.worker.components import LocalComponents
 from elastic.worker.outside import Outside
 from elastic.worker.stores import SmallState
@@ -45,9 +48,11 @@ class Stores:
         self.lots: list[int] = []  # how many small states came together
         self.ahead: list[int] = []  # how many pieces each look before the pause has brought
         self.ahead_fails = False
-        self.spared = 0  # pieces that did not have to be fetched in a pause
+        self.replaced = 0  # looks before the pause that come too late for what they have found
         self.brought: list[int] = []  # pieces that each fetch in a pause has brought
+        self.given_up: list[tuple[str, int]] = []
         self.on_reserve: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[], None] = lambda: None
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> _Write:
         if self.full:
@@ -75,20 +80,32 @@ class Stores:
                 found.append(e)
         return found
 
-    def fetch(self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Any = None) -> Any:
+    def fetch(
+        self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Any = None, most: int | None = None
+    ) -> Any:
         if (key, epoch) not in self.states:
             raise NotFound(f"no store has {key}")
         meta, pieces = self.states[key, epoch]
         here = {n: data for n, data in (ahead or {}).items() if n in pieces}
+        found, size = {}, 0
+        for n, data in {**pieces, **here}.items():
+            new = 0 if n in here else len(data)
+            if most is not None and size and new and size + new > most:
+                break
+            found[n], size = data, size + new
+        came = sum(n not in here for n in found)
         if not threading.current_thread().name.startswith("states-ahead"):
-            self.spared += len(here)
-            self.brought.append(len(pieces) - len(here))
+            self.brought.append(came)
         elif self.ahead_fails:
             raise ElasticError("the store does not answer")
+        elif self.replaced:
+            self.replaced -= 1
+            raise NotFound(f"no store has that version of {key} any more")
         else:
-            self.ahead.append(len(pieces) - len(here))
-        found = {**pieces, **here}
-        return type("Stored", (), {"meta": meta, "named": list(found), "pieces": list(found.values())})
+            self.ahead.append(came)
+        come = {"meta": meta, "named": list(found), "pieces": list(found.values())}
+        more = sum(len(data) for n, data in pieces.items() if n not in found)
+        return type("Stored", (), {**come, "more": more})
 
 
 class _Write:
@@ -100,10 +117,12 @@ class _Write:
         return len(self.pieces) - 1
 
     def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
+        self.stores.on_commit()
         self.stores.states[self.key] = (meta, {n: self.pieces[n] for n in numbers})
         return sum(len(self.pieces[n]) for n in numbers)
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        self.stores.given_up.append(self.key)
 
 
 class Process:
@@ -114,9 +133,18 @@ class Process:
         self.id = world.id(n)
         self.me = Incarnation(f"{self.id}#{life}")
         self.session = world.server.connect()
-        self.transport = world.network.transport(self.me)
+        self.transport = world.network.transport(
+            self.me, options=TransportOptions(window_rows=world.window_rows)
+        )
         name = world.spec.name
-        self.marks = MarksWriter(self.session, name, self.me, lambda: world.before_marks(), self._feed)
+        self.marks = MarksWriter(
+            self.session,
+            name,
+            self.me,
+            lambda: world.before_marks(),
+            self._feed,
+            lambda path, value: self.views.wrote(path, value),
+        )
         outside = Outside(self.marks, world.stores, world.next_life)
         self.worker = Worker(
             world.spec, self.id, self.me, LocalComponents(world.topology), self, self.transport, outside
@@ -161,7 +189,10 @@ class Process:
 class Moving:
     """See the module. `place`: (component, index of the task) -> number of the worker."""
 
-    def __init__(self, topology: Topology, workers: int, place: Callable[[str, int], int]) -> None:
+    def __init__(
+        self, topology: Topology, workers: int, place: Callable[[str, int], int], window_rows: int = 0
+    ) -> None:
+        self.window_rows = window_rows
         self.topology, self.spec = topology, topology.spec
         self.network = MemoryNetwork()
         self.server = MemoryZooKeeper()
@@ -237,11 +268,15 @@ class Moving:
                 self.changed.wait(min(left, 0.05))
 
     def describe(self) -> str:
-        return "\n".join(
-            f"{p.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.finished} stopped={t.stopped}"
-            for p in self.processes
-            for t in p.worker.tasks.values()
-        ) + "\n".join(f"{e.kind}: {e.message}" for e in self.events[-30:] if e.kind != "move-step")
+        return (
+            "\n".join(
+                f"{p.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.finished} stopped={t.stopped}"
+                for p in self.processes
+                for t in p.worker.tasks.values()
+            )
+            + "\n".join(["", *self.owed(), ""])
+            + "\n".join(f"{e.kind}: {e.message}" for e in self.events[-30:] if e.kind != "move-step")
+        )
 
     def task(self, number: int) -> Any:
         return next(p.worker.tasks[number] for p in self.processes if number in p.worker.tasks)
@@ -252,9 +287,28 @@ class Moving:
             range(1, self.spec.task_count + 1)
         )
 
+    def owed(self) -> list[str]:
+        """What was sent to a task of another process, and not said to have been taken: for ever, the way to it is narrower."""
+        found = []
+        by = {p.me: p for p in self.processes}
+        for process in self.processes:
+            for peer, link in list(process.transport.links.items()):
+                if peer not in by:
+                    continue  # that process is gone
+                taken = by[peer].transport._sources[process.me].inbound._targets
+                for target, window in list(link._outbound._windows.items()):
+                    there = taken.get(target)
+                    size, rows = (there.total, there.rows) if there is not None else (0, 0)
+                    if (size, rows) != (window.sent, window.rows_sent):
+                        found.append(
+                            f"{process.me} to {peer}, task {target}: {window.sent - size} bytes, {window.rows_sent - rows} rows"
+                        )
+        return found
+
     def wait_finished(self, timeout: float = LIMIT) -> None:
         self.wait(lambda: self.finished, timeout)
         assert not self.failures, self.failures
+        self.wait(lambda: not self.owed(), min(timeout, 10.0))
 
     def close(self) -> None:
         for p in self.processes:
@@ -309,7 +363,7 @@ class _Nimbus:
                 break
             assert not self.world.failures, self.world.failures
             assert time.monotonic() < deadline, (
-                f"{self.notifier.record} {self._marks()} {[p.worker.moves.waits() for p in self.world.processes]} "
+                f"{self.notifier.record} {self._marks()} {[standing.told(p.worker) for p in self.world.processes]} "
                 f"{self.world.describe()}"
             )
             told.wait(0.05)
@@ -365,7 +419,9 @@ class _Nimbus:
             del states[key]
         self.driver.feed(ev.StoresCleaned())
 
-    def start(self, action: ac.StartTimer) -> None: ...
+    def start(self, action: ac.StartTimer) -> None:
+        if action.kind == REST:
+            self.driver.feed(ev.TimerFired(action.kind, action.number))
 
     def say(self, action: ac.Say) -> None:
         self.world.events.append(Event(time.time(), action.kind, action.message))

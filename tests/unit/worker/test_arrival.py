@@ -10,6 +10,8 @@ import pytest
 
 from elastic import KeyedState, StatefulBolt
 from elastic.worker.content import Arrival, Content, Copier
+from elastic.worker.content.keyed import KeyedCopier
+from elastic.worker.content.layout import has_caught_up
 
 
 class Bolt(StatefulBolt):
@@ -108,3 +110,62 @@ def test_a_planted_fault_is_found() -> None:
     over = property(lambda self: False, lambda self, value: None)
     with patch.object(Arrival, "over", over, create=True), pytest.raises(AssertionError, match="older"):
         put_while_it_comes()
+
+
+def follow(source: Source, rounds: int) -> tuple[int, int]:
+    """A state that changes all the time is copied for long. (The most pieces of a commit, pieces that the pause still has to make.)"""
+    most = 0
+    source.copy()
+    for turn in range(rounds):
+        for n in range(300):
+            source.bolt.state[f"k{(turn * 300 + n) % 3000}"] += 1
+        source.pieces.update(source.copier.ahead(time.monotonic() + 0.01))
+        most = max(most, len(source.copier.so_far().order))
+    return most, len(source.copier.rest().pieces)
+
+
+def follow_for_long() -> None:
+    """Whenever the pause comes, only what has just changed is missing: also while all is written anew."""
+    whole = len(Source().copy().order)
+    for rounds in (5, 14, 17, 100):
+        most, left = follow(Source(), rounds)
+        assert most <= 3.2 * whole, f"{most} pieces of {whole} after {rounds} rounds"
+        assert left <= whole / 8, f"{left} pieces of {whole} are left to the pause"
+
+
+def test_what_is_written_has_a_bound_and_little_is_left_at_any_time() -> None:
+    with patch.multiple("elastic.worker.content.keyed", WRITTEN=0, RENEWED_BYTES=0):
+        follow_for_long()
+
+
+@pytest.mark.parametrize("fault", [{"WRITTEN": 1 << 30}, {"RENEWED": 0, "WRITTEN": 0}])
+def test_that_nothing_is_written_anew_is_found(fault: dict[str, int]) -> None:
+    faults = {"RENEWED_BYTES": 0, **fault}
+    with (
+        patch.multiple("elastic.worker.content.keyed", **faults),
+        pytest.raises(AssertionError, match="after 100"),
+    ):
+        follow_for_long()
+
+
+def stop_in_the_midst() -> None:
+    """A round that nothing changes after is copied to its end, and until then the copy has not caught up."""
+    source = Source()
+    source.copy()
+    source.set(1)
+    source.pieces.update(source.copier.ahead(0.0))
+    assert not has_caught_up(source.copier.so_far().meta)
+    for _ in range(100):
+        source.pieces.update(source.copier.ahead(0.0))
+    assert has_caught_up(source.copier.so_far().meta)
+    assert not source.copier.rest().pieces
+
+
+def test_a_round_is_copied_to_its_end() -> None:
+    stop_in_the_midst()
+
+
+def test_that_what_a_round_still_owes_is_forgotten_is_found() -> None:
+    owed = property(lambda self: 0, lambda self, value: None)
+    with patch.object(KeyedCopier, "_owed", owed, create=True), pytest.raises(AssertionError):
+        stop_in_the_midst()

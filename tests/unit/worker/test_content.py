@@ -133,7 +133,10 @@ class World:
                         rest.fill(state, 2)
 
     def ahead(self, steps: int) -> None:
-        self.copier = self.copier or Copier(self.bolt, piece=30)
+        if self.copier is None:
+            self.copier = Copier(self.bolt, piece=30)
+            if steps % 2:
+                self.copier.read_at_once()
         self.copier.size()
         for _ in range(steps * steps):
             self.got.update(self.copier.ahead(0.0))
@@ -145,7 +148,10 @@ class World:
         content = self.copier.so_far()
         arrival = self.arrival or Arrival(self.new())
         self.arrival = arrival
-        for _ in islice(arrival.ahead(content.meta, content.order, self.pieces(content)), steps or None):
+        pieces = self.pieces(content)
+        if steps % 3 == 1:  # only the first of them
+            pieces = pieces[: len(pieces) // 2]
+        for _ in islice(arrival.ahead(content.meta, content.order, pieces), steps or None):
             pass
 
     def new(self) -> Bolt:
@@ -290,16 +296,31 @@ def old_over_new(self: Any, into: Any, first: int, last: int) -> None:
     self.layers = self.layers[::-1]
 
 
-def pays_too_early(self: Any) -> Any:
-    yield from list(right_wholes(self))
+def pays_too_early(self: Any, owing: Any, *, fresh: bool = False) -> Any:
+    yield from list(right_wholes(self, owing, fresh=fresh))
+
+
+def counts_as_fresh(self: Any, owing: Any, *, fresh: bool = False) -> Any:
+    yield from right_wholes(self, owing, fresh=True)
+
+
+def ends_too_early(self: Any, owing: Any) -> Any:
+    yield from islice(right_everything(self, owing), 1 if self._complete else None)
 
 
 right = lazy.UnreadBins._read
 right_wholes = keyed.KeyedCopier._wholes
+right_everything = keyed.KeyedCopier._everything_in
 PLANTED: dict[str, Callable[[], Any]] = {
     "changes are forgotten": lambda: patch.object(keyed.tracking, "take_changes", forgets_changes),
     "a change counts as copied before its piece is made": lambda: patch.object(
         keyed.KeyedCopier, "_wholes", pays_too_early
+    ),
+    "what has changed again since it was noted counts as copied": lambda: patch.object(
+        keyed.KeyedCopier, "_wholes", counts_as_fresh
+    ),
+    "pieces go before what they have was written again": lambda: patch.object(
+        keyed.KeyedCopier, "_everything_in", ends_too_early
     ),
     "a removed key comes back": lambda: patch.object(tracking._Written, "_removing", keeps_no_removal),
     "a key removed before it moves on comes back": lambda: patch.object(

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -20,7 +21,8 @@ from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.errors import ExecutionError
-from elastic.worker.content import Copier, fill, install, keyed
+from elastic.worker.content import Arrival, Copier, fill, install, keyed
+from elastic.worker.content.arrival import PUT
 from elastic.worker.content.bins import place, places
 from elastic.worker.content.layout import read_meta
 
@@ -280,6 +282,44 @@ def test_one_large_value_makes_one_large_piece() -> None:
     bolt.state.update(dict.fromkeys(range(100), b"x") | {"large": b"y" * 3_000_000})
     for ahead in (True, False):
         assert dict(move(bolt, ahead=ahead, piece=1000).state) == dict(bolt.state)
+
+
+def in_steps(entries: int, over_after: int) -> tuple[Bolt, list[int], Arrival]:
+    """A state that is put in ahead: how many entries are there after each step, of which the last is that one."""
+    bolt, moved = Bolt(), Bolt()
+    bolt.state.update((f"key number {n}", n) for n in range(entries))
+    copier = Copier(bolt, piece=1 << 20)
+    copier.read_at_once()
+    got: dict[int, bytes] = {}
+    while not copier.done:
+        got.update(copier.ahead(time.monotonic()))
+    content, arrival, there = copier.so_far(), Arrival(moved), []
+    for _ in arrival.ahead(content.meta, content.order, [got[n] for n in content.order]):
+        there.append(len(moved.state))
+        arrival.over = len(there) == over_after
+    rest = copier.rest()
+    got.update(rest.pieces)
+    arrival.put(rest.meta, rest.order, [b"" if n in arrival.here else got[n] for n in rest.order])
+    assert dict(moved.state) == dict(bolt.state)
+    return moved, there, arrival
+
+
+def test_a_piece_is_put_in_by_parts_between_which_others_run() -> None:
+    _, there, _ = in_steps(20_000, -1)
+    assert max(b - a for a, b in pairwise([0, *there])) <= PUT < 8192
+
+
+def test_a_piece_that_was_put_in_by_half_when_the_pause_came_is_put_in_again() -> None:
+    _, there, arrival = in_steps(20_000, 2)
+    assert there == [PUT, 2 * PUT], "in the midst of the first piece"
+    assert arrival.over
+
+
+def test_pieces_that_are_put_in_with_one_call_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr("elastic.worker.content.arrival.PUT", 1 << 20)
+    with pytest.raises(AssertionError):
+        test_a_piece_is_put_in_by_parts_between_which_others_run()
 
 
 def test_what_is_remembered_is_bounded() -> None:

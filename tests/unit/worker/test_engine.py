@@ -213,13 +213,9 @@ def test_a_queue_that_is_not_first_in_first_out_is_found(monkeypatch: pytest.Mon
 
     def swapped(self: Task) -> bool:
         with self._lock:
-            if (
-                len(self._queue) > 2
-                and next(calls) % 5 == 0
-                and self._queue[0].count
-                and self._queue[1].count
-            ):
-                self._queue[0], self._queue[1] = self._queue[1], self._queue[0]
+            for lane in self._queue._lanes.values():
+                if len(lane) > 1 and next(calls) % 5 == 0 and lane[0].count and lane[1].count:
+                    lane[0], lane[1] = lane[1], lane[0]
         return real(self)
 
     monkeypatch.setattr(Task, "_next", swapped)

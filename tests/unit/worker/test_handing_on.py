@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from elastic.model.assignment import ExecutorId
+from elastic.model.ids import ComponentId, TaskId
+from elastic.worker.destination import Destination
 from elastic.worker.executor import Executor
+from elastic.worker.haste import Haste
 
 
 def stopped_while_it_hands_on(nested: bool = False) -> list[str]:
@@ -50,3 +56,48 @@ def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Executor, "_is_within", lambda self, task: self.current is task)
     with pytest.raises(AssertionError):
         test_a_task_stands_still_when_all_of_its_batch_is_sent(False)
+
+
+def blocked_within_blocked() -> tuple[Executor, list[int]]:
+    """Of one task there is no room for what it emits, and meanwhile, as a move asks, there is none for what another has emitted."""
+    executor = Executor(
+        ExecutorId(ComponentId("c"), TaskId(1), TaskId(2)), 0.005, lambda _: None, Lock(), Haste()
+    )
+    first, second = Destination(8), Destination(9)
+    woken: list[int] = []
+
+    def urged() -> None:
+        before = (first.sequence, second.sequence)
+        executor.urge(lambda: None)
+        woken.append(
+            8 if first.sequence != before[0] else 9 if second.sequence != before[1] else 0,
+        )
+
+    executor.begin_blocked(first)
+    executor.begin_blocked(second)
+    urged()
+    executor.end_blocked()
+    urged()
+    assert executor.blocked_on == 8, "what it still waits for"
+    executor.end_blocked()
+    urged()
+    return executor, woken
+
+
+def test_a_wait_within_a_wait_does_not_end_the_outer_one() -> None:
+    began = time.monotonic()
+    executor, woken = blocked_within_blocked()
+    assert woken == [9, 8, 0], "whoever waits is woken for what a move asks"
+    assert executor.shares()[1] <= time.monotonic() - began and not executor.blocked_on
+
+
+def test_a_wait_that_ends_with_the_inner_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: nobody wakes the executor for a move any more, and it has been blocked since the machine was started."""
+
+    def end_blocked(self: Executor) -> None:
+        self.blocked += time.monotonic() - self._blocked_since
+        self._blocked_since, self.blocked_on, self._blocked_at = 0.0, 0, None
+
+    monkeypatch.setattr(Executor, "end_blocked", end_blocked)
+    with pytest.raises(AssertionError):
+        test_a_wait_within_a_wait_does_not_end_the_outer_one()

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, TopologyBuilder
+from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, TopologyBuilder
+from elastic.cluster.worker_moves import MarksWriter
+from elastic.errors import ElasticError
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
+from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
-from elastic.worker.fetching import Fetching, _Coming
+from elastic.worker.fetching import REPLACED, Fetching, _Coming
 from elastic.worker.moves import Moves
-from tests.unit.worker.moving_harness import Moving
+from elastic.worker.moving import MovingTasks
+from elastic.worker.saving import Saving, _Old
+from tests.unit.worker.moving_harness import Moving, Stores
 
 ENTRIES = 20_000
 COUNT = 3000
@@ -46,32 +51,38 @@ class Numbers(StatefulSpout):
 
 
 class Large(StatefulBolt):
-    """Two megabytes; every tuple changes an entry."""
+    """Two megabytes, unless it is made smaller; every tuple changes an entry."""
 
     texts = KeyedState(str)
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, entries: int) -> None:
+        self.name, self.entries = name, entries
 
     def prepare(self, context: Any) -> None:
-        self.texts.update((n, f"{n:0100d}") for n in range(ENTRIES))
+        self.texts.update((n, f"{n:0100d}") for n in range(self.entries))
 
     def execute(self, tup: Any) -> None:
-        n = tup.number * 7919 % ENTRIES
+        n = tup.number * 7919 % self.entries
         self.texts[n] = f"{int(self.texts[n]) + 1:0100d}"
 
     def finish(self) -> None:
         _found[self.name] = sum(map(int, self.texts.values()))
 
 
-def move_while_marks_wait() -> list[int]:
-    """Marks are written only when the new side has looked at what was saved last, or has given up. How many pieces each pause fetched."""
+def with_a_large_state(entries: int = ENTRIES) -> tuple[str, Topology, int]:
+    """The name under which the result is noted, the topology, and the task with the state."""
     name = f"ahead{next(_names)}"
     b = TopologyBuilder(name)
     b.spout("numbers", Numbers(), rate=2000.0)
-    b.bolt("large", Large(name)).shuffle("numbers")
+    b.bolt("large", Large(name, entries)).shuffle("numbers")
     topology = b.build()
     (large,) = topology.spec.tasks_of(ComponentId("large"))
+    return name, topology, large
+
+
+def move_while_marks_wait() -> list[int]:
+    """Marks are written only when the new side has looked at what was saved last, or has given up. How many pieces each pause fetched."""
+    name, topology, large = with_a_large_state()
     looked: dict[tuple[str, int], threading.Event] = {}
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
         stores, look = cluster.stores, Fetching._look
@@ -101,9 +112,7 @@ def move_while_marks_wait() -> list[int]:
 
 
 def test_what_was_saved_last_is_in_before_coordination_says_so() -> None:
-    assert move_while_marks_wait() == [1] * MOVES, (
-        "what the engine knows of the task, and nothing of its state"
-    )
+    assert move_while_marks_wait() == [], "and nobody asks a store for it again"
 
 
 def test_that_what_was_saved_last_is_taken_for_something_else_is_found() -> None:
@@ -113,16 +122,177 @@ def test_that_what_was_saved_last_is_taken_for_something_else_is_found() -> None
         assert max(move_while_marks_wait()) > 5
 
 
+def begun_before_saved(entries: int, patience: float) -> bool:
+    """Whether the task runs at its new place while `saved` is still to be written, which waits for that so many seconds."""
+    name, topology, large = with_a_large_state(entries)
+    begun, first = threading.Event(), []
+    begin, write = MovingTasks.begin, MarksWriter._write
+
+    def begins(self: MovingTasks, action: Any) -> None:
+        begin(self, action)
+        begun.set()
+
+    def writes(self: MarksWriter, action: Any) -> Any:
+        if action.marks.saved and not first:
+            first.append(begun.wait(patience))
+        return write(self, action)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MovingTasks, "begin", begins)
+        patch.setattr(MarksWriter, "_write", writes)
+        with Moving(topology, 2, lambda c, i: 0) as cluster:
+            (part,) = cluster.move({large: 1}).tasks
+            assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
+            cluster.wait_finished()
+    assert _found[name] == sum(range(entries)) + COUNT
+    return all(first)
+
+
+@pytest.mark.parametrize("entries", [ENTRIES, 500], ids=["large", "small"])
+def test_nobody_waits_until_saved_is_written(entries: int) -> None:
+    assert begun_before_saved(entries, 30.0)
+
+
+@pytest.mark.parametrize("entries", [ENTRIES, 500], ids=["large", "small"])
+def test_that_somebody_waits_for_it_is_found(entries: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Moves, "say_saved", lambda *_: None)
+        assert not begun_before_saved(entries, 0.5)
+
+
 def test_a_hint_that_gets_lost_costs_time_and_nothing_else() -> None:
-    name = f"ahead{next(_names)}"
-    b = TopologyBuilder(name)
-    b.spout("numbers", Numbers(), rate=2000.0)
-    b.bolt("large", Large(name)).shuffle("numbers")
-    topology = b.build()
-    (large,) = topology.spec.tasks_of(ComponentId("large"))
+    name, topology, large = with_a_large_state()
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Moves, "say_stored", lambda *_, last: None)
+        patch.setattr(Moves, "say_stored", lambda *_: None)
+        patch.setattr(Moves, "say_saved", lambda *_: None)
         (part,) = cluster.move({large: 1}).tasks
         assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
         cluster.wait_finished()
     assert _found[name] == sum(range(ENTRIES)) + COUNT
+
+
+def move_large(**stores: Any) -> tuple[Moving, str]:
+    """One move of the large state, with stores that behave in some way."""
+    name, topology, large = with_a_large_state()
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        for key, value in stores.items():
+            setattr(cluster.stores, key, value)
+        (part,) = cluster.move({large: 1}).tasks
+        assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
+        cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+    return cluster, name
+
+
+def test_what_is_replaced_while_it_is_looked_at_is_looked_at_again() -> None:
+    cluster, _ = move_large(replaced=REPLACED)
+    assert max(cluster.stores.brought, default=0) <= 2, "nearly all of it came ahead"
+
+
+def test_that_it_is_given_up_then_is_found() -> None:
+    cluster, _ = move_large(replaced=100)
+    assert max(cluster.stores.brought, default=0) > 5
+
+
+def test_it_comes_while_it_is_being_copied() -> None:
+    """The old side goes on copying when the new side has put in the first of it; and goes on only then."""
+    there, in_ = threading.Event(), threading.Event()
+    put_in, commit = Arrival.ahead, Saving._commit_ahead
+
+    def puts_in(self: Arrival, *arguments: Any) -> Any:
+        yield from put_in(self, *arguments)
+        if there.is_set() and self.here:
+            in_.set()
+
+    def commits(self: Saving, old: Any, copier: Copier, write: Any) -> None:
+        commit(self, old, copier, write)
+        if not there.is_set():
+            assert not copier.done, "there is more to copy"
+            there.set()
+            assert in_.wait(10.0), "nothing was put in"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elastic.worker.saving.COMMIT_EVERY", 0.0)
+        patch.setattr("elastic.worker.saving.SLICE", 1e-5)
+        patch.setattr(Arrival, "ahead", puts_in)
+        patch.setattr(Saving, "_commit_ahead", commits)
+        move_large()
+    assert in_.is_set()
+
+
+def test_more_than_a_part_comes_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.worker.fetching.PART", 300_000)
+    cluster, _ = move_large()
+    assert max(cluster.stores.ahead) <= 4, (
+        "what the engine knows of the task, and pieces of a quarter of a megabyte"
+    )
+    assert sum(cluster.stores.ahead) >= 8
+    assert max(cluster.stores.brought, default=0) <= 2
+
+
+def fetches_after(told: threading.Event, patch: pytest.MonkeyPatch) -> None:
+    """The new side gets nothing before that: so the pause comes later, too."""
+    fetch = Stores.fetch
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        assert told.wait(10.0)
+        return fetch(*arguments, **named)
+
+    patch.setattr(Stores, "fetch", late)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["the first", "one that follows"])
+def test_stores_that_fail_while_it_is_copied_cost_the_move_and_nothing_else(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, topology, large = with_a_large_state()
+    commits, failed = itertools.count(), threading.Event()
+
+    def fails() -> None:
+        if next(commits) == number:
+            failed.set()
+            raise ElasticError("the store does not answer")
+
+    monkeypatch.setattr("elastic.worker.content.keyed.LITTLE", 16)  # so few changes are copied ahead
+    fetches_after(failed, monkeypatch)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.on_commit = fails
+        (part,) = cluster.move({large: 1}).tasks
+        assert (part.outcome, part.reason) == (Outcome.ROLLED_BACK, "the store does not answer")
+        (part,) = cluster.move({large: 1}).tasks
+        assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
+        cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+
+
+def given_up_when_copying_ahead_fails_late() -> int:
+    """It fails when the stopped task has been saved already. How many writes are given up for that."""
+    begun, saved, copy, says = threading.Event(), threading.Event(), Saving._copy_some, Saving._saved
+
+    def copies(self: Saving, old: _Old, *arguments: Any) -> bool:
+        if not old.told:
+            return copy(self, old, *arguments)
+        begun.set()
+        assert saved.wait(10.0)
+        raise ElasticError("the store does not answer")
+
+    def tells(self: Saving, *arguments: Any) -> None:
+        says(self, *arguments)
+        saved.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Saving, "_copy_some", copies)
+        patch.setattr(Saving, "_saved", tells)
+        fetches_after(begun, patch)
+        cluster, _ = move_large()
+    return len(cluster.stores.given_up)
+
+
+def test_what_has_been_saved_cannot_fail_any_more() -> None:
+    assert not given_up_when_copying_ahead_fails_late()
+
+
+def test_that_it_fails_afterwards_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Old, "is_first", lambda self: True)
+    with pytest.raises(AssertionError):  # the write is given up, or the worker cannot go on
+        assert not given_up_when_copying_ahead_fails_late()

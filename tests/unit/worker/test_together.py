@@ -12,7 +12,7 @@ from elastic.errors import Unavailable
 from elastic.worker.together import Together
 
 
-def test_what_comes_while_a_lot_is_worked_off_waits_for_the_next() -> None:
+def test_what_comes_while_lots_are_worked_off_waits_for_the_next() -> None:
     lots: list[tuple[str, list[int]]] = []
     queue: list[tuple[Callable[[str], None], str]] = []
 
@@ -26,12 +26,36 @@ def test_what_comes_while_a_lot_is_worked_off_waits_for_the_next() -> None:
     together.add("a", 1)
     together.add("b", 10)
     together.add("b", 11)
-    assert len(queue) == 2, "one thread is at each kind"
-    for call, kind in queue:
+    assert len(queue) == 2, "one thread is about to come to each kind"
+    for call, kind in queue[:2]:
         call(kind)
     assert lots == [("a", [1]), ("a", [2, 3, 4]), ("a", [5, 6]), ("b", [10, 11])]
+    assert [kind for _, kind in queue[2:]] == ["a"], "one more, for what came meanwhile"
+    call, kind = queue[2]
+    call(kind)  # the first one was there before it
+    assert len(lots) == 4
     together.add("a", 7)  # nobody is at it any more
-    assert len(queue) == 3
+    assert len(queue) == 4
+
+
+def test_the_others_do_not_wait_for_the_first_one() -> None:
+    first, others = threading.Event(), threading.Event()
+
+    def work(kind: str, lot: list[int]) -> None:
+        if lot == [1]:
+            first.set()
+            assert others.wait(30.0), "they wait for the first one"
+        else:
+            others.set()
+
+    with ThreadPoolExecutor(4) as pool:
+        together: Together[str, int] = Together(
+            lambda call, kind: pool.submit(call, kind) and None, work, most=50
+        )
+        together.add("a", 1)
+        assert first.wait(30.0)
+        together.add("a", 2)
+        assert others.wait(30.0)
 
 
 def test_when_nothing_can_be_done_any_more_that_is_said() -> None:
@@ -61,3 +85,17 @@ def test_many_threads_lose_nothing() -> None:
         for thread in threads:
             thread.join()
     assert sorted(done) == list(range(2000))
+
+
+def test_a_defect_costs_its_lot_and_not_what_follows(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[int] = []
+
+    def work(kind: str, lot: list[int]) -> None:
+        if lot[0] < 0:
+            raise ValueError("too large")
+        done.extend(lot)
+
+    together: Together[str, int] = Together(lambda call, kind: call(kind), work, most=3)
+    for n in (-1, -2, -3, 4):
+        together.add("a", n)
+    assert done == [4] and len(caplog.records) == 3

@@ -1,0 +1,143 @@
+"""What the checker finds in a record: nouns alone. Imports nothing of elastic."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MOST = 1000
+"""Faults of a kind and key that are told one by one; the others are counted."""
+
+
+@dataclass
+class Hole:
+    """Numbers `first` to `last` of a key are missing: after an arrival at `after`, before one at `before` (0: the end)."""
+
+    first: int
+    last: int
+    after: int
+    before: int
+
+
+@dataclass
+class Again:
+    """A number that came at `at` though it, or a later one, had come."""
+
+    n: int
+    at: int
+
+
+@dataclass
+class Forgotten:
+    """At `at` a state had counted `count` instead of `expected`; the arrival before was at `after`."""
+
+    count: int
+    expected: int
+    after: int
+    at: int
+
+
+@dataclass
+class Key:
+    """What became of one key.
+
+    Attributes:
+        path: Every task that its tuples came through: those named in the arrivals, and the sinks.
+        emitted: As its spout says; -1: it doesn't.
+        gap: The longest time between two arrivals, ns.
+        more: Faults that are not told one by one.
+    """
+
+    key: str
+    path: list[int] = field(default_factory=list)
+    arrived: int = 0
+    emitted: int = -1
+    gap: int = 0
+    first: int = 0
+    last: int = 0
+    lost: list[Hole] = field(default_factory=list)
+    doubled: list[Again] = field(default_factory=list)
+    reordered: list[Again] = field(default_factory=list)
+    forgotten: list[Forgotten] = field(default_factory=list)
+    more: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> int:
+        return sum(h.last - h.first + 1 for h in self.lost)
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.doubled or self.reordered or self.forgotten)
+
+    def note(self, kind: str, found: Any) -> None:
+        """One fault more."""
+        told: list[Any] = getattr(self, kind)
+        if len(told) < MOST:
+            told.append(found)
+        else:
+            self.more[kind] = self.more.get(kind, 0) + 1
+
+    def number(self, kind: str) -> int:
+        return len(getattr(self, kind)) + self.more.get(kind, 0)
+
+
+@dataclass
+class Report:
+    """Everything that was found."""
+
+    keys: dict[str, Key] = field(default_factory=dict)
+    files: int = 0
+    lives: int = 0
+    arrived: int = 0
+    overlaps: list[str] = field(default_factory=list)
+    recounts: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    torn: int = 0
+
+    @property
+    def lost(self) -> int:
+        return sum(k.missing for k in self.keys.values())
+
+    @property
+    def doubled(self) -> int:
+        return sum(k.number("doubled") for k in self.keys.values())
+
+    @property
+    def reordered(self) -> int:
+        return sum(k.number("reordered") for k in self.keys.values())
+
+    @property
+    def forgotten(self) -> int:
+        return sum(k.number("forgotten") for k in self.keys.values())
+
+    @property
+    def open(self) -> list[str]:
+        return sorted(k.key for k in self.keys.values() if k.emitted < 0)
+
+    @property
+    def good(self) -> bool:
+        """Everything that was emitted arrived once and in order, and that can be said of all of it."""
+        wrong = self.lost or self.doubled or self.reordered or self.forgotten or self.open
+        return bool(self.keys) and not (wrong or self.overlaps or self.recounts or self.unknown)
+
+    def summary(self) -> dict[str, int | bool]:
+        return {
+            "good": self.good,
+            "files": self.files,
+            "lives": self.lives,
+            "keys": len(self.keys),
+            "arrived": self.arrived,
+            "lost": self.lost,
+            "doubled": self.doubled,
+            "reordered": self.reordered,
+            "forgotten": self.forgotten,
+            "overlaps": len(self.overlaps),
+            "recounts": len(self.recounts),
+            "open": len(self.open),
+            "unknown": len(self.unknown),
+            "torn": self.torn,
+        }
+
+    def full(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        return {**asdict(self), "summary": self.summary(), "open": self.open}

@@ -1,0 +1,177 @@
+"""What a worker writes down in coordination of how far it is: since when it has which tasks, what has finished, what it has carried out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from elastic.cluster.worker_states import States, last_holders, listed
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination
+from elastic.model import codec
+from elastic.model.events import Severity
+from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
+from elastic.model.records import Progress
+from elastic.worker.worker import Worker
+
+SINCE = 0.5
+"""Seconds until it is written down since when tasks are here; that they are is written before they begin."""
+
+
+class ProgressWriter:
+    """Of one life of a worker; from any thread.
+
+    Args:
+        of: The worker, which is made later than this.
+
+    Attributes:
+        life: Where the newest write that began lives stands among all writes; each task's lives have greater and greater numbers.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        topology: TopologyName,
+        id: WorkerId,
+        incarnation: Incarnation,
+        of: Callable[[], Worker],
+    ) -> None:
+        self._coordination = coordination
+        self._root = paths.progress(topology)
+        self._path = paths.worker_progress(topology, id)
+        self._incarnation = incarnation
+        self._of = of
+        self.life = 0
+        self._failed = self._trace = ""
+        self._starting: Collection[int] = ()  # about to be started, and written down already
+        self._states = States(incarnation)
+        self._finished: frozenset[int] = frozenset()  # of the life before
+        self._lock = threading.Lock()
+        self._written: Progress | None = None
+        self._since_due = 0.0  # by when it is written since when tasks are here; 0: it is
+
+    def inherit(self) -> None:
+        """Take over what the life before has written down: this one writes to the same place, perhaps before it starts those tasks."""
+        stored = self._coordination.get(self._path)
+        if stored is not None:
+            earlier = codec.decode(stored.data, Progress)
+            self._states.inherit(earlier.held)
+            self._finished = frozenset(earlier.finished)
+
+    def failed(self, reason: str, trace: str) -> None:
+        """The topology is to fail, for this reason; not written yet."""
+        self._failed, self._trace = reason, trace
+
+    def begin(self, starting: Collection[int], finished: Collection[int]) -> None:
+        """Write down that stateful tasks are about to be started without a state, and say of which of them one is lost.
+
+        Args:
+            starting: These tasks.
+            finished: Those which have, and need none any more.
+
+        Raises:
+            Unavailable: It may not have been written.
+        """
+        # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing. And the place of this write
+        # among all writes is the number of the lives that begin: none that these tasks had before is greater.
+        self._say_lost({*starting}.difference(finished))
+        with self._lock:
+            self._starting = starting
+            self.life = self._write(self._now())
+
+    def begun(self) -> None:
+        """The worker itself says of them now that it has them."""
+        self._starting = ()
+
+    def _say_lost(self, starting: set[int]) -> None:
+        """Tasks that an earlier process had started, with state that ended with it."""
+        found = [
+            self._coordination.get(f"{self._root}/{name}")
+            for name in self._coordination.children(self._root) or ()
+        ]
+        records = [codec.decode(stored.data, Progress) for stored in found if stored is not None]
+        holders = last_holders(records, but=self._incarnation)
+        worker = self._of()
+        lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
+        for component, before in sorted(lost):
+            tasks = sorted(
+                t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
+            )
+            numbers = ", ".join(map(str, tasks))
+            worker.lost_state(tasks)
+            worker.event(
+                "state-lost",
+                f"The state of {len(tasks)} tasks of {str(component)!r} ({numbers}) ended with {before}; they start empty.",
+                Severity.ERROR,
+                component=str(component),
+                details={"tasks": numbers, "count": len(tasks), "before": str(before)},
+            )
+
+    def _now(self) -> Progress:
+        worker = self._of()
+        return Progress(
+            self._incarnation,
+            worker.epoch,
+            self._states.held({*worker.started(), *self._starting}, frozenset(worker.tasks)),
+            tuple(sorted({*worker.finished(), *self._finished})),
+            worker.drained(),
+            self._failed,
+            self._trace,
+        )
+
+    def patience(self) -> float | None:
+        """Seconds until `write` is to be called although nothing has happened; None: no need."""
+        return max(0.0, self._since_due - time.monotonic()) if self._since_due else None
+
+    def write(self, *, all_of_it: bool = False) -> None:
+        """Write down what has changed. Since when tasks are here waits for more of it: in a move each task would else be one more write,
+        which all others read.
+
+        Args:
+            all_of_it: Without waiting.
+
+        Raises:
+            Unavailable: It may not have been written.
+        """
+        with self._lock:
+            progress = self._now()
+            if progress == self._written or not worth_writing(progress):
+                return
+            now = time.monotonic()
+            if all_of_it or self._is_urgent(progress) or 0.0 < self._since_due <= now:
+                self._write(progress)
+            else:
+                self._since_due = self._since_due or now + SINCE
+
+    def write_first(self) -> None:
+        """What has to be written before marks are. Since when tasks are here does not: that would be one more write within a pause.
+
+        Raises:
+            Unavailable: It may not have been written.
+        """
+        with self._lock:
+            progress = self._now()
+            if self._is_urgent(progress) and worth_writing(progress):
+                self._write(progress)
+
+    def _is_urgent(self, progress: Progress) -> bool:
+        before = self._written
+        return (
+            before is None
+            or replace(progress, held=()) != replace(before, held=())
+            or listed(progress) != listed(before)
+        )
+
+    def _write(self, progress: Progress) -> int:
+        self._since_due = 0.0
+        stamp = self._coordination.put(self._path, codec.encode(progress))
+        self._written = progress
+        self._states.written(stamp)
+        return stamp
+
+
+def worth_writing(progress: Progress) -> bool:
+    """Whether there is anything to write down yet."""
+    return bool(progress.epoch or progress.failed or progress.held)

@@ -1,0 +1,51 @@
+"""How long the stream rests between two batches of a move."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from elastic.migration import actions as ac
+from elastic.migration.decide import PAUSE, REST
+from elastic.migration.record import MoveRecord
+from elastic.model.ids import Epoch, TopologyName
+from elastic.nimbus import move_ports
+from elastic.nimbus.facts import MoveFacts
+from elastic.nimbus.move_ports import REST_MOST, MovePorts
+
+
+class _Leader:
+    """Writes whatever it is asked to."""
+
+    def commit(self, operations: object) -> None: ...
+
+    def tell(self, event: object) -> None: ...
+
+
+def test_it_rests_as_long_as_the_last_batch_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(move_ports.time, "monotonic", lambda: now[0])
+    record = MoveRecord(TopologyName("t"), Epoch(1), "", ())
+    facts = cast(Any, type("Facts", (), {"nodes": {}}))
+    ports = MovePorts(
+        cast(Any, _Leader()),
+        (cast(Any, None), MoveFacts(record, 0), facts),
+        lambda event: None,
+        lambda *_: None,
+        {PAUSE: 60.0},
+    )
+
+    def rest(number: int) -> float:
+        ports.start(ac.StartTimer(REST, number))
+        return ports.timers[REST, number] - now[0]
+
+    now[0] += 50.0
+    paused = MoveRecord(TopologyName("t"), Epoch(1), "", (), 1)
+    ports.commit(ac.Commit(paused, 0))
+    now[0] += REST_MOST / 4
+    assert rest(0) == pytest.approx(REST_MOST / 4), "since the pause, not since the beginning"
+    now[0] += 10.0
+    assert rest(1) == pytest.approx(REST_MOST), "never for long"
+    ports.start(ac.StartTimer(PAUSE, 1))
+    assert ports.timers[PAUSE, 1] == now[0] + 60.0

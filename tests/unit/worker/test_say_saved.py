@@ -1,0 +1,44 @@
+"""That the stores have all of some tasks is said with frames that wait for no room, and such frames are small."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elastic.transport.base import LARGEST_URGENT
+from elastic.worker import wire
+from elastic.worker.moves import Moves
+from elastic.worker.stores import LOT
+
+
+def said(count: int) -> list[tuple[int, int]]:
+    """Which tasks, of so many that were saved together, the new side hears of."""
+    moves: Any = Moves.__new__(Moves)
+    moves.me = "here"
+    view = SimpleNamespace(part=lambda task, epoch: SimpleNamespace(target="there"))
+    moves.participant = SimpleNamespace(view=view)
+    heard: list[tuple[int, int]] = []
+
+    def tell(where: str, target: int, frame: tuple[bytes, ...]) -> None:
+        whole = b"".join(frame)
+        assert len(whole) <= LARGEST_URGENT, "the link refuses it"
+        states = wire.saved_in(memoryview(whole))
+        assert target == states[0][0]
+        heard.extend(states)
+
+    moves._tell = tell
+    moves.say_saved((task, 7, 10 * task) for task in range(count))
+    return heard
+
+
+def test_of_as_many_as_are_saved_together_the_new_side_hears() -> None:
+    for count in (1, wire.SAVED_MOST, wire.SAVED_MOST + 1, LOT, 3 * LOT):
+        assert said(count) == [(task, 10 * task) for task in range(count)]
+
+
+def test_one_frame_for_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "SAVED_MOST", LOT)
+    with pytest.raises(AssertionError, match="refuses"):
+        test_of_as_many_as_are_saved_together_the_new_side_hears()

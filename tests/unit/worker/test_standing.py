@@ -1,0 +1,119 @@
+"""What stands still is said by name: whose fence has not come, at which task there is no room."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from elastic import Bolt, TopologyBuilder
+from elastic.migration.events import Arrived
+from elastic.worker import standing
+from elastic.worker.batch import Mark, MarkKind
+from elastic.worker.watchdog import AGAIN, STANDS, Watchdog
+from tests.unit.worker.harness import numbers as _names
+from tests.unit.worker.moving_harness import Moving
+from tests.unit.worker.test_moves import Steps
+
+GATES: dict[str, threading.Event] = {}
+NUMBERS, SLOW = 1, 2
+
+
+class Gated(Bolt):
+    """Takes nothing until it is let on."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def execute(self, tup: Any) -> None:
+        assert GATES[self.name].wait(60.0)
+
+
+@contextmanager
+def gated(slow: int, workers: int = 2) -> Iterator[tuple[Moving, threading.Event]]:
+    """numbers, in worker 0 -> slow, in that worker, which takes nothing until the event is set."""
+    name = f"standing{next(_names)}"
+    gate = GATES[name] = threading.Event()
+    b = TopologyBuilder(name, queue_rows=64, batch_rows=16)
+    b.spout("numbers", Steps(2000))
+    b.bolt("slow", Gated(name)).shuffle("numbers")
+    try:
+        with Moving(b.build(), workers, lambda c, i: slow if c == "slow" else 0, 512) as cluster:
+            try:
+                yield cluster, gate
+            finally:
+                gate.set()
+    finally:
+        del GATES[name]
+
+
+@pytest.mark.parametrize(
+    ("slow", "says"), [(0, "tuples are in its queue"), (1, "were sent to it and not taken")]
+)
+def test_who_waits_for_room_is_said_and_where_there_is_none(slow: int, says: str) -> None:
+    with gated(slow) as (cluster, gate):
+        worker = cluster.processes[0].worker
+        cluster.wait(lambda: bool(standing.blocked(worker)))
+        (said,) = standing.blocked(worker)
+        assert "Executor numbers" in said and f"room at task {SLOW} (slow)" in said and says in said
+        assert standing.told(worker) == f"{said}\n", "nothing moves"
+        gate.set()
+        cluster.wait_finished()
+        assert standing.told(worker) == ""
+
+
+def test_a_fence_that_does_not_come_is_said_with_whose_it_is() -> None:
+    """Planted fault: the process of an emitter does not get to answer."""
+    with gated(1, workers=3) as (cluster, gate):
+        gate.set()
+        emitters, old = (p.worker for p in cluster.processes[:2])
+        watchdog = Watchdog(old, 60.0)
+        moved: list[Any] = []
+        move = threading.Thread(target=lambda: moved.append(cluster.move({SLOW: 2})))
+        with emitters.moves.exclusive():
+            move.start()
+            fence = f"Task {SLOW} waits in move 1 for the fence of task {NUMBERS} (numbers) in worker {emitters.id}."
+            cluster.wait(lambda: fence in standing.told(old))
+            for now in (0.0, STANDS, STANDS + 1, STANDS + AGAIN):
+                watchdog.check(now)
+        move.join(60.0)
+        watchdog.check(2 * AGAIN)
+        assert moved and moved[0].tasks[0].outcome
+        cluster.wait_finished()
+    said = [e for e in cluster.events if e.kind == "move-stands"]
+    assert [e.details["seconds"] for e in said] == [STANDS, STANDS + AGAIN], "once, and again after a while"
+    assert said[0].task == SLOW and said[0].details["tasks"] == str(SLOW) and emitters.id in said[0].message
+
+
+def test_a_task_that_cannot_stand_still_says_where_it_waits_for_room() -> None:
+    with gated(0, workers=3) as (cluster, gate):
+        worker = cluster.processes[0].worker
+        cluster.wait(lambda: bool(standing.blocked(worker)))
+        moved: list[Any] = []
+        move = threading.Thread(target=lambda: moved.append(cluster.move({NUMBERS: 1})))
+        move.start()
+        cluster.wait(lambda: f"Task {NUMBERS} waits in move 1" in standing.told(worker))
+        assert f"its executor, which waits for room at task {SLOW} (slow)" in standing.told(worker)
+        gate.set()
+        move.join(60.0)
+        assert moved
+        cluster.wait_finished()
+
+
+def test_what_came_too_early_is_said_with_what_it_waits_for() -> None:
+    """Planted fault: some tuples of a link never come."""
+    with gated(1) as (cluster, gate):
+        gate.set()
+        cluster.wait_finished()
+        worker = cluster.processes[1].worker
+        receiver = worker.moves.participant.receivers[NUMBERS, SLOW]
+        assert standing.early(worker) == []
+        worker.moves.feed(
+            Arrived(NUMBERS, SLOW, receiver.life, receiver.seen + 4, 2, Mark(MarkKind.DRAIN, NUMBERS))
+        )
+        (said,) = standing.early(worker)
+        assert f"task {SLOW} (slow) waits for tuple {receiver.seen + 1} of task {NUMBERS} (numbers)" in said
+        assert "2 that come after it are here" in said and said in standing.told(worker)

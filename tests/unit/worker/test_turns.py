@@ -1,0 +1,170 @@
+"""What waits for a task: in order from each source, and nobody's tuples stand behind all of somebody else's."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic.worker.batch import Mark, MarkKind
+from elastic.worker.crossing import FULL, TAKEN
+from elastic.worker.task import OVER, Task
+from elastic.worker.turns import Turns
+
+
+def item(source: int, number: int, count: int = 1) -> Any:
+    """What has a source is enough for the queue."""
+    return SimpleNamespace(source=source, number=number, count=count, weight=count)
+
+
+def taken(turns: Turns) -> list[tuple[int, int]]:
+    found = []
+    while turns:
+        one: Any = turns.next()
+        found.append((one.source, one.number))
+    assert not list(turns)
+    return found
+
+
+def of(found: list[tuple[int, int]], source: int) -> list[int]:
+    return [number for s, number in found if s == source]
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 4), st.none()), max_size=60), st.lists(st.integers(0, 4), max_size=10)
+)
+def test_each_source_comes_in_its_order(steps: list[int | None], earlier: list[int]) -> None:
+    """`None` takes one; what was there before all that is put before it in the end."""
+    turns, sent, found = Turns(), [0] * 5, []  # type: ignore[var-annotated]
+    for step in steps:
+        if step is not None:
+            turns.append(item(step, sent[step]))
+            sent[step] += 1
+        elif turns:
+            one: Any = turns.next()
+            found.append((one.source, one.number))
+    assert all((source in turns) == (len(of(found, source)) < sent[source]) for source in range(5))
+    left = [(one.source, one.number) for one in turns]  # type: ignore[union-attr]
+    turns.put_before([item(source, -len(earlier) + n) for n, source in enumerate(earlier)])
+    rest = taken(turns)
+    for source in range(5):
+        assert of(found, source) + of(left, source) == list(range(sent[source]))
+        before = [n - len(earlier) for n, s in enumerate(earlier) if s == source]
+        assert of(rest, source) == before + of(left, source)
+
+
+def burst() -> list[int]:
+    turns = Turns()
+    for number in range(100):
+        turns.append(item(1, number))
+    turns.append(item(2, 0))
+    turns.append(item(2, 1))
+    found = taken(turns)
+    return [at for at, (source, _) in enumerate(found) if source == 2]
+
+
+def test_a_burst_of_one_source_does_not_stand_before_another() -> None:
+    assert burst() == [1, 3]
+
+
+def test_a_single_queue_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(
+        Turns, "append", lambda self, item: (self._turns.append(item.source), one.append(item))
+    )
+    monkeypatch.setattr(Turns, "next", lambda self: (self._turns.popleft(), one.popleft())[1])
+    one: deque[Any] = deque()
+    with pytest.raises(AssertionError):
+        test_a_burst_of_one_source_does_not_stand_before_another()
+
+
+# ---------------------------------------------------------------------- room
+
+
+class _Task(Task):
+    """Nobody runs it, and every item is the next of its link."""
+
+    def __init__(self, capacity: int) -> None:
+        self.rooms = 0
+        self._lock = threading.RLock()
+        self._queue, self._rows, self._current = Turns(), 0, None
+        self._refused, self._kept_out = False, set()
+        self._capacity = self._share = capacity
+        self._room = self._count_room
+        self.scheduled, self.stopped = True, False
+        self.receivers = {s: SimpleNamespace(takes=lambda *_: True) for s in range(8)}  # type: ignore[dict-item,misc]
+        self.executor = SimpleNamespace(queued=lambda: self._rows)  # type: ignore[assignment]
+        self._listener = SimpleNamespace(on_consumed=lambda *_: None)  # type: ignore[assignment]
+        self.context = SimpleNamespace(source=None)  # type: ignore[assignment]
+
+    def _count_room(self) -> None:
+        self.rooms += 1
+
+    def executes(self) -> Any:
+        """The next item."""
+        one: Any = self._queue.next()
+        self._done(one)
+        return one
+
+
+def test_who_has_nothing_waiting_is_not_kept_out_by_others() -> None:
+    task = _Task(100)
+    assert task.offer(item(1, 0, 60), 0, 1) == TAKEN
+    assert task.offer(item(1, 1, 60), 0, 61) == FULL, "it has something waiting, and there is no room"
+    assert task.offer(item(2, 0, 60), 0, 1) == TAKEN
+    assert task.offer(item(3, 0, 60), 0, 1) == TAKEN
+    assert task.offer(item(4, 0, 60), 0, 1) == FULL, f"{OVER} times the bound is the end of it"
+    assert task.queued <= OVER * 100
+
+
+def room_when_its_own_is_done() -> _Task:
+    """A source that has been refused hears of room when nothing of it waits any more, though others keep the queue full."""
+    task = _Task(100)
+    for number in range(2):
+        task.force(item(1, number, 90))
+    assert task.offer(item(2, 0, 10), 0, 1) == TAKEN
+    assert task.offer(item(2, 1, 90), 0, 11) == FULL
+    assert task.executes().source == 1
+    task.force(item(1, 2, 90))
+    assert not task.rooms, "the queue is full, and its own is still there"
+    assert task.executes().source == 2
+    return task
+
+
+def test_a_flood_does_not_keep_a_source_from_hearing_of_room() -> None:
+    task = room_when_its_own_is_done()
+    assert task.rooms == 1
+    assert task.queued > task.capacity
+
+
+def test_room_that_is_told_of_only_when_all_is_worked_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+
+    class Never(set[int]):
+        def __contains__(self, _: object) -> bool:
+            return False
+
+    real = _Task.__init__
+
+    def made(self: _Task, capacity: int) -> None:
+        real(self, capacity)
+        self._kept_out = Never()
+
+    monkeypatch.setattr(_Task, "__init__", made)
+    with pytest.raises(AssertionError):
+        test_a_flood_does_not_keep_a_source_from_hearing_of_room()
+
+
+def test_marks_stand_in_the_order_of_their_source() -> None:
+    turns = Turns()
+    turns.append(item(1, 0))
+    turns.append(item(2, 0))
+    turns.append(Mark(MarkKind.END, 1))
+    turns.append(item(2, 1))
+    kinds = [(one.source, isinstance(one, Mark)) for one in (turns.next(), turns.next(), turns.next())]
+    assert kinds == [(1, False), (2, False), (1, True)]
