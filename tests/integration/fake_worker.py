@@ -99,7 +99,7 @@ def tell(fd: int, message: Event | WorkerReport | Stacks) -> None:
 def register(args: argparse.Namespace) -> None:
     from elastic.coordination.zookeeper import connect
 
-    session = connect(args.zookeeper)
+    session = connect(args.zookeeper, session_timeout=args.session_timeout)
     info = WorkerInfo(
         WorkerId(args.worker), Incarnation(args.incarnation), "127.0.0.1:1", "", "boot", os.getpid(), Epoch(1)
     )

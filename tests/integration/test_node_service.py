@@ -138,8 +138,10 @@ def test_a_node_that_does_not_answer_in_time(node: NodeServer, supervisor: FakeS
         return []
 
     supervisor.missing_modules = wait  # type: ignore[method-assign]
-    with pytest.raises(Unavailable, match="did not answer in the time"):
-        gateway.missing_modules(node.address, ["json"], 0.3)
+    for limit in (0.3, 3.0, 20.0):  # to reach it may take longer
+        if not asked.is_set():
+            with pytest.raises(Unavailable, match="did not answer in the time"):
+                gateway.missing_modules(node.address, ["json"], limit)
     answer.set()
     assert asked.is_set()
 

@@ -115,14 +115,12 @@ def test_a_killed_worker_is_started_again_as_another_life(bench: Bench) -> None:
     lost = bench.reporter.wait_for("worker-lost")
     assert lost.details["signal"] == "SIGKILL"
     assert f"I am {W}#1" in str(lost.details["tail"])
+    bench.reporter.wait_for("worker-restarted")
+    # That a life has begun is told by the supervisor, and what it says comes by its pipe: in whichever order.
     order = [k for k in bench.reporter.kinds() if k != "node-started"]
-    assert order == [
-        "worker-started",
-        "fake-allocation",
-        "worker-lost",
-        "worker-restarted",
-        "fake-allocation",
-    ]
+    before, after = order[: order.index("worker-lost")], order[order.index("worker-lost") + 1 :]
+    assert sorted(before) == ["fake-allocation", "worker-started"]
+    assert sorted(after) == ["fake-allocation", "worker-restarted"]
     os.kill(bench.pid(2), signal.SIGKILL)
     tail = str(bench.reporter.wait_for("worker-lost", 2).details["tail"])
     assert f"I am {W}#2" in tail and f"I am {W}#1" not in tail
@@ -322,7 +320,7 @@ def _main(address: str, directory: Path, generation: int = 1, *more: str) -> sub
         "--directory",
         str(directory),
         "--session-timeout",
-        "4",
+        "20",  # longer than a busy machine keeps a process waiting, and nobody here waits for the end of one
         "--worker-program",
         str(FAKE_WORKER),
         "--log-level",
