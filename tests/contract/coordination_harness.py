@@ -42,7 +42,9 @@ class Seen(Generic[T]):
 
 
 class Service(Protocol):
-    def connect(self, session_timeout: float = 6.0) -> Coordination: ...
+    def connect(self, session_timeout: float = 20.0) -> Coordination:
+        """A session, by default longer than a busy machine keeps this process, or the server at its disk, waiting."""
+
     def cut(self, session: Coordination) -> None:
         """Take the connection away, until `restore`."""
 
@@ -88,7 +90,7 @@ class Real:
         self.proxies: dict[int, Proxy] = {}
         self.sessions: list[ZooKeeperCoordination] = []
 
-    def connect(self, session_timeout: float = 6.0) -> ZooKeeperCoordination:
+    def connect(self, session_timeout: float = 20.0) -> ZooKeeperCoordination:
         proxy = Proxy(self.host)
         session = connect(
             f"{proxy.address}/{self.root}", session_timeout=session_timeout, connect_timeout=PATIENCE

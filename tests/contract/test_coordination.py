@@ -268,7 +268,7 @@ def test_callbacks_run_one_at_a_time_on_one_thread(service: Service, session: Co
 
 
 def test_without_a_connection_nothing_is_known(service: Service) -> None:
-    session, writer = service.connect(session_timeout=8.0), service.connect()
+    session, writer = service.connect(), service.connect()
     session.create("/kids/a")
     seen = states(session)
     values: Seen[Versioned | None] = Seen()
@@ -396,7 +396,7 @@ def test_word_of_a_change_comes_before_it_is_read(session: Coordination) -> None
     session.create("/a", b"1")
     told, seen, read = threading.Event(), threading.Event(), []
     watch = session.watch_value("/a", lambda v: (read.append(v), seen.set()), early=told.set)
-    assert seen.wait(10) and read[0] == Versioned(b"1", 0)
+    assert seen.wait(PATIENCE) and read[0] == Versioned(b"1", 0)
     session.set("/a", b"2")
-    assert told.wait(10), "there was no early word"
+    assert told.wait(PATIENCE), "there was no early word"
     watch.cancel()

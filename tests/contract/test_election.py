@@ -64,6 +64,7 @@ def test_one_in_the_middle_may_go_and_nothing_changes(service: Service) -> None:
     for n, session in enumerate(sessions):
         elections.append(stand(session, f"n{n}"))
         stood(session, n + 1)
+    elections[0][1].until_last(True)
     elections[1][0].close()
     stood(sessions[0], 2)
     assert elections[0][0].leading and not elections[2][0].leading

@@ -67,8 +67,8 @@ def test_another_nimbus_goes_on_wherever_a_move_is(
     moving.quiet(second)
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
     if step != "closed":
-        assert [m.state for m in second.moves()] == ["ended"]
-        assert {t.phase for t in second.moves()[0].tasks} == {"committed"}
+        (move,) = moving.moves(second)
+        assert {t.phase for t in move.tasks} == {"committed"} and len(second.moves()) == 1
 
 
 def test_another_nimbus_begins_what_was_only_planned(moving: Moving) -> None:
@@ -265,13 +265,13 @@ def test_a_move_that_fails_is_given_up_and_said_and_tried_again_when_asked(movin
 
 def test_a_worker_that_never_starts_is_not_waited_for_for_ever(moving_in_memory: Moving) -> None:
     moving = moving_in_memory
-    nimbus = moving.nimbus(move_start=0.2)
+    nimbus = moving.nimbus(move_start=2.0)  # as long also the one that starts in the end may take
     for node in "ab":
         moving.cluster.node(node, 1)
     moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
     moving.cluster.nodes["b"].down.add(B)
     moving.cluster.started(nimbus, spec(workers=1))
-    with pytest.raises(Refused, match=r"worker wc@b/0, where it was to go, did not start within 0\.2 s"):
+    with pytest.raises(Refused, match=r"worker wc@b/0, where it was to go, did not start within 2 s"):
         nimbus.move("wc", "count", "b", wait=PATIENCE)
     assert nimbus.moves() == () and set(places(moving).values()) == {A}
     moving.cluster.nodes["b"].start(B)
@@ -353,6 +353,7 @@ def test_a_store_that_does_not_come_back_is_not_waited_for_for_ever(moving_in_me
         nimbus.move("wc", "count", "b", wait=PATIENCE)
     assert nimbus.moves() == () and set(places(moving).values()) == {A}
     moving.cluster.nodes["b"].store(True)
+    moving.until(nimbus, lambda t: bool(moving.node(nimbus, "b").store))  # else its time would run once more
     nimbus.move("wc", "count", "b", wait=PATIENCE)
 
 

@@ -136,8 +136,8 @@ def test_a_transaction_that_may_have_been_done_is_unknown(
 
 def test_a_session_gives_itself_up_before_the_server_does(real: Real) -> None:
     """Cut off for good, it cannot hear from the server that it has expired."""
-    doomed, other = real.connect(session_timeout=2.0), real.connect()
-    assert doomed.session_timeout == 2.0
+    doomed, other = real.connect(session_timeout=4.0), real.connect()
+    assert doomed.session_timeout == 4.0
     doomed.create("/e", ephemeral=True)
     seen: Seen[SessionState] = Seen()
     doomed.watch_session(seen)
@@ -152,7 +152,7 @@ def test_a_session_gives_itself_up_before_the_server_does(real: Real) -> None:
 
 def test_a_silent_connection_is_given_up_also_while_it_is_used(real: Real) -> None:
     """Requests keep kazoo from asking whether anybody is there: it would go on for as long as they are sent."""
-    doomed, other = real.connect(session_timeout=2.0), real.connect()
+    doomed, other = real.connect(session_timeout=4.0), real.connect()
     doomed.create("/e", ephemeral=True)
     seen: Seen[SessionState] = Seen()
     doomed.watch_session(seen)
