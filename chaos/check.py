@@ -1,7 +1,7 @@
 """The checker: `python -m chaos.check [--json] FILE...`. Reads what the sinks and spouts noted down, and nothing else.
 
 It imports nothing of elastic, and nothing of the run: whether every number of every key arrived once and in order is said by the
-record alone. With `--follow DIRECTORY` it reads while that is being written, and removes what it has seen: see `follow`.
+record alone. With `--follow DIRECTORY` it reads while that is being written, and puts aside what it has seen: see `follow`.
 
 What a sink's task noted in one life is a row of files `record-TASK-STARTED-PROCESS-SEGMENT.bin`, each of them of a header and arrivals:
 
@@ -10,8 +10,9 @@ What a sink's task noted in one life is a row of files `record-TASK-STARTED-PROC
                                                                             counted so many of the key
 
 (numbers of four bytes without a sign where nothing is said, in the machine's order). `time` and `started` are of the machine's monotonic
-clock in nanoseconds. What has no time is not there: the rest of the file, or whoever wrote it was killed meanwhile. A key is its spout's
-task (11 bits), the life of that (40) and a number (12). What a spout wrote at its end, `ends-*.txt`, is lines of text:
+clock in nanoseconds. What has no time is not there: the rest of the file, or whoever wrote it was killed meanwhile. A life that ends
+otherwise cuts its last file to what is in it. A key is its spout's task (11 bits), the life of that (40) and a number (12). What a spout
+wrote at its end, `ends-*.txt`, is lines of text:
 
     E <key> <numbers>                        the numbers 0 to numbers - 1 of the key were emitted
 
@@ -41,7 +42,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chaos.findings import Again, Forgotten, Hole, Key, Report
+from chaos.findings import Key, Report
+from chaos.keys import Follow, name_of
 
 HEADER = struct.Struct("=4sIIIqq")
 ARRIVAL = struct.Struct("=qIIIIq")
@@ -50,70 +52,6 @@ EVERY = 0.2
 """Seconds between two looks at a record that is being written."""
 KEPT = 128
 """Files that are kept when something is wrong, those that were read at the time."""
-
-
-class _Follow:
-    """One key, arrival by arrival."""
-
-    __slots__ = ("came", "counted", "holes", "key", "next", "sink", "task")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.next = 0  # the number after the greatest that has come
-        self.counted = 0
-        self.task = self.sink = 0  # that the last came through
-        self.holes: list[Hole] = []  # what has not come, in order
-
-    def arrival(self, at: int, n: int, task: int, count: int, sink: int) -> bool:
-        """Whether it is as it should be."""
-        key = self.key
-        good = True
-        if key.arrived:
-            if at - key.last > key.gap:
-                key.gap = at - key.last
-        else:
-            key.first = at
-        if task != self.task or sink != self.sink:
-            self.task, self.sink = task, sink
-            for way in (task, sink):
-                if way not in key.path:
-                    key.path.append(way)
-        if n != self.next:
-            good = False
-            if n > self.next:
-                self.holes.append(Hole(self.next, n - 1, key.last, at))
-                self.next = n + 1
-            else:
-                key.note("reordered" if self._late(n) else "doubled", Again(n, at))
-        else:
-            self.next = n + 1
-        if count != self.counted:
-            good = False
-            key.note("forgotten", Forgotten(count, self.counted, key.last, at))
-        self.counted = count + 1
-        key.arrived += 1
-        key.last = at
-        return good
-
-    def _late(self, n: int) -> bool:
-        """A number that came after a later one; whether it was missing. What came late is not lost."""
-        for i, hole in enumerate(self.holes):
-            if hole.first <= n <= hole.last:
-                parts = (
-                    Hole(hole.first, n - 1, hole.after, hole.before),
-                    Hole(n + 1, hole.last, hole.after, hole.before),
-                )
-                self.holes[i : i + 1] = [p for p in parts if p.first <= p.last]
-                return True
-        return False
-
-    def now(self) -> Key:
-        """What can be said of it by now."""
-        key = self.key
-        key.lost = list(self.holes)
-        if key.emitted > self.next:
-            key.lost.append(Hole(self.next, key.emitted - 1, key.last, 0))
-        return key
 
 
 class _Life:
@@ -138,16 +76,18 @@ class Checker:
     """Reads a record, also while it is being written.
 
     Args:
-        remove: What was read is removed, unless something was wrong in it.
+        clear: What was read, and nobody writes any more, is removed, or gets another name (`.seen`) when something was wrong in it.
+        keep: It gets another name whatever is in it.
     """
 
-    def __init__(self, *, remove: bool = False) -> None:
-        self._remove = remove
+    def __init__(self, *, clear: bool = False, keep: bool = False) -> None:
+        self._clear = clear
+        self._keep = keep
         self._kept = 0
         self._report = Report()
         self._lives: dict[int, list[_Life]] = {}
         self._known: set[str] = set()
-        self._follows: dict[int, _Follow] = {}
+        self._follows: dict[int, Follow] = {}
         self._totals: dict[int, int] = {}
         self._newest: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -194,10 +134,10 @@ class Checker:
         }
         return {"arrived": self._report.arrived, "last": last}
 
-    def _of(self, key: int) -> _Follow:
+    def _of(self, key: int) -> Follow:
         found = self._follows.get(key)
         if found is None:
-            found = self._follows[key] = _Follow(Key(name_of(key)))
+            found = self._follows[key] = Follow(Key(name_of(key)))
             self._newest[key >> 52] = max(self._newest.get(key >> 52, 0), key >> 12)
         return found
 
@@ -218,16 +158,20 @@ class Checker:
         life.files[number] = path
 
     def _read(self, life: _Life, before: _Life | None, after: _Life | None) -> None:
+        if not life.files:
+            return
         if not life.count and not life.offset:
-            life.segment = min(
-                life.files, default=0
-            )  # what was good was removed, of a record that is looked at afterwards
+            # What was good was removed, of a record that is looked at afterwards.
+            life.segment = min(life.files)
+        # Seen before it is read: then nothing is written any more that is not read.
+        over = self._clear and _is_gone(life.process)
         while (path := life.files.get(life.segment)) is not None:
             wrong = self._wrong
             whole = self._read_file(life, path, before, after)
-            if not whole and life.segment + 1 not in life.files:
+            last = life.segment + 1 not in life.files
+            if last and not (whole or over):
                 return
-            if not whole:
+            if not whole and not last:
                 self._report.unknown.append(f"{path.name}: is not full, and there is another one after it")
                 self._wrong += 1
             del life.files[life.segment]
@@ -323,9 +267,9 @@ class Checker:
 
     def _done_with(self, path: Path, wrong: bool) -> None:
         """All of it was read."""
-        if not self._remove:
+        if not self._clear:
             return
-        if wrong and self._kept < KEPT:
+        if self._keep or (wrong and self._kept < KEPT):
             self._kept += 1
             seen = path.with_name(f"{path.name}.seen")
             self._known.add(seen.name)
@@ -359,9 +303,15 @@ def read_whole(file: BinaryIO, offset: int) -> tuple[bytes, int, bool]:
     return file.read(end) if end else b"", there, bool(rest) or any(seen[end : end + ARRIVAL.size])
 
 
-def name_of(key: int) -> str:
-    """A key for people: its spout's task, the life of that, a number."""
-    return f"{key >> 52}.{key >> 12 & (1 << 40) - 1:x}.{key & 4095}"
+def _is_gone(process: int) -> bool:
+    """Whether there is no such process."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def check(files: Iterable[Path]) -> Report:
@@ -371,15 +321,15 @@ def check(files: Iterable[Path]) -> Report:
     return checker.report()
 
 
-def follow(place: Path, *, remove: bool) -> None:
+def follow(place: Path, *, keep: bool) -> None:
     """Read a record while it is being written, and answer what is asked on standard input, with a line of JSON each.
 
     `flow`: what arrived last; `report`: all that can be said by now. The end of the input is the end.
 
     Args:
-        remove: See `Checker`.
+        keep: See `Checker`.
     """
-    checker = Checker(remove=remove)
+    checker = Checker(clear=True, keep=keep)
     asked = b""
     while True:
         checker.look(place.iterdir())
@@ -415,7 +365,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.follow is not None:
         with contextlib.suppress(KeyboardInterrupt):  # who asks ends it
-            follow(options.follow, remove=not options.keep)
+            follow(options.follow, keep=options.keep)
         return 0
     if not options.files:
         parser.error("there has to be a FILE, or --follow")

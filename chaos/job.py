@@ -22,7 +22,7 @@ import socket
 import struct
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, TopologyBuilder
 
@@ -51,7 +51,7 @@ ARRIVAL = struct.Struct("=qIIIIq")
 SEGMENT = 1 << 20
 """Bytes of a file of a sink's record."""
 AHEAD = 64
-"""Files that a sink's task is ahead of who checks them at most."""
+"""Files that one life of a sink's task is ahead of who checks them at most."""
 PATIENCE = 60.0
 """Seconds that it waits for that."""
 
@@ -209,15 +209,18 @@ class Count(StatefulBolt):
 class Notes:
     """The record of one life of a sink's task: files of `SEGMENT` bytes, one after the other, written as memory.
 
-    What was put there is in the file whatever becomes of the process, and costs no call of the system.
+    What was put there is in the file whatever becomes of the process, and costs no call of the system. The last file is as long as what is
+    in it, once the life is over.
     """
 
     def __init__(self, place: str, task: int, already: int) -> None:
         self._place = Path(place)
         self._task = task
         self._started = time.monotonic_ns()
+        self._name = f"record-{task}-{self._started}-{os.getpid()}"
         self._count = already
         self._segment = 0
+        self._file: BinaryIO | None = None
         self._map: mmap.mmap | None = None
         self._at = SEGMENT
 
@@ -234,17 +237,17 @@ class Notes:
         if self._map is not None:
             self._map.close()
             self._map = None
+        if self._file is not None:
+            self._file.truncate(self._at)
+            self._file.close()
+            self._file = None
 
     def _next(self) -> None:
         self._wait()
         self.close()
-        name = f"record-{self._task}-{self._started}-{os.getpid()}-{self._segment:06}.bin"
-        file = os.open(self._place / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            os.ftruncate(file, SEGMENT)
-            self._map = mmap.mmap(file, SEGMENT)
-        finally:
-            os.close(file)
+        self._file = (self._place / f"{self._name}-{self._segment:06}.bin").open("x+b", buffering=0)
+        self._file.truncate(SEGMENT)
+        self._map = mmap.mmap(self._file.fileno(), SEGMENT)
         HEADER.pack_into(
             self._map, 0, b"SINK", self._task, os.getpid(), self._segment, self._count, self._started
         )
@@ -254,7 +257,7 @@ class Notes:
     def _wait(self) -> None:
         """Until whoever checks has not more than so much to do: the record has a bound."""
         deadline = time.monotonic() + PATIENCE
-        while len(list(self._place.glob(f"record-{self._task}-*.bin"))) > AHEAD:
+        while len(list(self._place.glob(f"{self._name}-*.bin"))) > AHEAD:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"nobody has checked the record of sink {self._task} for {PATIENCE:g} s")
             time.sleep(0.05)  # the checker knows nothing of this process

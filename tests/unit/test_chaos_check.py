@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -149,16 +151,33 @@ def test_the_record_that_the_job_writes_is_read(tmp_path: Path) -> None:
     notes = Notes(str(tmp_path), 16, 0)
     for n in range(many):
         notes.note(ONE, n, 4, n)
-    checker = Checker(remove=True)
+    checker = Checker(clear=True)
     checker.look(tmp_path.iterdir())
     notes.note(ONE, many, 4, many)
     checker.look(tmp_path.iterdir())
-    notes.close()
     report = checker.report()
     assert report.arrived == many + 1 and not (
         report.lost or report.unknown or report.recounts or report.torn
     )
     assert [p.name.rpartition("-")[2] for p in tmp_path.iterdir()] == ["000002.bin"], "what was read is gone"
+    notes.note(ONE, many + 1, 4, many + 1)
+    notes.close()
+    checker.look(tmp_path.iterdir())
+    assert checker.report().arrived == many + 2 and not checker.report().unknown
+    assert not list(tmp_path.iterdir()), "so is the last file of a life that is over"
+
+
+def test_what_a_process_that_is_no_more_has_written_is_put_aside(tmp_path: Path) -> None:
+    """Also when it is not full: with each kill there would be one more to look at five times a second."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    put(tmp_path, (16, 1, ended.pid, 0, arrivals(ONE, [0, 1])))
+    lives = put(tmp_path, (16, 9 * SECOND, os.getpid(), 2, arrivals(ONE, [2], at=10, counted=2)))
+    checker = Checker(clear=True)
+    checker.look(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [lives]
+    report = checker.report()
+    assert report.arrived == 3 and not (report.lost or report.unknown or report.recounts)
 
 
 class Moving(io.BytesIO):
@@ -209,7 +228,7 @@ def test_what_a_life_writes_after_the_next_one_has_begun_overlaps(tmp_path: Path
 
 
 def test_where_something_was_wrong_the_files_stay_but_not_without_bound(tmp_path: Path) -> None:
-    checker = Checker(remove=True)
+    checker = Checker(clear=True)
     for n in range(KEPT + 3):
         put(tmp_path, (16, 1, 100, 0, arrivals(ONE, [0], at=1 + n)), segment=n, before=n, rest=b"")
         checker.look(tmp_path.iterdir())
@@ -219,12 +238,27 @@ def test_where_something_was_wrong_the_files_stay_but_not_without_bound(tmp_path
     assert report.doubled, "they can be read again"
 
 
-def test_who_writes_waits_for_who_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n in range(AHEAD + 1):
-        (tmp_path / f"record-16-1-1-{n:06}.bin").touch()
+@pytest.mark.parametrize("keep", [False, True])
+def test_who_writes_waits_for_who_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool) -> None:
+    monkeypatch.setattr("chaos.job.SEGMENT", HEAD.size + WRITTEN.size)  # a file holds one arrival
     monkeypatch.setattr("chaos.job.PATIENCE", 0.0)
+    for n in range(AHEAD + 1):
+        (tmp_path / f"record-16-1-1-{n:06}.bin").touch()  # those of another life are not waited for
+    notes, checker = Notes(str(tmp_path), 16, 0), Checker(clear=True, keep=keep)
+    numbers = iter(range(3 * AHEAD))
+    for n in islice(numbers, AHEAD + 1):
+        notes.note(ONE, n, 4, n)
     with pytest.raises(TimeoutError, match="sink 16"):
-        Notes(str(tmp_path), 16, 0).note(ONE, 0, 4, 0)
+        notes.note(ONE, AHEAD + 1, 4, AHEAD + 1)
+    checker.look(tmp_path.glob(f"*-{os.getpid()}-*"))
+    for n in islice(numbers, AHEAD):
+        notes.note(ONE, n, 4, n)
+    notes.close()
+    checker.look(tmp_path.glob(f"*-{os.getpid()}-*"))
+    left = [p.suffix for p in tmp_path.glob(f"*-{os.getpid()}-*")]
+    assert left == (2 * AHEAD + 1) * [".seen"] * keep
+    for report in (checker.report(), check(tmp_path.glob("*.seen"))) if keep else (checker.report(),):
+        assert report.arrived == 2 * AHEAD + 1 and not (report.lost or report.unknown)
 
 
 def test_the_process_that_follows_says_what_stands_and_what_is_wrong(tmp_path: Path) -> None:

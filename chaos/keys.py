@@ -1,0 +1,74 @@
+"""One key, arrival by arrival: what came, and what did not. Imports nothing of elastic."""
+
+from __future__ import annotations
+
+from chaos.findings import Again, Forgotten, Hole, Key
+
+
+class Follow:
+    """One key, arrival by arrival."""
+
+    __slots__ = ("came", "counted", "holes", "key", "next", "sink", "task")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.next = 0  # the number after the greatest that has come
+        self.counted = 0
+        self.task = self.sink = 0  # that the last came through
+        self.holes: list[Hole] = []  # what has not come, in order
+
+    def arrival(self, at: int, n: int, task: int, count: int, sink: int) -> bool:
+        """Whether it is as it should be."""
+        key = self.key
+        good = True
+        if key.arrived:
+            if at - key.last > key.gap:
+                key.gap = at - key.last
+        else:
+            key.first = at
+        if task != self.task or sink != self.sink:
+            self.task, self.sink = task, sink
+            for way in (task, sink):
+                if way not in key.path:
+                    key.path.append(way)
+        if n != self.next:
+            good = False
+            if n > self.next:
+                self.holes.append(Hole(self.next, n - 1, key.last, at))
+                self.next = n + 1
+            else:
+                key.note("reordered" if self._late(n) else "doubled", Again(n, at))
+        else:
+            self.next = n + 1
+        if count != self.counted:
+            good = False
+            key.note("forgotten", Forgotten(count, self.counted, key.last, at))
+        self.counted = count + 1
+        key.arrived += 1
+        key.last = at
+        return good
+
+    def _late(self, n: int) -> bool:
+        """A number that came after a later one; whether it was missing. What came late is not lost."""
+        for i, hole in enumerate(self.holes):
+            if hole.first <= n <= hole.last:
+                parts = (
+                    Hole(hole.first, n - 1, hole.after, hole.before),
+                    Hole(n + 1, hole.last, hole.after, hole.before),
+                )
+                self.holes[i : i + 1] = [p for p in parts if p.first <= p.last]
+                return True
+        return False
+
+    def now(self) -> Key:
+        """What can be said of it by now."""
+        key = self.key
+        key.lost = list(self.holes)
+        if key.emitted > self.next:
+            key.lost.append(Hole(self.next, key.emitted - 1, key.last, 0))
+        return key
+
+
+def name_of(key: int) -> str:
+    """A key for people: its spout's task, the life of that, a number."""
+    return f"{key >> 52}.{key >> 12 & (1 << 40) - 1:x}.{key & 4095}"
