@@ -410,7 +410,7 @@ class Moves:
         """Whether what is held for a task of this process is to be handed to it now."""
         task, key = self._tasks.get(link.target), (link.source, link.target)
         passed = self._passed.get(key, 0)
-        if task is not None and passed < PASSED * link.limit and not task.has_room(item.count):
+        if task is not None and passed < PASSED * link.limit and not task.has_room(item):
             return False
         self._passed[key] = passed + item.count
         return True

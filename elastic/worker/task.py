@@ -135,8 +135,7 @@ class Task:
             knows, which whoever knows of the moves has to look at.
         """
         with self._lock:
-            if not (self.has_room(item.count) or self._is_turn_of(item)):
-                self._kept_out.add(item.source)
+            if not self.has_room(item):
                 return FULL
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
@@ -162,19 +161,23 @@ class Task:
                 self.executor.ready.put(self)
         return True
 
-    def has_room(self, count: int) -> bool:
-        """Whether so many tuples more may wait for it; False: `room` will be called."""
+    def has_room(self, item: Item) -> bool:
+        """Whether that may wait for it as well; False: `room` will be called.
+
+        What others have sent does not keep out a source of which nothing waits, up to a bound of its own.
+        """
         with self._lock:
-            rows = self._rows
-            if not (rows and count) or rows + count <= self._share or self._executor_has_room(count):
+            rows, count = self._rows, item.count
+            if (
+                not (rows and count)
+                or rows + count <= self._share
+                or self._executor_has_room(count)
+                or (item.source not in self._queue and self._executor_has_room(count, OVER))
+            ):
                 return True
             self._refused = True
+            self._kept_out.add(item.source)
             return False
-
-    def _is_turn_of(self, item: Item) -> bool:
-        """Whether something may wait for it although there is no room: what others have sent does not keep out a source of which nothing
-        waits."""
-        return item.source not in self._queue and self._executor_has_room(item.count, OVER)
 
     @property
     def guard(self) -> threading.RLock:
@@ -424,7 +427,7 @@ class Task:
             self._rows -= batch.count
             refused = self._refused and (
                 self._rows <= self._share // 2
-                or (batch.source in self._kept_out and batch.source not in self._queue)
+                or (self._executor_has_room(1, OVER) and any(s not in self._queue for s in self._kept_out))
             )
             if refused:
                 self._refused = False

@@ -422,7 +422,10 @@ def test_what_is_held_for_a_task_of_the_same_worker_waits_for_room_but_not_for_e
             assert not moves._fits(link, many) and task._refused, "it says when there is room again"
             moves._passed[source, target] = PASSED * link.limit
             assert moves._fits(link, many)
-            task._rows -= 1
+            moves._passed.clear()
+            task._rows += task.capacity
+            assert moves._fits(link, few), "nothing of this source waits, whatever others have sent"
+            task._rows -= task.capacity + 1
         cluster.wait_finished()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,8 +147,8 @@ def test_room_that_is_told_of_only_when_all_is_worked_off_is_found(monkeypatch: 
     """Planted fault."""
 
     class Never(set[int]):
-        def __contains__(self, _: object) -> bool:
-            return False
+        def __iter__(self) -> Iterator[int]:
+            return iter(())
 
     real = _Task.__init__
 
@@ -158,6 +159,17 @@ def test_room_that_is_told_of_only_when_all_is_worked_off_is_found(monkeypatch: 
     monkeypatch.setattr(_Task, "__init__", made)
     with pytest.raises(AssertionError):
         test_a_flood_does_not_keep_a_source_from_hearing_of_room()
+
+
+def test_whom_the_last_bound_has_kept_out_hears_of_room_below_it() -> None:
+    """Nothing of it waits, and there is much of others still."""
+    task = _Task(100)
+    for number in range(4):
+        task.force(item(1, number, 60))
+    assert task.offer(item(2, 0, 10), 0, 1) == FULL, f"{OVER} times the bound"
+    task.executes()
+    assert task.rooms == 1 and task.queued > task.capacity
+    assert task.offer(item(2, 0, 10), 0, 1) == TAKEN
 
 
 def test_marks_stand_in_the_order_of_their_source() -> None:
