@@ -8,6 +8,7 @@ import logging
 import math
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,50 @@ class Note:
 
     def __call__(self, _event: object) -> None:
         self.watches.changed(self.kind, self.path)
+
+
+class _Waker:
+    """Tells the connection's thread of requests: both ends of what kazoo takes for a pair of sockets.
+
+    kazoo sends a byte for each request, and waits while 278 of them have not been read. The thread that reads them makes requests itself,
+    one or two for each change that it is told of: many changes at once, or many requests of others at that moment, and it would wait for
+    itself. So requests are counted, and a byte lies there as long as there are some.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        self._closed = False
+        self.count = 0
+        """Requests that are to be sent."""
+
+    def send(self, _byte: bytes) -> int:
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.EBADF, "closed")
+            self.count += 1
+            if self.count == 1:
+                self._theirs.send(b"\0")
+        return 1
+
+    def recv(self, _size: int) -> bytes:
+        """One request less; never waits."""
+        with self._lock:
+            if not self.count:
+                raise BlockingIOError(errno.EAGAIN, "no request")
+            self.count -= 1
+            if not self.count:
+                self._ours.recv(1)
+        return b"\0"
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._ours.close()
+            self._theirs.close()
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -89,6 +134,10 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         ]
         return readable, writable, []
 
+    def create_socket_pair(self) -> tuple[_Waker, _Waker]:
+        waker = _Waker()
+        return waker, waker
+
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
         try:
@@ -117,8 +166,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return super()._connect(host, hostip, port)
 
     def _ahead(self, rlist: Sequence[Any]) -> list[Any]:
-        """The socket, when the loop is about to wait for it while something of it has been read already."""
-        return [self._socket] if self._unread and self._read_sock in rlist else []
+        """The socket, when the loop is about to wait for it while something of it has been read already. And whether there are requests:
+        the loop sends one for each message that it reads, so that neither waits for the other."""
+        if not self._unread or self._read_sock not in rlist:
+            return []
+        return [self._socket, self._read_sock] if self._read_sock.count else [self._socket]
 
     def _read(self, length: int, timeout: float) -> bytes:
         unread = self._unread
