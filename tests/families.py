@@ -29,13 +29,15 @@ def command_of(process: psutil.Process) -> str:
 
 def listens(process: psutil.Process) -> Iterator[tuple[str, int]]:
     """Addresses and ports at which a process listens with TCP; one that has ended listens nowhere."""
-    with suppress(psutil.NoSuchProcess):
-        for connection in process.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN:
-                yield (
-                    connection.laddr.ip.removeprefix("::ffff:"),
-                    connection.laddr.port,
-                )  # as gRPC writes IPv4
+    try:
+        connections = process.net_connections("tcp")
+    except psutil.Error:  # what is ending belongs to root, and says nothing to others
+        if _runs(process):
+            raise
+        return
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN:
+            yield connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port  # as gRPC writes IPv4
 
 
 def left_of(processes: Iterable[psutil.Process], within: float = 60.0) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from families import family, left_of
+from families import command_of, family, left_of
 
 from elastic.cluster.grid_members import ENTERED, READY
 from elastic.cluster.java import find_java
@@ -52,9 +53,33 @@ class Cluster:
         return decode(value.data, NodeInfo)
 
     def child(self, name: NodeId, words: str) -> psutil.Process:
-        children = psutil.Process(self.node(name).pid).children()
-        (found,) = [p for p in children if any(words in word for word in p.cmdline())]
-        return found
+        """It is waited for: another node's store may have answered while this one's was being started again."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            children = psutil.Process(self.node(name).pid).children()
+            found = [p for p in children if words in command_of(p)]
+            if len(found) == 1:
+                return found[0]
+            assert time.monotonic() < deadline, f"{name} has {found} for {words}"
+            time.sleep(0.1)
+
+    def serving(self) -> None:
+        """Wait until every node has its member and its store."""
+        for path in (ENTERED, READY):
+            there = threading.Event()
+            watch = self.session.watch_children(
+                path, lambda names, e=there: e.set() if len(names) == len(NODES) else None
+            )
+            assert there.wait(PATIENCE), f"{path} has {self.session.children(path)}"
+            watch.cancel()
+        for name in NODES:
+            said = threading.Event()
+            watch = self.session.watch_value(
+                paths.node(name),
+                lambda value, e=said: e.set() if value and decode(value.data, NodeInfo).store else None,
+            )
+            assert said.wait(PATIENCE), f"{name} is {self.node(name)}"
+            watch.cancel()
 
     def save(self, epoch: int, data: bytes) -> None:
         write = self.stores.begin(KEY, epoch, "w#1", NODES, len(data))
@@ -97,6 +122,7 @@ def cluster() -> Iterator[Cluster]:
 
 def test_a_state_is_saved_once_and_comes_from_every_node(cluster: Cluster) -> None:
     data = os.urandom(3 << 20)
+    cluster.serving()
     cluster.save(5, data)
     assert [cluster.fetch(5, node) for node in NODES] == [data, data]
     groups = {StoreAddress.parse(cluster.node(node).store).group for node in NODES}
