@@ -49,7 +49,7 @@ def save(
         if mine > wire.CHUNK:
             while under_way:
                 yield from _answers(stub, under_way.popleft(), patience)
-            yield save_one(store, state.ticket, pieces, state.pieces, state.meta)
+            yield _save_large(store, state, pieces)
             continue
         batch.append((state, pieces))
         size += mine
@@ -59,6 +59,13 @@ def save(
         under_way.append(_send(stub, batch, patience))
     while under_way:
         yield from _answers(stub, under_way.popleft(), patience)
+
+
+def _save_large(store: StateStore, state: State, pieces: Sequence[Piece]) -> Head | StateStoreError:
+    try:
+        return save_one(store, state.ticket, pieces, state.pieces, state.meta)
+    except StateStoreError as error:
+        return error
 
 
 def _send(
