@@ -157,7 +157,7 @@ def test_a_start_of_spark_without_an_answer_is_waited_for_and_ended_when_it_come
     with pytest.raises(EnvironmentProblem, match="earlier start of Spark"):
         start.wait_for_earlier()
     answer.set()
-    assert closed.wait(10), "what nobody waits for any more is ended"
+    assert closed.wait(30), "what nobody waits for any more is ended"
     monkeypatch.setattr(spark_session, "_ANSWER", 10.0)
     start.wait_for_earlier()
     again: Any = SimpleNamespace()

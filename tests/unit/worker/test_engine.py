@@ -232,5 +232,5 @@ def test_nothing_is_left_running() -> None:
         if t.name.startswith(("executor", "transport", "watchdog"))
     ]
     for thread in left:
-        thread.join(5)
+        thread.join(30)
     assert [t.name for t in left if t.is_alive()] == []

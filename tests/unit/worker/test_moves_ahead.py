@@ -98,7 +98,7 @@ def move_while_marks_wait() -> list[int]:
         def before_marks() -> None:
             for at, (meta, _) in list(stores.states.items()):
                 if is_last(meta):
-                    assert looked.setdefault(at, threading.Event()).wait(10.0), "nobody has looked"
+                    assert looked.setdefault(at, threading.Event()).wait(30.0), "nobody has looked"
 
         patch.setattr(Fetching, "_look", looks)
         cluster.before_marks = before_marks
@@ -209,7 +209,7 @@ def test_it_comes_while_it_is_being_copied() -> None:
         if not there.is_set():
             assert not copier.done, "there is more to copy"
             there.set()
-            assert in_.wait(10.0), "nothing was put in"
+            assert in_.wait(30.0), "nothing was put in"
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("elastic.worker.saving.COMMIT_EVERY", 0.0)
@@ -235,7 +235,7 @@ def fetches_after(told: threading.Event, patch: pytest.MonkeyPatch) -> None:
     fetch = Stores.fetch
 
     def late(*arguments: Any, **named: Any) -> Any:
-        assert told.wait(10.0)
+        assert told.wait(30.0)
         return fetch(*arguments, **named)
 
     patch.setattr(Stores, "fetch", late)
@@ -273,7 +273,7 @@ def given_up_when_copying_ahead_fails_late() -> int:
         if not old.told:
             return copy(self, old, *arguments)
         begun.set()
-        assert saved.wait(10.0)
+        assert saved.wait(30.0)
         raise ElasticError("the store does not answer")
 
     def tells(self: Saving, *arguments: Any) -> None:
