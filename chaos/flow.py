@@ -41,6 +41,7 @@ class Flow:
             start_new_session=True,  # an interrupt at the terminal is the run's, which still has questions
         )
         self._heard = b""
+        self._owed = 0  # answers that have not come yet
         self.arrived = 0
 
     def standing(self, since: int) -> list[str]:
@@ -80,18 +81,22 @@ class Flow:
         deadline = time.monotonic() + ANSWER
         out = self._process.stdout.fileno()
         try:
+            self._owed += 1
             self._process.stdin.write(f"{what}\n".encode())
             self._process.stdin.flush()
-            while b"\n" not in self._heard:
-                ready, _, _ = select.select([out], [], [], max(0.0, deadline - time.monotonic()))
-                data = os.read(out, 1 << 20) if ready else b""
-                if not data:
-                    raise BrokenPipeError
-                self._heard += data
+            # What comes first may be the answer to a question that was given up: it took too long, or the run was interrupted.
+            while self._owed:
+                while b"\n" not in self._heard:
+                    ready, _, _ = select.select([out], [], [], max(0.0, deadline - time.monotonic()))
+                    data = os.read(out, 1 << 20) if ready else b""
+                    if not data:
+                        raise BrokenPipeError
+                    self._heard += data
+                line, _, self._heard = self._heard.partition(b"\n")
+                self._owed -= 1
         except OSError:
             why = "has ended" if self._process.poll() is not None else f"does not answer within {ANSWER:g} s"
             raise Stuck(f"the checker {why}: see checker.log beside the record") from None
-        line, _, self._heard = self._heard.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         return found
 

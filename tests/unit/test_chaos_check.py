@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from chaos.check import ARRIVAL, HEADER, KEPT, Checker, check, read_whole
+from chaos.cluster import Stuck
 from chaos.findings import MOST, Report
 from chaos.flow import Flow
 from chaos.job import AHEAD, SEGMENT, Notes
@@ -272,6 +274,25 @@ def test_the_process_that_follows_says_what_stands_and_what_is_wrong(tmp_path: P
         put(tmp_path, (17, 8 * SECOND, 300, 4, arrivals(key(2, 0xC, 0), [0], at=9)))
         assert flow.standing(5 * SECOND) == [], "of a spout's task the newest life counts"
         assert flow.report()["summary"]["open"] == 1
+    finally:
+        flow.close()
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, *good())
+    flow = Flow(tmp_path, 2, 1)
+    try:
+        os.kill(flow._process.pid, signal.SIGSTOP)
+        with monkeypatch.context() as hasty:
+            hasty.setattr("chaos.flow.ANSWER", 0.0)
+            for _ in range(2):
+                with pytest.raises(Stuck, match="does not answer"):
+                    flow.standing(0)
+        os.kill(flow._process.pid, signal.SIGCONT)
+        assert flow.report()["summary"]["arrived"] == 9
+        assert flow.standing(0) == []
     finally:
         flow.close()
 
