@@ -1,7 +1,8 @@
 """`python -m chaos --no-kills`: nobody is killed, and much moves while windows and queues are full.
 
 Tasks go back and forth between workers of different nodes: all at once, eight at a time, one by one; what emits to them and what they
-emit to along with them; spouts; again before the last move is over; to more workers and to fewer. Each move has a bound.
+emit to along with them; spouts; again before the last move is over; to more workers and to fewer. Each move has a bound. A round in which
+nothing moved is no round, and a kind without a round that moved anything is a violation: nothing is known of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from elastic.errors import ElasticError
 
 COUNTS = 128
 WORKERS = 4
+BEGIN = 10.0
+"""Seconds until what was asked for begins to move."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,17 @@ class Asked:
 
 @dataclass
 class Done:
-    """What became of the rounds of one kind: seconds until nothing moved any more, and pauses of their tasks."""
+    """What became of the rounds of one kind.
+
+    Attributes:
+        seconds: Until nothing moved any more, of each in which something did.
+        flows: From then until everything flowed.
+        missed: Why nothing, or not everything, moved in the others.
+    """
 
     seconds: list[float] = field(default_factory=list)
     flows: list[float] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
 
 
 class Moves(Run):
@@ -86,16 +96,14 @@ class Moves(Run):
 
     def _round(self, rounds: Rounds, part: Part, kind: str, asked: Asked, number: int, flood: bool) -> None:
         self.say(f"round {number}, {kind}{', in a flood' if flood else ''}: {asked.what}")
-        began = time.monotonic()
-        try:
-            asked.ask()
-        except (ElasticError, NotNow) as e:
-            self.say(f"    the request: {e}")
-            part.missed.append(f"round {number}: {e}")
-        moved = rounds.settle()
         done = self.done.setdefault(kind, Done())
-        done.seconds.append(moved - began)
-        done.flows.append(time.monotonic() - moved)
+        began = time.monotonic()
+        missed = ""
+        try:
+            self._begin(rounds, asked.ask)
+        except (ElasticError, NotNow) as e:
+            missed = str(e).replace("\n", " ")
+        moved = rounds.settle()
         given_up = [
             e["message"]
             for e in self.cluster.events()
@@ -103,17 +111,42 @@ class Moves(Run):
         ]
         if given_up:
             raise Stuck(f"a move was given up though nobody was killed: {given_up[-1]}")
+        if missed:
+            self.say(f"    missed: {missed}")
+            done.missed.append(f"round {number}: {missed}")
+            return
+        done.seconds.append(moved - began)
+        done.flows.append(time.monotonic() - moved)
         self.say(
             f"    nothing moves after {moved - began:.1f} s, everything flows {time.monotonic() - moved:.1f} s later"
         )
 
+    @staticmethod
+    def _begin(rounds: Rounds, ask: Callable[[], object]) -> None:
+        """Ask, and wait until something begins to move. Raises ElasticError, NotNow."""
+        base = int(rounds.watch.now.view.latest)
+        ask()
+        if not rounds.watch.wait("a move", lambda s: int(s.view.latest) > base, BEGIN):
+            raise NotNow("nothing began to move")
+
+    def not_done(self) -> list[str]:
+        """See `Run.not_done`."""
+        return [
+            f"{kind}: nothing was moved as asked in any of {len(d.missed)} rounds; {d.missed[-1]}"
+            for kind, d in sorted(self.done.items())
+            if not d.seconds and d.missed
+        ]
+
     def print_rounds(self, part: Part) -> None:
         """See `Run.print_rounds`."""
         for kind, done in sorted(self.done.items()):
-            self.say(
-                f"   {len(done.seconds):>4} {kind}: over after {statistics.median(done.seconds):.1f} s, {max(done.seconds):.1f} s at most;"
-                f" everything flows {max(done.flows):.1f} s later at most"
-            )
+            if done.seconds:
+                self.say(
+                    f"   {len(done.seconds):>4} {kind}: over after {statistics.median(done.seconds):.1f} s,"
+                    f" {max(done.seconds):.1f} s at most; everything flows {max(done.flows):.1f} s later at most"
+                )
+            if done.missed:
+                self.say(f"   {len(done.missed):>4} {kind} missed; {done.missed[-1]}")
         self.say(f"   each had {self.options.bound:g} s")
 
     # ------------------------------------------------------------------ kinds of rounds
@@ -166,12 +199,9 @@ class Moves(Run):
         """Twice, the second time when the first is under way."""
         tasks, source, target = self._pairs(rounds, chance)
         some = sorted(chance.sample(tasks, min(len(tasks), 16)))
-        base = int(rounds.watch.now.view.latest)
 
         def ask() -> None:
-            self._ask(name, some, target, 0.5)()
-            if not rounds.watch.wait("a move", lambda s: int(s.view.latest) > base, 10.0):
-                raise NotNow("nothing began to move")
+            self._begin(rounds, self._ask(name, some, target, 0.5))
             self._ask(name, some, source.partition("@")[2], 0.5)()
 
         return Asked(f"tasks {numbers(some)} of {source} to {target} and back", ask)

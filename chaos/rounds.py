@@ -99,6 +99,8 @@ class Rounds:
         """How many kills there are to be; 0: as many as there is time for."""
         self._open: tuple[Kill, Aim] | None = None
         self._doing: tuple[Kill, Aim] | None = None
+        self._killing = threading.Lock()
+        self._over = False
 
     # ------------------------------------------------------------------ what runs where
 
@@ -141,10 +143,10 @@ class Rounds:
 
     def interrupted(self) -> None:
         """No round follows: what a kill may have cost counts, whether or not it was said by now."""
+        with self._killing:  # whoever is about to kill on another thread has done it, or does not
+            self._over = True
         if self._doing is not None and self._doing[0].pids:
-            self._await_death(self._doing[0])
-            self.kills.append(self._doing[0])
-            self._open = self._doing
+            self._done(*self._doing)
         pending = self._open[0] if self._open is not None else None
         self._close_round()
         if pending is not None:
@@ -203,19 +205,20 @@ class Rounds:
         kill = Kill(round)
         self._doing = (kill, aim)
         killed = threading.Event()
-        lock = threading.Lock()
         victims = aim.victims(self.watch.now) if round.victim not in ("target",) else []
         self._say(f"{round}: {aim.what}")
 
         def fire(seen: Seen, step: str) -> None:
-            with lock:
-                if killed.is_set():
+            with self._killing:
+                if killed.is_set() or self._over:
                     return
                 if round.delay:
                     time.sleep(round.delay)
                 found = victims or aim.victims(seen)
                 kill.at, kill.clock = time.monotonic_ns(), time.time()
-                kill.pids = [p.pid for p in found if p.kill()]
+                for p in found:
+                    if p.kill():
+                        kill.pids.append(p.pid)
                 kill.step = step
                 killed.set()
 
@@ -273,11 +276,10 @@ class Rounds:
             time.sleep(round.after)
         count = self._gate.release()
         if not hit:
-            with lock:
+            with self._killing:
                 killed.set()
         actor.join(60.0)
         self.watch.disarm()
-        self._doing = None
         if error:
             self._say(f"    the request: {error[0][:200]}")
         if not hit or not kill.pids:
@@ -288,13 +290,20 @@ class Rounds:
             )
             self._say(f"    missed: {why}")
             self.missed.append(f"{round}: {why}")
+            self._doing = None
             return None
-        self._await_death(kill)
-        self.kills.append(kill)
-        self._open = (kill, aim)
+        self._done(kill, aim)
         done = f"{len(self.kills)} of {self.wanted}" if self.wanted else str(len(self.kills))
         self._say(f"    killed {kill.pids} at {kill.step}, {count} held ({done})")
         return kill
+
+    def _done(self, kill: Kill, aim: Aim) -> None:
+        """The kill counts from now on. An interruption on the way has it done again, and counted once."""
+        self._await_death(kill)
+        if not any(k is kill for k in self.kills):
+            self.kills.append(kill)
+        self._open = (kill, aim)
+        self._doing = None
 
     def _due(self, round: Round, aim: Aim, seen: Seen, base: int, step: str) -> bool:
         if round.victim in TARGETS and not round.cost and reached("restored", seen.view, base):

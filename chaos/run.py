@@ -334,6 +334,8 @@ class Run:
         )
         # What has not come to its end has no end in the record.
         part.wrong += [w for w in wrong if not (stuck and "its spout began anew" in w)]
+        if not stuck:
+            part.wrong += self.not_done()
         for line in part.wrong[:40]:
             self.say(f"WRONG ({part.name}): {line}")
 
@@ -388,6 +390,10 @@ class Run:
             )
             so_far = " as far as it came: it was interrupted" if part.interrupted else ""
             self.say(f"   kept{so_far}" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
+
+    def not_done(self) -> list[str]:
+        """What the run was to try, and has not: then it says nothing of it."""
+        return []
 
     def print_rounds(self, part: Part) -> None:
         """What was done in its rounds."""

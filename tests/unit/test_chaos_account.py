@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from chaos.account import judge
 from chaos.check import check
+from chaos.cluster import NotNow
 from chaos.lag import Lag
-from chaos.plan import COST, FREE, choose
-from chaos.rounds import Kill
+from chaos.moves import Asked, Moves
+from chaos.plan import COST, FREE, Round, choose
+from chaos.rounds import Aim, Kill, Rounds
+from chaos.run import Options, Part
+from chaos.shape import Shape
 from chaos.watch import STEPS
 
 SECOND = 1_000_000_000
@@ -133,6 +141,69 @@ def test_every_victim_and_every_step_has_its_turn() -> None:
     only = [choose(1, n, cost=False, hazelcast=True, only=("nimbus", "saved")) for n in range(20)]
     assert {(r.victim, r.step) for r in only} == {("nimbus", "saved")}
     assert {r.step for r in rounds} == set(STEPS)
+
+
+@pytest.mark.parametrize("interrupted", ["_await_death", "_say"])
+def test_a_kill_counts_once_wherever_the_run_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    """While it waits for the death, nobody had taken it down: what it cost was a violation."""
+    watch = SimpleNamespace(
+        now=SimpleNamespace(view=SimpleNamespace(latest=0)), arm=lambda _: None, disarm=list
+    )
+    rounds: Any = Rounds(
+        *(None, "t", Shape(), watch, SimpleNamespace(release=int), None),  # type: ignore[arg-type]
+        say=lambda _: None,
+        bound=1.0,
+    )
+    victim: Any = SimpleNamespace(pid=7, kill=lambda: True)
+    aim = Aim(lambda: None, lambda _: [victim], set(), "nothing")
+    said = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal said
+        said += 1
+        if said == (2 if interrupted == "_say" else 1):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(rounds, "_aim", lambda _: aim)
+    monkeypatch.setattr(rounds, "_account", lambda kill, *_: kill.owned.add(5))
+    monkeypatch.setattr(rounds, "_await_death", lambda _: None)
+    monkeypatch.setattr(rounds, interrupted, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        rounds.run(Round(1, True, "other", "asked", "some", (), 0.0, 0.0, random.Random(1)))
+    rounds.interrupted()
+    (found,) = rounds.kills
+    assert found.pids == [7] and found.owned == {5}
+
+
+def test_a_round_in_which_nothing_moved_is_missed_and_a_kind_without_another_is_not_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moves: Any = Moves(Options(directory=str(tmp_path)))
+    moves.done, moves.cluster = {}, SimpleNamespace(events=list)
+    watch = SimpleNamespace(now=SimpleNamespace(view=SimpleNamespace(latest=3)))
+    watch.wait = lambda what, true, limit: true(watch.now)
+    rounds = SimpleNamespace(watch=watch, settle=time.monotonic)
+    part = Part("moves", False, tmp_path)
+
+    def refused() -> None:
+        raise NotNow("there is no other node")
+
+    def moved() -> None:
+        watch.now.view.latest += 1
+
+    asked = [("eight", moved), ("eight", refused), ("spout", refused), ("workers", lambda: None)]
+    for number, (kind, ask) in enumerate(asked, 1):
+        moves._round(rounds, part, kind, Asked("", ask), number, False)
+    spout, workers = moves.not_done()
+    assert "spout" in spout and "round 3: there is no other node" in spout
+    assert "workers" in workers and "round 4: nothing began to move" in workers
+    capsys.readouterr()
+    moves.print_rounds(part)
+    said = capsys.readouterr().out
+    assert "1 eight: over after" in said and "1 eight missed; round 2" in said
+    assert "spout: over" not in said and "workers: over" not in said
 
 
 def test_how_long_the_machine_kept_the_run_waiting_is_of_the_time_since_it_was_asked_before() -> None:
