@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 import msgspec
 
@@ -81,8 +80,10 @@ class Room:
         """
         self._budget.give(held - committed)
         self._budget.release(epoch, [key])
-        if self._ended(epoch):
-            self._later(partial(self._tell, epoch))
+        with self._lock:
+            ended = self._ended([epoch])
+        if ended:
+            self._later(self._tell)
 
     def refresh(self) -> None:
         """Count what is committed, and what others have reserved."""
@@ -95,6 +96,10 @@ class Room:
             size for who, (size, _) in self._reservations()[1].each.items() if not who.startswith(mine)
         )
         self._budget.rebase(committed + self._open_size(), elsewhere)
+        with self._lock:
+            ended = self._ended(self._epochs)
+        if ended:  # and the cluster was not told, or the time of their reservations is over
+            self._later(self._tell)
 
     def capacity(self) -> Capacity:
         """As of the last refresh."""
@@ -117,22 +122,29 @@ class Room:
     def release(self, epoch: int, keys: Iterable[str]) -> None:
         """See `StateStore.release`. The cluster is told when nothing is left of an epoch."""
         self._budget.release(epoch, keys)
-        self._tell(epoch)
+        self._tell()
 
-    def _ended(self, epoch: int) -> bool:
-        with self._lock:
-            return epoch in self._epochs and not self._budget.reserved(epoch)
+    def _ended(self, epochs: Iterable[int]) -> set[int]:
+        """Those of which the cluster knows, and for which nothing is reserved any more. With the lock."""
+        return {e for e in epochs if e in self._epochs and not self._budget.reserved(e)}
 
-    def _tell(self, epoch: int) -> None:
-        """The cluster, of an epoch for which nothing is reserved any more."""
+    def _tell(self) -> None:
+        """The cluster, of epochs that have ended. What it cannot be told now it is told with the next ones, or at the next look."""
         with self._lock:
-            if epoch not in self._epochs or self._budget.reserved(epoch):
-                return
-            self._epochs.discard(epoch)
-        for _ in range(_ATTEMPTS):
-            raw, now = self._reservations()
-            if raw is None or now.each.pop(f"{self._name}|{epoch}", None) is None or self._exchange(raw, now):
-                return
+            ended = self._ended(self._epochs)
+            self._epochs -= ended  # whoever reserves for one of them from now on puts it back
+        try:
+            for _ in range(_ATTEMPTS):
+                raw, now = self._reservations()
+                # Looked at again: what was reserved meanwhile may be in what was read. What is reserved from now on lets the exchange fail.
+                ended = {e for e in ended if not self._budget.reserved(e)}
+                told = [now.each.pop(f"{self._name}|{e}", None) for e in ended]
+                if raw is None or not any(told) or self._exchange(raw, now):
+                    ended = set()
+                    return
+        finally:
+            with self._lock:
+                self._epochs |= ended
 
     def _reservations(self) -> tuple[bytes | None, _Reserved]:
         raw = self._grid.read(_ENTRY, anew=True)

@@ -1,0 +1,132 @@
+"""Room in a cluster: what the stores tell each other of reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from statestore.errors import Full, Unavailable
+from statestore.hazelcast.room import Room
+
+LIMIT = 1 << 20
+
+
+class Grid:
+    """One entry, changed by exchange; before a look at it something may happen."""
+
+    name = "a cluster"
+
+    def __init__(self) -> None:
+        self.entry: bytes | None = None
+        self.before: Callable[[], None] = lambda: None
+
+    def read(self, key: str, *, anew: bool = False) -> bytes | None:
+        before, self.before = self.before, lambda: None
+        before()
+        return self.entry
+
+    def exchange(self, key: str, old: bytes | None, new: bytes) -> bool:
+        if self.entry != old:
+            return False
+        self.entry = new
+        return True
+
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        return iter(())
+
+
+class Store:
+    """A store's room; what it does later is done when the test says so."""
+
+    def __init__(self, grid: Grid, name: str) -> None:
+        self.jobs: list[Callable[[], None]] = []
+        made: Any = grid
+        self.room = Room(made, LIMIT, name, lambda: 0, self.jobs.append)
+
+    def later(self) -> None:
+        while self.jobs:
+            self.jobs.pop(0)()
+
+
+@pytest.fixture
+def grid() -> Grid:
+    return Grid()
+
+
+def reserved(grid: Grid) -> int:
+    """As a third store sees it."""
+    room = Store(grid, "c").room
+    room.refresh()
+    return room.capacity().reserved
+
+
+def test_the_cluster_is_told_of_what_has_ended(grid: Grid) -> None:
+    store = Store(grid, "a")
+    for epoch in (1, 2):
+        store.room.reserve(epoch, {"k": 1000}, 60.0)
+    both = reserved(grid)
+    store.room.settle("k", 1, 0, 0)
+    assert reserved(grid) == both
+    store.later()
+    assert 0 < reserved(grid) < both
+    store.room.release(2, ["k"])
+    assert reserved(grid) == 0
+
+
+def test_what_is_reserved_while_an_end_is_told_stays(grid: Grid) -> None:
+    """Once before it looks at what the cluster knows, and once after that."""
+    store, other = Store(grid, "a"), Store(grid, "b")
+    store.room.reserve(1, {"k": 1000}, 60.0)
+    store.room.settle("k", 1, 0, 0)
+    grid.before = lambda: store.room.reserve(1, {"next": LIMIT // 2}, 60.0)
+    store.later()
+    with pytest.raises(Full):
+        other.room.reserve(1, {"there": LIMIT // 2}, 60.0)
+
+    exchange = grid.exchange
+
+    def meanwhile(key: str, old: bytes | None, new: bytes) -> bool:
+        grid.exchange = exchange  # type: ignore[method-assign]
+        store.room.reserve(1, {"next": LIMIT // 2}, 60.0)
+        return grid.exchange(key, old, new)
+
+    store.room.settle("next", 1, 0, 0)
+    grid.exchange = meanwhile  # type: ignore[method-assign]
+    store.later()
+    with pytest.raises(Full):
+        other.room.reserve(1, {"there": LIMIT // 2}, 60.0)
+    store.room.settle("next", 1, 0, 0)
+    store.later()
+    assert reserved(grid) == 0, "and its end is told"
+
+
+def _unavailable() -> None:
+    raise Unavailable("planted")
+
+
+@pytest.mark.parametrize("how", ["there was no place for it", "the cluster did not answer"])
+def test_an_end_of_which_the_cluster_was_not_told_is_told_at_the_next_look(grid: Grid, how: str) -> None:
+    store = Store(grid, "a")
+    store.room.reserve(1, {"k": 1000}, 60.0)
+    store.room.settle("k", 1, 0, 0)
+    if how == "there was no place for it":
+        store.jobs.clear()
+    else:
+        grid.before = _unavailable
+        with pytest.raises(Unavailable):
+            store.later()
+    store.room.refresh()
+    store.later()
+    assert reserved(grid) == 0
+
+
+def test_a_release_that_failed_can_be_repeated(grid: Grid) -> None:
+    store = Store(grid, "a")
+    store.room.reserve(1, {"k": 1000}, 60.0)
+    grid.before = _unavailable
+    with pytest.raises(Unavailable):
+        store.room.release(1, ["k"])
+    store.room.release(1, ["k"])
+    assert reserved(grid) == 0
