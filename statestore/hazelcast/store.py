@@ -255,8 +255,11 @@ class HazelcastStore(OneByOne):
         place = self._new_place()
         session = Session(place)
         made: list[Head] = []
+        named = False  # the pieces, by an entry that is there, or may be
 
         def decide(old: Stored | None) -> Stored:
+            nonlocal named
+            named = old is not None and place in old.places.values()
             record = decisions.begin(old.record if old is not None else None, ticket)
             if old is not None and record is old.record:
                 raise _Begun
@@ -265,6 +268,7 @@ class HazelcastStore(OneByOne):
             if len(manifest) > INLINE:
                 raise _Begun
             session.wait(self._grid)  # only what is there is named
+            named = True
             return Stored(
                 decisions.commit(record, ticket, made[0]), place, "", {ticket.epoch: place}, manifest
             )
@@ -279,7 +283,8 @@ class HazelcastStore(OneByOne):
         except (StateStoreError, _Begun) as error:
             with contextlib.suppress(StateStoreError):
                 session.wait(self._grid)  # nothing stays under way
-            self._cleaner.remove({piece_key(place, p.number) for p in pieces})
+            if not named:  # else whoever repeats this, by any store, may find it committed; if it is not, `collect` removes them
+                self._cleaner.remove({piece_key(place, p.number) for p in pieces})
             self._room.give(size)
             if isinstance(error, _Begun):
                 return save_one(self, ticket, pieces, data, meta)

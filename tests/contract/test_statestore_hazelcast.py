@@ -20,6 +20,7 @@ from test_statestore import noise, put
 
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
+from statestore.bulk import manifest
 from statestore.client import GrpcStore
 from statestore.errors import Conflict, Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
 from statestore.hazelcast import heads, jar
@@ -105,6 +106,71 @@ def test_an_exchange_whose_answer_is_wrong_or_lost_is_found_out(cluster: Hazelca
     store.grid._heads = real
     assert store.delete(head.key, 1)
     store.close()
+
+
+@pytest.mark.parametrize("then", ["nobody can tell", "another takes over"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_state_saved_at_once_whose_answer_is_lost_keeps_its_pieces(
+    cluster: Hazelcast, then: str, before: int
+) -> None:
+    """It is committed. The planted fault: whoever saved it does not get to know, or only after the next owner has begun."""
+    store, other = cluster.open(), cluster.open(1)
+    real, key = store.grid._heads, f"whole/{before}/{then}"
+    if before:
+        put(other, key, 1, b"old")
+
+    class Faulty:
+        lost = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def get(self, asked: str) -> Any:
+            if self.lost and asked == key and then == "nobody can tell":
+                raise OSError("planted")
+            return real.get(asked)
+
+        def replace_if_same(self, *arguments: Any) -> Any:
+            return self._lose(real.replace_if_same(*arguments).result())
+
+        def put_if_absent(self, *arguments: Any) -> Any:
+            return self._lose(real.put_if_absent(*arguments).result() is None)
+
+        def _lose(self, done: bool) -> Any:
+            if not self.lost:
+                assert done
+                self.lost = True
+                if then == "another takes over":
+                    other.begin(Ticket(key, 3, "next"))
+            raise OSError("planted")
+
+    ticket, data = Ticket(key, 2, "w"), [noise(1000), noise(2000)]
+    pieces = manifest(ticket, data)
+    store.grid._heads = Faulty()
+    with pytest.raises(Unavailable if then == "nobody can tell" else Superseded):
+        store.save_whole(ticket, pieces, data)
+    store.grid._heads = real
+    store.close()  # what it was to remove is removed
+    head = other.head(key)
+    assert head is not None and head.pieces == pieces
+    if then == "nobody can tell":
+        assert other.save_whole(ticket, pieces, data) == head
+    assert list(other.get(head)) == data
+    assert other.delete(key, 3)
+    other.close()
+
+
+def test_a_state_saved_at_once_that_is_refused_leaves_no_pieces(cluster: Hazelcast) -> None:
+    store, other = cluster.open(), cluster.open(1)
+    write = Write(other, "whole/refused", 2)
+    there = _orphans(store)
+    ticket = Ticket("whole/refused", 1, "w")
+    with pytest.raises(Superseded):
+        store.save_whole(ticket, manifest(ticket, [b"late"]), [b"late"])
+    store.close()  # what it was to remove is removed
+    assert _orphans(other) <= there
+    assert other.delete(write.ticket.key, 2)
+    other.close()
 
 
 @pytest.mark.parametrize("how", ["refused at once", "answered with an error"])
