@@ -188,13 +188,15 @@ class MoveLog:
         with self._lock:
             moves = self._moves.get(TopologyName(event.topology), {})
             move = moves.get(Epoch(int(event.details.get("epoch", 0))))
-            known = tuple(t for t in tasks if move is not None and t in move.tasks)
-            if move is None or not known:
+            known = {t for t in tasks if move is not None and t in move.tasks}
+            if move is None or move.ended or not known:
                 return
             for task in known:
                 move.goes_on(task)
-            if len(move.standing) < _SENTENCES:
-                move.standing[f" in worker {event.worker} for {event.details.get('for', '')}"] = known
+            what = f" in worker {event.worker} for {event.details.get('for', '')}"
+            said = move.standing.get(what, ())  # of tasks that were told of before these
+            if said or len(move.standing) < _SENTENCES:
+                move.standing[what] = tuple(sorted({*said, *known}))
             self._touch(move)
 
     def step(self, event: Event) -> bool:

@@ -156,3 +156,36 @@ def test_what_workers_say_of_tasks_that_stand_is_said_until_they_go_on() -> None
     assert said() == ["move 1: task 3 waits in worker t@n1/0 for the fence of task 1"]
     log.see(facts(), 13.0)
     assert said() == []
+
+
+def test_tasks_that_stand_for_the_same_are_said_together_whenever_they_were_told_of() -> None:
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record(1)), 10.0)
+
+    def stands(tasks: str, what: str) -> None:
+        details: dict[str, str | int | float] = {"epoch": 1, "tasks": tasks, "for": what}
+        log.stands(Event(11.0, "move-stands", "", topology=T, worker="w", details=details))
+
+    def said() -> list[str]:
+        return [w for w in log.waits(T) if "in worker" in w]
+
+    stands("3", "its state")
+    stands("2", "its state")
+    assert said() == ["move 1: 2 tasks (2 to 3) wait in worker w for its state"]
+    stands("2", "its state")
+    assert said() == ["move 1: 2 tasks (2 to 3) wait in worker w for its state"], "said again"
+    stands("3", "the fence")
+    assert said() == [
+        "move 1: task 2 waits in worker w for its state",
+        "move 1: task 3 waits in worker w for the fence",
+    ]
+
+
+def test_what_is_said_of_a_move_that_has_ended_comes_too_late() -> None:
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record(1, Outcome.COMMITTED)), 10.0)
+    log.see(facts(), 11.0)
+    details: dict[str, str | int | float] = {"epoch": 1, "tasks": "2", "for": "its state"}
+    seen, _ = log.changes(0, 0)
+    log.stands(Event(12.0, "move-stands", "", topology=T, worker="w", details=details))
+    assert log.views(T)[0].waits == () and log.changes(seen, 0) == (seen, ())
