@@ -382,7 +382,7 @@ def tell(report: Report) -> None:
     """Print it, for people."""
     for name, value in report.summary().items():
         sys.stdout.write(f"{name:10} {value}\n")
-    for key in (k for k in report.keys.values() if not k.good):
+    for key in report.keys.values():
         for hole in key.lost[:20]:
             sys.stdout.write(f"lost: {key.key} {hole.first}-{hole.last} (by tasks {key.path})\n")
         for what, found in (("doubled", key.doubled), ("reordered", key.reordered)):

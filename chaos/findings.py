@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+KINDS = ("lost", "doubled", "reordered", "forgotten")
+"""Kinds of faults, in the order in which they are told."""
 MOST = 1000
 """Faults of a kind and key that are told one by one; the others are counted."""
 
@@ -61,14 +63,6 @@ class Key:
     forgotten: list[Forgotten] = field(default_factory=list)
     more: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def missing(self) -> int:
-        return sum(h.last - h.first + 1 for h in self.lost)
-
-    @property
-    def good(self) -> bool:
-        return not (self.lost or self.doubled or self.reordered or self.forgotten)
-
     def note(self, kind: str, found: Any) -> None:
         """One fault more."""
         told: list[Any] = getattr(self, kind)
@@ -78,6 +72,9 @@ class Key:
             self.more[kind] = self.more.get(kind, 0) + 1
 
     def number(self, kind: str) -> int:
+        """How many there are of a kind; of lost ones, numbers."""
+        if kind == "lost":
+            return sum(h.last - h.first + 1 for h in self.lost)
         return len(getattr(self, kind)) + self.more.get(kind, 0)
 
 
@@ -94,21 +91,9 @@ class Report:
     unknown: list[str] = field(default_factory=list)
     torn: int = 0
 
-    @property
-    def lost(self) -> int:
-        return sum(k.missing for k in self.keys.values())
-
-    @property
-    def doubled(self) -> int:
-        return sum(k.number("doubled") for k in self.keys.values())
-
-    @property
-    def reordered(self) -> int:
-        return sum(k.number("reordered") for k in self.keys.values())
-
-    @property
-    def forgotten(self) -> int:
-        return sum(k.number("forgotten") for k in self.keys.values())
+    def number(self, kind: str) -> int:
+        """How many there are of a kind, of all keys."""
+        return sum(k.number(kind) for k in self.keys.values())
 
     @property
     def open(self) -> list[str]:
@@ -117,7 +102,7 @@ class Report:
     @property
     def good(self) -> bool:
         """Everything that was emitted arrived once and in order, and that can be said of all of it."""
-        wrong = self.lost or self.doubled or self.reordered or self.forgotten or self.open
+        wrong = any(map(self.number, KINDS)) or self.open
         return bool(self.keys) and not (wrong or self.overlaps or self.recounts or self.unknown)
 
     def summary(self) -> dict[str, int | bool]:
@@ -127,10 +112,7 @@ class Report:
             "lives": self.lives,
             "keys": len(self.keys),
             "arrived": self.arrived,
-            "lost": self.lost,
-            "doubled": self.doubled,
-            "reordered": self.reordered,
-            "forgotten": self.forgotten,
+            **{kind: self.number(kind) for kind in KINDS},
             "overlaps": len(self.overlaps),
             "recounts": len(self.recounts),
             "open": len(self.open),

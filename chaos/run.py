@@ -18,6 +18,7 @@ from typing import Any
 
 from chaos.account import NEVER, judge
 from chaos.cluster import LIMIT, SLOTS, Cluster, NotNow, Stuck
+from chaos.findings import KINDS
 from chaos.flow import Flow
 from chaos.gate import Gate
 from chaos.lag import Lag
@@ -375,13 +376,7 @@ class Run:
             )
             self.say("   " + pauses([t.pause for t in tasks if t.phase == "committed" and t.pause > 0]))
             summary = part.report.get("summary", {})
-            self.say(
-                "   "
-                + ", ".join(
-                    f"{summary.get(x, '?')} {x}"
-                    for x in ("arrived", "lost", "doubled", "reordered", "forgotten")
-                )
-            )
+            self.say("   " + ", ".join(f"{summary.get(x, '?')} {x}" for x in ("arrived", *KINDS)))
             self.say(
                 f"   tuples that waited for tasks: {part.queued} at most; the spouts waited {100 * part.blocked:.0f} % of the time at most"
             )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,44 +19,32 @@ pytestmark = [
 ]
 
 
+@contextlib.contextmanager
+def chaos(*args: str) -> Iterator[subprocess.Popen[str]]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
+    command = [sys.executable, "-m", "chaos", *args]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        try:
+            yield run
+        except BaseException:
+            run.kill()  # the cluster dies with it
+            raise
+
+
 @pytest.mark.slow
 def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path) -> None:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
-    command = [
-        sys.executable,
-        "-m",
-        "chaos",
-        "--kills",
-        "4",
-        "--seed",
-        "11",
-        "--directory",
-        str(tmp_path / "c"),
-    ]
-    done = subprocess.run(
-        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    assert "== free" in done.stdout and "== cost" in done.stdout and "VIOLATIONS" not in done.stdout
+    with chaos("--kills", "4", "--seed", "11", "--directory", str(tmp_path / "c")) as run:
+        text, _ = run.communicate()
+    assert run.returncode == 0, text[-6000:]
+    assert "== free" in text and "== cost" in text and "VIOLATIONS" not in text
     assert not (tmp_path / "c").exists(), "what went well leaves nothing behind"
 
 
 @pytest.mark.slow
 def test_a_run_of_moves_in_a_flood_that_is_interrupted_says_what_has_arrived(tmp_path: Path) -> None:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
-    command = [
-        sys.executable,
-        "-m",
-        "chaos",
-        "--no-kills",
-        "--seconds",
-        "200",
-        "--directory",
-        str(tmp_path / "c"),
-    ]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as run:
+    with chaos("--no-kills", "--seconds", "200", "--directory", str(tmp_path / "c")) as run:
         assert run.stdout is not None
         said = []
         for line in run.stdout:
@@ -68,6 +58,6 @@ def test_a_run_of_moves_in_a_flood_that_is_interrupted_says_what_has_arrived(tmp
 
 
 def test_what_it_cannot_choose_is_said() -> None:
-    command = [sys.executable, "-m", "chaos", "--only", "lunch"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and "lunch" in done.stderr and "restoring" in done.stderr
+    with chaos("--only", "lunch") as run:
+        text, _ = run.communicate()
+    assert run.returncode == 2 and "lunch" in text and "restoring" in text
