@@ -16,6 +16,10 @@ class Window(NamedTuple):
     start: int
     end: int
 
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
 
 class Seen(NamedTuple):
     """What a sink saw of some tasks within a window, in ms.
@@ -85,11 +89,13 @@ class Notes:
     def rate(self, window: Window) -> float:
         """Tuples per second that came within the window."""
         count = bisect_right(self.came, window.end) - bisect_left(self.came, window.start)
-        return count / (window.end - window.start) * 1e9
+        return count / window.length * 1e9
 
 
 def alike(quiet: Sequence[Window], windows: Sequence[Window]) -> list[Window]:
     """Windows as long as those, spread over a time in which nothing moved: the longer one looks, the longer is the longest gap.
+
+    They overlap where that time is shorter than all of them together; one that is longer than that time becomes as long as it.
 
     Args:
         quiet: One behind the other.
@@ -97,7 +103,7 @@ def alike(quiet: Sequence[Window], windows: Sequence[Window]) -> list[Window]:
     start, end = quiet[0].start, quiet[-1].end
     made = []
     for number, window in enumerate(windows):
-        length = min(window.end - window.start, end - start)
+        length = min(window.length, end - start)
         first = start + (end - start - length) * number // max(1, len(windows) - 1)
         made.append(Window(first, first + length))
     return made

@@ -288,10 +288,12 @@ class Pauses:
         nothing = alike(running.quiet, windows)
         meanwhile = [notes.seen(stays, w).gap for w in windows]
         without = [notes.seen(stays, w).gap for w in nothing]
-        both = {f"{name}: keys that stay, gap": meanwhile, f"{name}: the same without a move": without}
+        cut = sum(a.length < b.length for a, b in zip(nothing, windows, strict=True))
+        less = f" ({cut} windows shorter than their moves)" if cut else ""
+        both = {f"{name}: keys that stay, gap": meanwhile, f"{name}: the same without a move{less}": without}
         self.session.report(both, unit="ms")
         quiet = [notes.seen(held, w).gap for w in nothing]
-        self.session.record(f"{name}: keys that move, without a move", quiet, "ms")
+        self.session.record(f"{name}: keys that move, without a move{less}", quiet, "ms")
 
     def _steps(self, name: str, moves: Iterable[MoveView]) -> None:
         """How the pause is made up, as the workers tell."""
