@@ -430,8 +430,6 @@ class KeyedCopier:
         count = max(1, min(_WHOLE, int(self.piece / self._weight)))
         standing: dict[Any, Any] | None = None
         while some := owing.take(count):
-            if fresh and (changed := self._state._changed):
-                deque(map(changed.pop, some, repeat(None)), maxlen=0)
             self._kinds.note(some)
             if self._kinds.alike:
                 if standing is None:
@@ -443,6 +441,9 @@ class KeyedCopier:
                 owing.put_back(some.items())
                 count = min(fits, len(some) // 2)
                 continue
+            # Not before: what was put back may be in no piece yet when the pause comes, and is found by its change alone then.
+            if fresh and (changed := self._state._changed):
+                deque(map(changed.pop, some, repeat(None)), maxlen=0)
             piece = self._number(), data
             self._whole.append(piece[0])
             yield piece, len(some)

@@ -13,13 +13,14 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker.content import Arrival, Content, Copier, fill, keyed, lazy
+from elastic.worker.content.entries import Present
 
 
 class Bolt(StatefulBolt):
@@ -38,6 +39,9 @@ def tiny() -> Iterator[None]:
         patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
     ):
         yield
+
+
+HUGE = 1 << 2000
 
 
 class World:
@@ -102,6 +106,8 @@ class World:
                     values.append(value)
                 for values in self.lists.values():
                     values.append(value)
+            case "huge":  # as a piece with others it is made anew, of fewer
+                self.do("set", key, HUGE + value)
             case "ahead":
                 self.ahead(value)
             case "copy":
@@ -117,6 +123,16 @@ class World:
                 self.do("copy", key, value)
                 self.do("burst", key, value + 1)
                 self.ahead(value)
+            case "renew":  # all of it is being written once more, and changes meanwhile
+                self.do("copy", key, value)
+                for number in range(1, 4):
+                    self.do("burst", key, number)
+                    self.ahead(4)
+                self.do("churn", key, value)
+            case "churn":  # a step, a change, a step
+                for number in range(value):
+                    self.ahead(1)
+                    self.do(("huge", "pop", "add")[number % 3], number if number % 2 else key, number)
             case "move":
                 self.move()
             case "cancel":
@@ -138,7 +154,11 @@ class World:
             if steps % 2:
                 self.copier.read_at_once()
         self.copier.size()
-        for _ in range(steps * steps):
+        self.steps(steps * steps)
+
+    def steps(self, count: int) -> None:
+        assert self.copier is not None
+        for _ in range(count):
             self.got.update(self.copier.ahead(0.0))
 
     def arrive(self, steps: int) -> None:
@@ -227,6 +247,7 @@ USUAL = [
     "each",
     "fill",
     "burst",
+    "huge",
 ]
 OFTEN = [
     "ahead",
@@ -236,6 +257,8 @@ OFTEN = [
     "copy",
     "again",
     "again",
+    "renew",
+    "churn",
     "move",
     "move",
     "arrive",
@@ -274,7 +297,17 @@ def run(ops: list[tuple[str, Any, int]]) -> None:
         world.check()
 
 
+PUT_BACK: list[tuple[str, Any, int]] = [
+    ("again", 0, 0),
+    ("again", 0, 0),
+    ("renew", "k1", 1),
+    ("again", 0, 4),
+]
+"""The pause comes while a large value was put back, and those before it are in a piece."""
+
+
 @given(ops=operations)
+@example(ops=PUT_BACK)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_moving_state_is_what_a_plain_dictionary_would_be(ops: list[tuple[str, Any, int]]) -> None:
     run(ops)
@@ -304,12 +337,20 @@ def counts_as_fresh(self: Any, owing: Any, *, fresh: bool = False) -> Any:
     yield from right_wholes(self, owing, fresh=True)
 
 
+def forgets_what_it_puts_back(self: Any, entries: Any) -> None:
+    some = list(entries)
+    for key, _ in some:
+        self._state._changed.pop(key, None)
+    right_put_back(self, some)
+
+
 def ends_too_early(self: Any, owing: Any) -> Any:
     yield from islice(right_everything(self, owing), 1 if self._complete else None)
 
 
 right = lazy.UnreadBins._read
 right_wholes = keyed.KeyedCopier._wholes
+right_put_back = Present.put_back
 right_everything = keyed.KeyedCopier._everything_in
 PLANTED: dict[str, Callable[[], Any]] = {
     "changes are forgotten": lambda: patch.object(keyed.tracking, "take_changes", forgets_changes),
@@ -318,6 +359,9 @@ PLANTED: dict[str, Callable[[], Any]] = {
     ),
     "what has changed again since it was noted counts as copied": lambda: patch.object(
         keyed.KeyedCopier, "_wholes", counts_as_fresh
+    ),
+    "a change counts as copied when its entry was taken, and put back": lambda: patch.object(
+        Present, "put_back", forgets_what_it_puts_back
     ),
     "pieces go before what they have was written again": lambda: patch.object(
         keyed.KeyedCopier, "_everything_in", ends_too_early
