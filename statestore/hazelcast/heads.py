@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -14,6 +15,9 @@ from statestore.hazelcast.grid import Placed
 
 INLINE = 32 << 10
 """Bytes of a manifest that stands in the entry itself: it is stored and read with it. A state of 256 MB has less."""
+
+_UNNAMED = "w"
+"""Places that begin with it are in use before an entry names them."""
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -105,14 +109,33 @@ def decode(key: str, raw: bytes) -> Stored:
     return Stored(record, entry.place, head.manifest, dict(head.places), head.inline, raw)
 
 
-def new_place(salts: tuple[str, ...]) -> str:
-    """A place that nobody else uses."""
-    return f"{secrets.token_hex(8)}.{','.join(salts)}"
+def new_place(salts: Sequence[str], *, unnamed: bool = False) -> str:
+    """A place that nobody else uses.
+
+    Args:
+        salts: Of its partitions.
+        unnamed: Something lies there before an entry names it.
+    """
+    return f"{_UNNAMED if unnamed else ''}{secrets.token_hex(8)}.{','.join(salts)}"
 
 
 def place_id(place: str) -> str:
     """The part of a place that is in every key."""
     return place.partition(".")[0]
+
+
+def place_of(key: str) -> str:
+    """That part of a key."""
+    return key.partition("|")[0]
+
+
+def may_be_unnamed(place: str) -> bool:
+    """Whether something may lie there before an entry names it.
+
+    Args:
+        place: Its `place_id`.
+    """
+    return place.startswith(_UNNAMED)
 
 
 def piece_key(place: str, number: int) -> Placed:

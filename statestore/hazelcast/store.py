@@ -34,7 +34,6 @@ from statestore.errors import (
     Invalid,
     Lost,
     NotFound,
-    StateStoreError,
     Superseded,
     Unavailable,
 )
@@ -45,7 +44,8 @@ from statestore.hazelcast.grid import Grid
 from statestore.hazelcast.heads import INLINE, Stored, manifest_key, piece_key
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.room import Room
-from statestore.hazelcast.transfer import WINDOW, Session, fetch, same
+from statestore.hazelcast.transfer import WINDOW, fetch, same
+from statestore.hazelcast.whole import Begun, Whole
 from statestore.hazelcast.writes import Writes
 from statestore.memory import FENCES
 from statestore.records import encode_head
@@ -60,10 +60,6 @@ TOGETHER = 16
 """Calls that are made at a time for many states: each is mostly waiting for the cluster."""
 
 _KNOWN = "incarnation"
-
-
-class _Begun(Exception):
-    """A state that is saved at once has been begun before, or is too large for that."""
 
 
 class HazelcastStore(OneByOne):
@@ -117,6 +113,7 @@ class HazelcastStore(OneByOne):
         except BaseException:
             self.close()
             raise
+        self._whole = Whole(self._grid, self._entries, self._writes, self._room, self._cleaner)
         self._seed = itertools.count(secrets.randbelow(1 << 16), SPREAD)
 
     @property
@@ -131,7 +128,7 @@ class HazelcastStore(OneByOne):
             record = decisions.begin(old.record if old is not None else None, ticket)
             if old is not None and record is old.record:
                 return old
-            place = self._new_place()
+            place = heads.new_place(self._salts())
             return old.with_record(record, place) if old is not None else Stored(record, place)
 
         before, now = self._entries.update(ticket.key, decide, anew=True, expected=False)
@@ -248,54 +245,14 @@ class HazelcastStore(OneByOne):
     def save_whole(
         self, ticket: Ticket, pieces: Sequence[Piece], data: Sequence[bytes], meta: bytes = b""
     ) -> Head:
-        """See `BackEnd.save_whole`. With two answers of the cluster, one after the other, in place of five."""
+        """See `BackEnd.save_whole`."""
         ticket.check()
         for piece, content in zip(pieces, data, strict=True):
             _check(ticket, piece, content)
-        place = self._new_place()
-        session = Session(place)
-        made: list[Head] = []
-        named = False  # the pieces, by an entry that is there, or may be
-
-        def decide(old: Stored | None) -> Stored:
-            nonlocal named
-            named = old is not None and place in old.places.values()
-            record = decisions.begin(old.record if old is not None else None, ticket)
-            if old is not None and record is old.record:
-                raise _Begun
-            made[:] = [make_head(ticket, record.sequence + 1, pieces, meta)]
-            manifest = encode_head(made[0])
-            if len(manifest) > INLINE:
-                raise _Begun
-            session.wait(self._grid)  # only what is there is named
-            named = True
-            return Stored(
-                decisions.commit(record, ticket, made[0]), place, "", {ticket.epoch: place}, manifest
-            )
-
-        size = sum(cost(p.size) for p in pieces)
-        self._room.take(ticket.key, ticket.epoch, size)
         try:
-            for piece, content in zip(pieces, data, strict=True):
-                session.wait(self._grid, WINDOW - len(content))
-                session.add(piece, self._grid.set_piece(piece_key(place, piece.number), content))
-            before, _ = self._entries.update(ticket.key, decide, anew=True, expected=False)
-        except (StateStoreError, _Begun) as error:
-            with contextlib.suppress(StateStoreError):
-                session.wait(self._grid)  # nothing stays under way
-            if not named:  # else whoever repeats this, by any store, may find it committed; if it is not, `collect` removes them
-                self._cleaner.remove({piece_key(place, p.number) for p in pieces})
-            self._room.give(size)
-            if isinstance(error, _Begun):
-                return save_one(self, ticket, pieces, data, meta)
-            raise
-        (head,) = made
-        self._entries.remember(head)
-        committed = 0
-        if before is not None:
-            committed, _ = self._remove(ticket.key, before)
-        self._room.settle(ticket.key, ticket.epoch, size, head.size - committed)
-        return head
+            return self._whole.save(ticket, pieces, data, meta, self._salts())
+        except Begun:
+            return save_one(self, ticket, pieces, data, meta)
 
     def abort(self, ticket: Ticket) -> None:
         def decide(old: Stored | None) -> Stored | None:
@@ -348,7 +305,7 @@ class HazelcastStore(OneByOne):
         before, now = self._entries.update(key, decide, anew=True)
         if before is now:
             return False
-        committed, _ = self._remove(key, before) if before is not None else (0, 0)
+        committed, _ = self._writes.remove(key, before, self._room) if before is not None else (0, 0)
         self._room.settle(key, epoch, 0, -committed)
         return before is not None and (before.record.head is not None or bool(before.record.writer))
 
@@ -372,7 +329,7 @@ class HazelcastStore(OneByOne):
 
     def collect(self, prefix: str, *, keep: Collection[tuple[str, int]], before: int) -> Collected:
         kept = frozenset(keep)
-        # In this order: what is put after this look belongs to a place that the look at the heads will show.
+        # In this order: what is put after this look belongs to a place that the look at the heads will show; but see `Whole`.
         all_pieces = self._grid.piece_keys()
         keys = size = 0
         for key, _ in list(self._grid.entries()):
@@ -390,7 +347,7 @@ class HazelcastStore(OneByOne):
             was, now = self._entries.update(key, decide)
             if was is not None and now is not None and was is not now:
                 keys += 1
-                size += sum(self._remove(key, was, now))
+                size += sum(self._writes.remove(key, was, self._room, now))
         used: set[str] = set()
         fences = []
         for key, raw in self._grid.entries():
@@ -399,8 +356,8 @@ class HazelcastStore(OneByOne):
             if stored.record.head is None and not stored.record.writer:
                 fences.append((stored.record.epoch, key, raw))
         self._grid.check_all()
-        orphans = [k for k in all_pieces if k.partition("|")[0] not in used]
-        self._cleaner.remove_now(map(heads.placed, orphans))
+        orphans = [k for k in all_pieces if heads.place_of(k) not in used]
+        self._cleaner.remove_now(map(heads.placed, self._whole.over(orphans)))
         for _, key, raw in sorted(fences)[: max(0, len(fences) - FENCES)]:
             self._grid.remove(key, raw)
         self._room.refresh()
@@ -422,24 +379,8 @@ class HazelcastStore(OneByOne):
         self._grid.close()  # with it, calls that are under way end
         self._together.shutdown()
 
-    def _new_place(self) -> str:
-        return heads.new_place(self._grid.local_salts(SPREAD, next(self._seed)))
-
-    def _remove(self, key: str, before: Stored, now: Stored | None = None) -> tuple[int, int]:
-        """Everything of an entry that the one that took its place does not have. Returns bytes: committed, and put only."""
-        committed = held = 0
-        head = before.record.head
-        if head is not None and (now is None or now.record.head is None):
-            committed = head.size
-            try:
-                whole = self._entries.whole(before)
-            except Damaged:
-                whole = None  # what there is of it is nobody's, and collected as such
-            if whole is not None:
-                self._cleaner.remove(heads.keys_of(before, whole.pieces))
-        if before.record.writer and (now is None or not now.record.writer):
-            held = self._writes.drop(Ticket(key, before.record.epoch, before.record.writer), self._room, now)
-        return committed, held
+    def _salts(self) -> tuple[str, ...]:
+        return self._grid.local_salts(SPREAD, next(self._seed))
 
 
 def _check(ticket: Ticket, piece: Piece, data: bytes) -> None:

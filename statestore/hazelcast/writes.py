@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
-from statestore.errors import Incomplete
+from statestore.errors import Damaged, Incomplete
 from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
 from statestore.hazelcast.entries import Entries
@@ -34,6 +35,7 @@ class Writes:
         self._grid, self._entries, self._cleaner = grid, entries, cleaner
         self._lock = threading.Lock()
         self._sessions: OrderedDict[Ticket, Session] = OrderedDict()
+        self._counted = 0
 
     def known(self, ticket: Ticket) -> Session | None:
         """The session of a write that this process knows of."""
@@ -48,7 +50,18 @@ class Writes:
     def size(self) -> int:
         """Bytes put and not committed, of all."""
         with self._lock:
-            return sum(session.held for session in self._sessions.values())
+            return self._counted + sum(session.held for session in self._sessions.values())
+
+    @contextlib.contextmanager
+    def counted(self, size: int) -> Iterator[None]:
+        """Bytes that are on their way without a session."""
+        with self._lock:
+            self._counted += size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._counted -= size
 
     def session(self, ticket: Ticket, stored: Stored | None = None) -> Session:
         """The write of a ticket; found again in the cluster after this process was started anew. Raises: Superseded."""
@@ -95,6 +108,22 @@ class Writes:
         self._cleaner.remove(keys)
         room.settle(ticket.key, ticket.epoch, held, 0)
         return held
+
+    def remove(self, key: str, before: Stored, room: Room, now: Stored | None = None) -> tuple[int, int]:
+        """Everything of an entry that the one that took its place does not have. Returns bytes: committed, and put only."""
+        committed = held = 0
+        head = before.record.head
+        if head is not None and (now is None or now.record.head is None):
+            committed = head.size
+            try:
+                whole = self._entries.whole(before)
+            except Damaged:
+                whole = None  # what there is of it is nobody's, and collected as such
+            if whole is not None:
+                self._cleaner.remove(heads.keys_of(before, whole.pieces))
+        if before.record.writer and (now is None or not now.record.writer):
+            held = self.drop(Ticket(key, before.record.epoch, before.record.writer), room, now)
+        return committed, held
 
     def places(
         self, ticket: Ticket, session: Session, pieces: Sequence[Piece], before: Head | None, old: Stored

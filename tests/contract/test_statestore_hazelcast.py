@@ -23,7 +23,7 @@ from statestore.base import Head, Piece, Ticket
 from statestore.bulk import manifest
 from statestore.client import GrpcStore
 from statestore.errors import Conflict, Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
-from statestore.hazelcast import heads, jar
+from statestore.hazelcast import heads, jar, whole
 from statestore.hazelcast.grid import CANARY, INCARNATION, Placed
 from statestore.hazelcast.member import HazelcastMember, MemberOptions
 from statestore.hazelcast.options import HazelcastOptions
@@ -157,6 +157,43 @@ def test_a_state_saved_at_once_whose_answer_is_lost_keeps_its_pieces(
         assert other.save_whole(ticket, pieces, data) == head
     assert list(other.get(head)) == data
     assert other.delete(key, 3)
+    other.close()
+
+
+def test_pieces_of_a_state_that_is_just_saved_at_once_are_counted_and_not_collected(
+    cluster: Hazelcast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are there before an entry names them."""
+    store, other = cluster.open(), cluster.open(1)
+    real, ticket, data = store.grid._heads, Ticket("whole/running", 1, "w"), [noise(100_000)]
+    before, seen = store.capacity().used, []
+
+    class Meanwhile:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def put_if_absent(self, *arguments: Any) -> Any:
+            other.collect("nothing", keep=(), before=1)
+            seen.append(store.capacity().used)
+            return real.put_if_absent(*arguments)
+
+    store.grid._heads = Meanwhile()
+    head = store.save_whole(ticket, manifest(ticket, data), data)
+    store.grid._heads = real
+    assert list(other.get(head)) == data
+    assert seen[0] >= before + 100_000
+    assert store.capacity().used == before + 100_000
+    # The planted fault: the process dies before the exchange.
+    key = heads.piece_key(heads.new_place(store.grid.local_salts(1, 0), unnamed=True), 1)
+    store.grid.wait(store.grid.set_piece(key, b"x"))
+    place = heads.place_of(key)
+    other.collect("nothing", keep=(), before=1)
+    assert place in _orphans(other)
+    monkeypatch.setattr(whole, "_OVER", 0.0)
+    other.collect("nothing", keep=(), before=1)
+    assert place not in _orphans(other)
+    assert store.delete(ticket.key, 1)
+    store.close()
     other.close()
 
 
