@@ -11,7 +11,7 @@ from elastic.cluster.store_ends import Begun, Finish, Load, Way, ask_all, told
 from elastic.errors import ElasticError, Unavailable
 from elastic.model.ids import NodeId
 from statestore.base import MAX_PIECE, Piece, Ticket, cost
-from statestore.errors import Invalid, StateStoreError
+from statestore.errors import Full, Invalid, StateStoreError
 from statestore.parcel import Parcel
 
 _INLINE = 192 << 10
@@ -168,25 +168,33 @@ class StateWrite:
 
     def _make_room(self, size: int) -> None:
         """What is put beyond what there is room for is asked for before. A commit has taken the room of what it has stored, and given back
-        the rest: as much as is still expected is asked for anew, or a good part more."""
+        the rest: as much as is still expected is asked for anew, or a good part more.
+
+        Not the little that a commit brings along: that is refused then if there is no room, and a task that stands still does not wait for
+        one answer more.
+        """
         self._put += size
-        if self._put <= self._room + self._room // 64:
+        if self._put <= max(self._room + self._room // 64, _INLINE):
             return
-        room = max(self._put + max(self._size // 16, 1 << 20), self._size - self._stored)
-        wanted = {self.ticket.key: room}
-        epoch = self.ticket.epoch
         try:
-            self._ask(
-                lambda: [
-                    (node, partial(way.start_reserve, epoch, wanted))
-                    for node, way in self._ways.items()
-                    if not way.streams  # the others have taken what was put, and take the rest as it comes
-                ],
-                f"keep room for {self.ticket.key}",
-            )
+            try:
+                self._reserve(max(self._put + max(self._size // 16, 1 << 20), self._size - self._stored))
+            except Full:
+                self._reserve(self._put)
         except (ElasticError, StateStoreError):
             self._put -= size
             raise
+
+    def _reserve(self, room: int) -> None:
+        wanted, epoch = {self.ticket.key: room}, self.ticket.epoch
+        self._ask(
+            lambda: [
+                (node, partial(way.start_reserve, epoch, wanted))
+                for node, way in self._ways.items()
+                if not way.streams  # the others have taken what was put, and take the rest as it comes
+            ],
+            f"keep room for {self.ticket.key}",
+        )
         self._room = room
 
     def _keep(self, piece: Piece, data: bytes) -> None:

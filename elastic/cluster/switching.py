@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from elastic.migration.record import Phase
 from elastic.migration.view import View
+from elastic.worker.haste import FEW, FEW_STILL, stand_still
 
 SWITCH = 0.005
-STANDING_STILL = (Phase.PAUSED, Phase.SAVED)
 SWITCH_MOVING = 0.0005
 SWITCH_PAUSED = 0.00005
 SWITCH_MANY = 0.002
@@ -20,9 +20,6 @@ SWITCH_AFTER = 0.001
 AFTER = 1.0
 """The same once a move is over, and seconds for which it is so: streams that were held up are worked off, and all threads compute. With the
 usual interval a tuple waits at each executor on its way until each of them has had its turn."""
-FEW = 4
-FEW_STILL = 8
-"""As many as stand still together where a move of many is divided (`NimbusOptions.move_at_once`): not for long."""
 
 
 def switch_interval(view: View) -> float:
@@ -32,9 +29,8 @@ def switch_interval(view: View) -> float:
         return SWITCH
     if any(m.record.batches > FEW for m in view.moves):
         return SWITCH_MANY
-    phases = [at.phase for at in view.standing.values()]
-    still = sum(phase in STANDING_STILL for phase in phases)
-    if still or Phase.RESTORED in phases:
+    still = stand_still(view)
+    if still or any(at.phase is Phase.RESTORED for at in view.standing.values()):
         return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
     return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY
 

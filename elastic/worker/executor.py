@@ -30,6 +30,8 @@ YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
 every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions.md, "Slices and a real sleep")."""
+SHORTER = 4
+"""Part of a slice after which an executor rests while something is urgent."""
 FLUSH_REST = 8
 """An idle executor waits so many times as long as handing on has taken before it does so again, up to `linger`.
 With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames. Who
@@ -487,7 +489,7 @@ class Executor:
         began = time.monotonic()
         self.current, self.busy_since = task, began
         try:
-            again = task.run(began + SLICE)
+            again = task.run(began + (SLICE / SHORTER if self._haste.on else SLICE))
         except ExecutorStopped:
             raise
         except BaseException as e:

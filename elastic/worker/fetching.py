@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
 from elastic.migration import actions as ac
@@ -28,6 +28,7 @@ from elastic.worker.content.engine import decode_engine, engine_pieces
 from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
 from elastic.worker.failures import described
 from elastic.worker.moving import Payload, Side
+from elastic.worker.putting_in import PuttingIn
 from elastic.worker.stores import GROWN, LOT, StateStores, StoredState
 from elastic.worker.together import Together
 
@@ -55,8 +56,6 @@ SOON = 0.03
 FOLLOW_REST = 2
 """Times as long as a look has taken that nothing is looked at after it, unless the task stands still: executors have a stream to
 work off."""
-SLICE = 0.002
-"""Seconds that putting in takes from an executor at a time."""
 LONGEST = 300.0
 """Seconds that such a slice is waited for: `prepare` may last long, and the move's own time ends it before."""
 
@@ -71,7 +70,9 @@ class _Coming:
 
     Attributes:
         last: Set when the old side has saved all of it, or when it is waited for no longer.
-        busy: A thread is at it.
+        busy: A thread is at it, or is to be.
+        queued: That has not begun.
+        going_in: What was put in last, or is being put in.
         wanted: What is to be answered when nobody is at it any more.
         more: There is something that nobody has looked at.
         news: Set when there is, or may be.
@@ -85,7 +86,9 @@ class _Coming:
         self.side, self.nodes = side, nodes
         self.arrival: Arrival | None = None
         self.last = threading.Event()
-        self.busy, self.more, self.took = True, False, 0.0
+        self.busy = self.queued = True
+        self.more, self.took = False, 0.0
+        self.going_in: PuttingIn | None = None
         self.news = threading.Event()
         self.wanted: ac.Fetch | None = None
         self.caught_up = False
@@ -184,13 +187,30 @@ class Fetching:
                 return
             coming.more = True
             if last:
-                coming.last.set()
+                self._hurry(coming)
             coming.news.set()
-            if coming.busy or (self._waiting and not last):
+            if coming.arrival is None or (coming.busy and not (last and coming.queued)):
                 return
-            coming.busy = True
+            if self._waiting and not last:
+                return
+            coming.busy, coming.queued = True, not last
         with contextlib.suppress(Unavailable):  # nothing is to come any more
-            self._on_ahead(self._go_on_looking, coming)
+            if last:  # what comes ahead of other tasks may take the threads for that as long as those run
+                self._submit(self._go_on_looking, coming)
+            else:
+                self._on_ahead(self._look_when_its_turn, coming)
+
+    def _hurry(self, coming: _Coming) -> None:
+        """The task stands still, and is waited for. Under the lock."""
+        coming.last.set()
+        if coming.going_in is not None:
+            coming.going_in.hurry()
+
+    def _look_when_its_turn(self, coming: _Coming) -> None:
+        with self._lock:
+            queued, coming.queued = coming.queued, False
+        if queued:  # else somebody else has done it
+            self._go_on_looking(coming)
 
     def _on_ahead(self, what: Callable[[_Coming], None], coming: _Coming) -> None:
         try:
@@ -202,6 +222,7 @@ class Fetching:
         side = coming.side
         with self._lock:
             self._waiting -= 1
+            coming.queued = False
         try:
             arrival = self._on_task(side, lambda task: Arrival(task.component))
             with self._lock:
@@ -283,7 +304,7 @@ class Fetching:
             own = engine_pieces(found.pieces) if is_last(found.meta) else 0
             if own and not under_way and not found.more and coming.last.is_set():
                 # It is waited for, and what is still missing goes in with all else that the task needs: one turn less on its executor.
-                coming.whole = found
+                coming.whole, coming.caught_up = found, has_caught_up(found.meta)
                 break
             names = found.named[own:]
             new = sum(map(len, found.pieces[own:]))
@@ -291,7 +312,7 @@ class Fetching:
             left = min(found.more, (left if under_way else new + found.more) - new)
             whole = found if own and not under_way and not found.more else None
             steps = arrival.ahead(found.meta, names, found.pieces[own:])
-            going_in = self._put_in(side, steps, urgent=coming.last.is_set())
+            going_in = self._put_in(coming, steps)
             under_way = dict.fromkeys(names, b"")
             coming.caught_up = has_caught_up(found.meta)
             del found, steps
@@ -312,24 +333,14 @@ class Fetching:
                     raise
         raise AssertionError
 
-    def _put_in(self, side: Side, steps: Iterator[None], *, urgent: bool) -> Future[None]:
+    def _put_in(self, coming: _Coming, steps: Iterator[None]) -> Future[None]:
         """Have all steps done on the executor that the task is to run on, slice by slice."""
-        done: Future[None] = Future()
-        home = self._worker.moving.home(side)
-        post = home.urge if urgent else home.call
-
-        def slice() -> None:
-            try:
-                self._worker.moving.arriving(side)
-                if _go_on(steps):
-                    post(slice)
-                else:
-                    done.set_result(None)
-            except BaseException as e:
-                done.set_exception(e)
-
-        post(slice)
-        return done
+        moving, side = self._worker.moving, coming.side
+        going_in = PuttingIn(moving.home(side), lambda: moving.arriving(side), steps)
+        with self._lock:
+            coming.going_in = going_in
+        going_in.begin(urgent=coming.last.is_set())
+        return going_in.done
 
     def _on_task(self, side: Side, what: Callable[[Task], T]) -> T:
         """Have something done on the executor that the task is to run on, once it is prepared there."""
@@ -378,10 +389,12 @@ class Fetching:
                 del self._coming[action.task]
                 coming.stop()
                 coming = None
+            if coming is not None and coming.queued:
+                coming.busy = coming.queued = False
             if coming is not None and coming.busy:
                 # What is being put in is what would have to come now: it would be fetched twice.
                 coming.wanted = action
-                coming.last.set()
+                self._hurry(coming)
                 coming.news.set()
                 return
         if coming is not None:
@@ -438,9 +451,3 @@ class Fetching:
             return ev.NewFailed(*side, reason, isinstance(e, NotFound))
         payload = Payload(engine, found.meta, found.named[own:], found.pieces[own:], arrival)
         return ev.Fetched(*side, links, payload)
-
-
-def _go_on(steps: Iterator[Any]) -> bool:
-    """Go on for a slice; returns whether there is more to do."""
-    until = time.monotonic() + SLICE
-    return any(time.monotonic() >= until for _ in steps)

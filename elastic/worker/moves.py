@@ -422,6 +422,11 @@ class Moves:
 
     # ------------------------------------------------------------------ for people
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether a task that moves has a part here, or something is held for one."""
+        return bool(self._held or self.participant.old or self.participant.new)
+
     def moving(self) -> Iterable[int]:
         """Tasks that have a part in a move here."""
         return self.participant.old.keys() | self.participant.new.keys()

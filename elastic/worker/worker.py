@@ -29,7 +29,7 @@ from elastic.worker.components import ComponentSource
 from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
 from elastic.worker.guests import Guests
-from elastic.worker.haste import Haste
+from elastic.worker.haste import Haste, few_stand_still
 from elastic.worker.leaving import Leaving
 from elastic.worker.making import TaskMaker, config_of
 from elastic.worker.moves import HELD_QUEUES, Moves
@@ -145,6 +145,7 @@ class Worker:
             self._lives.update(view.living)
             self.ways.refresh(peers)
             self.moves.see(view)
+            self.haste.hold(few_stand_still(view) and self.moves.waited_for)
             now = view.standing
             elsewhere = tuple(t for t, at in now.items() if t in before and before[t].owner != at.owner)
             if elsewhere:

@@ -8,8 +8,6 @@ import pytest
 
 from elastic.cluster import switching
 from elastic.cluster.switching import (
-    FEW,
-    FEW_STILL,
     SWITCH,
     SWITCH_AFTER,
     SWITCH_MANY,
@@ -21,6 +19,7 @@ from elastic.cluster.switching import (
 from elastic.migration.record import MoveRecord, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
+from elastic.worker.haste import FEW, FEW_STILL, few_stand_still
 
 PATIENCE = 30.0
 A, B = Incarnation("t@a/0#1"), Incarnation("t@b/0#1")
@@ -47,6 +46,9 @@ def test_a_few_tasks_are_waited_for_and_many_do_not_hold_up_the_stream() -> None
     assert switch_interval(view(FEW * FEW_STILL, paused=1, batch=FEW_STILL)) == SWITCH_PAUSED
     assert switch_interval(view(FEW * FEW_STILL, paused=2, batch=FEW_STILL)) == SWITCH_MANY
     assert switch_interval(view(FEW + 1, paused=1, batch=1)) == SWITCH_MANY, "one after the other lasts"
+    assert not few_stand_still(view(0)) and not few_stand_still(view(FEW))
+    assert few_stand_still(view(FEW, paused=1)) and not few_stand_still(view(100, paused=1))
+    assert not few_stand_still(view(FEW + 1, paused=1, batch=1)), "somebody stands still all the time"
     assert SWITCH_PAUSED < SWITCH_MOVING < SWITCH_MANY < SWITCH
 
 

@@ -81,8 +81,10 @@ class Stores:
         return found
 
     def fetch(
-        self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Any = None, most: int | None = None
+        self, key: str, epoch: int, nodes: Sequence[NodeId], ahead: Any = None, most: int | None = 0
     ) -> Any:
+        """Who looks says how much may come; who fetches in a pause does not."""
+        look = most != 0
         if (key, epoch) not in self.states:
             raise NotFound(f"no store has {key}")
         meta, pieces = self.states[key, epoch]
@@ -90,11 +92,11 @@ class Stores:
         found, size = {}, 0
         for n, data in {**pieces, **here}.items():
             new = 0 if n in here else len(data)
-            if most is not None and size and new and size + new > most:
+            if most and size and new and size + new > most:
                 break
             found[n], size = data, size + new
         came = sum(n not in here for n in found)
-        if not threading.current_thread().name.startswith("states-ahead"):
+        if not look:
             self.brought.append(came)
         elif self.ahead_fails:
             raise ElasticError("the store does not answer")

@@ -36,3 +36,28 @@ def test_what_raises_is_not_urgent_any_more() -> None:
     with pytest.raises(ValueError, match="x"), urgent:
         raise ValueError("x")
     assert not urgent.on
+
+
+def test_what_is_held_is_urgent_until_it_is_let_go_or_has_lasted_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    urgent = Haste()
+    urgent.hold(True)
+    with urgent:
+        urgent.hold(False)
+        assert urgent.on, "something else is urgent still"
+    assert not urgent.on
+    monkeypatch.setattr(haste, "HELD", 0.0)
+    urgent.hold(True)
+    assert urgent.on
+    urgent.hold(True)
+    urgent.rest()
+    assert not urgent.on, "a task that stands still for long waits for something else"
+    with urgent:
+        assert urgent.on
+        monkeypatch.setattr(haste, "LONGEST", 0.0)
+        urgent.rest()
+        assert urgent.on
+    urgent.hold(False)
+    urgent.hold(True)
+    assert urgent.on, "the next one"
