@@ -243,6 +243,8 @@ class KeyedCopier:
             for piece, _ in self._everything_in(self._owing):
                 yield piece
         self._complete, self._first = True, len(self._whole) if self.grid else 0
+        # All of it was gone through. Whoever asked for what is left would go through it once more: within the pause, or within a tuple.
+        self._owing, self._present = Owing(()), None
 
     def _as_it_is(self, rest: UnreadBins) -> Iterator[Piece]:
         """What is bytes still travels as it is; what is in the dictionary holds."""
@@ -304,6 +306,7 @@ class KeyedCopier:
                 self._whole.remove(ends[done][0])
                 done += 1
             yield piece, size
+        self._present = None
         left = set(before)
         self._whole[self._first :] = [n for n in self._whole[self._first :] if n not in left]
 

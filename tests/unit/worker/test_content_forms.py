@@ -21,7 +21,7 @@ from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.errors import ExecutionError
-from elastic.worker.content import Arrival, Copier, fill, install, keyed
+from elastic.worker.content import Arrival, Copier, entries, fill, install, keyed
 from elastic.worker.content.arrival import PUT
 from elastic.worker.content.bins import place, places
 from elastic.worker.content.layout import read_meta
@@ -264,6 +264,32 @@ def test_a_small_state_is_left_to_the_pause() -> None:
     moved = Bolt()
     install(moved, content.meta, [p for _, p in content.pieces])
     assert dict(moved.state) == dict(bolt.state)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["read at once", "grid"])
+@pytest.mark.parametrize("before", ["pause", "removal"])
+def test_what_was_copied_is_not_gone_through_once_more(before: str, at_once: bool) -> None:
+    """Neither in the pause nor when the first key is removed."""
+    bolt = Bolt()
+    bolt.state.update((n, n) for n in range(1000))
+    copier, at = Copier(bolt, piece=100), entries.Present.stop_iterating
+    if at_once:
+        copier.read_at_once()
+    gone_through = 0
+
+    def goes_through(self: entries.Present) -> None:
+        nonlocal gone_through
+        gone_through += self._keys is None
+        at(self)
+
+    with patch.multiple(keyed, SMALL=0), patch.object(entries.Present, "stop_iterating", goes_through):
+        while not copier.done:
+            copier.ahead(time.monotonic())
+        if before == "removal":
+            del bolt.state[1]
+        else:
+            copier.rest()
+    assert not gone_through
 
 
 def test_a_small_state_that_grows_large_is_copied_ahead() -> None:
