@@ -51,6 +51,7 @@ class Copier:
         self._piece = piece
         self._owner = owner_of(component)
         self._ended = False
+        self._first = -1  # the state that the last `ahead` began with
         numbers = itertools.count()
         self._number = numbers.__next__
         self._keyed = [
@@ -95,7 +96,9 @@ class Copier:
         """
         made: list[tuple[int, bytes]] = []
         try:
-            for keyed in self._keyed:
+            # Another one comes first each time: one that changes as fast as it is copied would leave nothing to those behind it.
+            first = self._first = (self._first + 1) % max(1, len(self._keyed))
+            for keyed in self._keyed[first:] + self._keyed[:first]:
                 while keyed.busy and not self._ended:
                     piece = keyed.step()
                     if piece is not None:

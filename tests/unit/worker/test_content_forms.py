@@ -266,6 +266,23 @@ def test_a_small_state_is_left_to_the_pause() -> None:
     assert dict(moved.state) == dict(bolt.state)
 
 
+@pytest.mark.parametrize("outrun", ["state", "other"])
+def test_a_state_that_is_outrun_does_not_starve_another(outrun: str) -> None:
+    bolt = Bolt()
+    bolt.state.update((n, n) for n in range(1000))
+    bolt.other.update((n, [n]) for n in range(1000))
+    fast: StateMap[int, Any] = getattr(bolt, outrun)
+    with patch.multiple(keyed, SMALL=0, LITTLE=16):
+        copier = Copier(bolt, piece=1000)
+        copier.read_at_once()
+        for _ in range(2000):
+            if copier.done:
+                break
+            copier.ahead(time.monotonic())  # a step
+            fast.update((n, fast[n]) for n in range(500))
+    assert copier.done
+
+
 @pytest.mark.parametrize("at_once", [True, False], ids=["read at once", "grid"])
 @pytest.mark.parametrize("before", ["pause", "removal"])
 def test_what_was_copied_is_not_gone_through_once_more(before: str, at_once: bool) -> None:
