@@ -177,10 +177,12 @@ class HazelcastStore(OneByOne):
         raw = self._grid.wait(owner)
         if raw is None:
             self._grid.verify(ticket.key)
+        stored = heads.decode(ticket.key, bytes(raw)) if raw is not None else None
         try:
-            decisions.owned(heads.decode(ticket.key, bytes(raw)).record if raw is not None else None, ticket)
+            decisions.owned(stored.record if stored is not None else None, ticket)
         except Superseded:
-            self._writes.drop(ticket, self._room)
+            # What it has committed stays until the next owner commits.
+            self._writes.drop(ticket, self._room, stored)
             raise
 
     def commit(self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes = b"") -> Head:

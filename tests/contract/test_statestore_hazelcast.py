@@ -333,6 +333,27 @@ def test_a_writer_is_refused_also_by_what_it_does_not_know_of(cluster: Hazelcast
     other.close()
 
 
+def test_what_a_superseded_writer_has_committed_stays(cluster: Hazelcast) -> None:
+    """Until the next owner commits. What it has put beyond that goes."""
+    store, other = cluster.open(), cluster.open(1)
+    write = Write(store, "superseded", 1)
+    head = write.commit([write.put(noise(1000))])
+    Write(other, "superseded", 2)
+    write.put(noise(2000))
+    with pytest.raises(Superseded):
+        write.flush()
+    store.close()  # what it was to remove is removed
+    assert other.head("superseded") == head and read_bytes(other, head) == noise(1000)
+    stored = other._entries.read("superseded")
+    assert stored is not None
+    place = heads.place_id(stored.places[1])
+    assert heads.keys_of(stored, head.pieces) == {
+        k for k in other.grid.piece_keys() if heads.place_of(k) == place
+    }
+    assert other.delete("superseded", 2)
+    other.close()
+
+
 def test_a_commit_that_was_refused_does_not_happen_later(cluster: Hazelcast) -> None:
     store, other = cluster.open(), cluster.open(1)
     write = Write(store, "late", 1)
