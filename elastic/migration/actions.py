@@ -152,7 +152,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class ContinueTask:
-    """Work off the input and go on: nothing has happened."""
+    """Work off the input and go on, also if it was not stopped yet: nothing has happened. What was copied of it is given up."""
 
     task: int
     epoch: int

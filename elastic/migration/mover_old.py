@@ -38,7 +38,7 @@ class MoverOld(Role):
     """
 
     table = MOVER_OLD
-    __slots__ = ("_delivered", "_nodes", "_saving", "_stopping", "epoch", "missing", "task")
+    __slots__ = ("_delivered", "_nodes", "_saving", "epoch", "missing", "task")
 
     def __init__(self, task: int, epoch: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class MoverOld(Role):
         self.missing: set[int] = set()
         self._nodes: tuple[NodeId, ...] = ()
         self._delivered = False
-        self._saving = self._stopping = False
+        self._saving = False
 
     def __str__(self) -> str:
         return f"old side of task {self.task}, move {self.epoch}"
@@ -74,7 +74,7 @@ class MoverOld(Role):
 
     def _pause(self, event: ev.PauseTask) -> Actions:
         self.state = OldState.STOPPING
-        self.missing, self._stopping = set(event.emitters), True
+        self.missing = set(event.emitters)
         return (StopTask(self.task, self.epoch),)
 
     def _stopped(self, event: ev.Stopped) -> Actions:
@@ -118,7 +118,7 @@ class MoverOld(Role):
             if self.state is OldState.SAVED:
                 raise ProtocolViolation(f"{self}: rolled back after it was saved")
             self.state = OldState.DONE
-            return (ContinueTask(self.task, self.epoch),) if self._stopping else ()
+            return (ContinueTask(self.task, self.epoch),)  # one that was not stopped is being copied, maybe
         if not self._saving:
             raise ProtocolViolation(f"{self}: given to another worker when it was {self.state}")
         self.state = OldState.DONE

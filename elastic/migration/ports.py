@@ -52,7 +52,7 @@ class Tasks(Protocol):
         """-> `Stopped`. A task that is blocked finishes its present tuple first: it is not stopped within one."""
 
     def go_on(self, action: ac.ContinueTask) -> None:
-        """Undoes `stop`, whether or not it has come to that."""
+        """Undoes `stop`, whether or not it has come to that, and `Store.ask`: also when nobody has asked for `stop`."""
 
     def release(self, action: ac.ReleaseTask) -> None:
         """Drops the task without letting it do anything more."""

@@ -80,7 +80,9 @@ class _Old:
     pausing: bool = False
     encoding: bool = False
     over: bool = False  # saved, or failed: whichever came first is said, and nothing after it
-    writing: threading.Lock = field(default_factory=threading.Lock)
+    writing: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # held by whoever is at the copier and the write
     then: Callable[[], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -368,7 +370,8 @@ class Saving:
         try:
             pieces, meta = encode_engine(engine, action.links), b""
             if old.copier is not None:
-                rest = old.copier.rest()
+                with old.writing:
+                    rest = old.copier.rest()
                 made = dict(rest.pieces)
                 pieces += [made[id] for id in rest.order]
                 meta = rest.meta
@@ -408,9 +411,12 @@ class Saving:
         if not old.is_first():
             return
         reason = error.message if isinstance(error, ElasticError) else described(error)
-        if old.write is not None:
-            with contextlib.suppress(ElasticError):
-                old.write.abort()
+        with old.writing:  # not while what is left is being copied: that would be less than all then, and nobody would see it
+            if old.copier is not None:
+                old.copier.cancel()
+            if old.write is not None:
+                with contextlib.suppress(ElasticError):
+                    old.write.abort()
         if not old.ended:
             self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
 

@@ -86,6 +86,7 @@ class KeyedCopier:
         self._number = number
         self.piece = piece
         self.grid = True
+        self._tracked: set[Any] | None = None  # what tells our tracking from that of others
         self._begin()
 
     def _begin(self) -> None:
@@ -208,9 +209,17 @@ class KeyedCopier:
         return not self._settled()
 
     def cancel(self) -> None:
-        """Forget the copy."""
-        tracking.untrack(self._state)
+        """Forget the copy. Again, when it is known to be over only later, costs nothing that came after it."""
+        state = self._state
+        if (
+            tracking.is_tracking(state) and tracking.removed(state) is self._tracked
+        ):  # else another copier does by now
+            tracking.untrack(state)
         self._begin()
+
+    def _track(self, *, reads: bool) -> None:
+        tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
+        self._tracked = tracking.removed(self._state)
 
     def _all(self) -> Steps:
         state = self._state
@@ -222,14 +231,14 @@ class KeyedCopier:
                 yield None
         rest = tracking.unread(state)
         if isinstance(rest, UnreadBins):
-            tracking.track(state, reads=True, first_removal=self._stop_iterating)
+            self._track(reads=True)
             yield from self._as_it_is(rest)
         else:
             size = self.size()
             if size <= SMALL:
                 self._complete, self._small = True, max(dict.__len__(state), 1000)
                 return
-            tracking.track(state, reads=False, first_removal=self._stop_iterating)
+            self._track(reads=False)
             self._bits, self._split = grid_of(dict.__len__(state), size, self.piece)
         self._copy_number = self._number()
         self._present = Present(state)

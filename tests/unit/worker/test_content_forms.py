@@ -252,6 +252,25 @@ def test_after_a_rollback_it_is_a_plain_dictionary_again() -> None:
     assert dict(bolt.state) == {n: n for n in range(1000)}
 
 
+def test_a_copy_that_is_given_up_late_costs_the_one_after_it_nothing() -> None:
+    bolt = Bolt()
+    bolt.state.update((n, n) for n in range(1000))
+    with patch.multiple(keyed, SMALL=0):
+        first, second = Copier(bolt), Copier(bolt)
+        first.ahead(time.monotonic())
+        first.cancel()
+        got = {}
+        while not second.done:
+            got.update(second.ahead(time.monotonic()))
+        first.cancel()
+        bolt.state[1] = -1
+        content = second.rest()
+    got.update(content.pieces)
+    moved = Bolt()
+    install(moved, content.meta, [got[n] for n in content.order])
+    assert moved.state[1] == -1
+
+
 def test_a_small_state_is_left_to_the_pause() -> None:
     bolt = Bolt()
     bolt.state.update((n, n) for n in range(1000))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, TopologyBuilder
+from elastic.api import tracking
 from elastic.cluster.worker_moves import MarksWriter
 from elastic.errors import ElasticError
 from elastic.migration.record import Outcome
@@ -69,12 +70,12 @@ class Large(StatefulBolt):
         _found[self.name] = sum(map(int, self.texts.values()))
 
 
-def with_a_large_state(entries: int = ENTRIES) -> tuple[str, Topology, int]:
+def with_a_large_state(entries: int = ENTRIES, kind: type[Large] = Large) -> tuple[str, Topology, int]:
     """The name under which the result is noted, the topology, and the task with the state."""
     name = f"ahead{next(_names)}"
     b = TopologyBuilder(name)
     b.spout("numbers", Numbers(), rate=2000.0)
-    b.bolt("large", Large(name, entries)).shuffle("numbers")
+    b.bolt("large", kind(name, entries)).shuffle("numbers")
     topology = b.build()
     (large,) = topology.spec.tasks_of(ComponentId("large"))
     return name, topology, large
@@ -262,6 +263,58 @@ def test_stores_that_fail_while_it_is_copied_cost_the_move_and_nothing_else(
         (part,) = cluster.move({large: 1}).tasks
         assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
         cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+
+
+class Stays(Large):
+    """Not to worker 1, where that is found out when something of it was committed."""
+
+    copied = threading.Event()
+
+    def prepare(self, context: Any) -> None:
+        super().prepare(context)
+        if "@n1/" in context.worker:
+            assert self.copied.wait(30.0)
+            raise RuntimeError("not here")
+
+
+def test_nothing_is_copied_any_more_of_what_was_rolled_back_before_the_pause() -> None:
+    Stays.copied.clear()
+    name, topology, large = with_a_large_state(kind=Stays)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.on_commit = Stays.copied.set
+        (part,) = cluster.move({large: 1}).tasks
+        assert part.outcome is Outcome.ROLLED_BACK and "not here" in part.reason
+        worker = cluster.processes[0].worker
+        assert not worker.saving._old
+        cluster.wait(lambda: not worker.saving._kept and not worker.saving._keeping)
+        cluster.wait(lambda: not tracking.is_tracking(worker.tasks[large].component.texts))
+        cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+
+
+def test_nothing_is_remembered_any_more_of_what_could_not_be_copied() -> None:
+    """From the moment on when that is said."""
+    name, topology, large = with_a_large_state()
+    remembered: list[bool] = []
+    write = MarksWriter._write
+
+    def fails() -> None:
+        raise ElasticError("the store does not answer")
+
+    with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.on_commit = fails
+
+        def writes(self: MarksWriter, action: Any) -> Any:
+            if action.marks.failed:
+                remembered.append(tracking.is_tracking(cluster.task(large).component.texts))
+            return write(self, action)
+
+        patch.setattr(MarksWriter, "_write", writes)
+        (part,) = cluster.move({large: 1}).tasks
+        assert part.outcome is Outcome.ROLLED_BACK
+        cluster.wait_finished()
+    assert remembered and not any(remembered)
     assert _found[name] == sum(range(ENTRIES)) + COUNT
 
 
