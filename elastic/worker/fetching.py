@@ -23,6 +23,7 @@ from elastic.migration import events as ev
 from elastic.migration.record import state_key
 from elastic.model.ids import NodeId
 from elastic.worker import wire
+from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival
 from elastic.worker.content.engine import decode_engine, engine_pieces
 from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
@@ -56,6 +57,9 @@ SOON = 0.03
 FOLLOW_REST = 2
 """Times as long as a look has taken that nothing is looked at after it, unless the task stands still: executors have a stream to
 work off."""
+AT_FIRST = 16
+"""Looks after the first ones until it is that long. The pause comes soon, mostly, and what nobody has looked at by then is put in within
+it; a batch that waits for others takes less of the executors."""
 LONGEST = 300.0
 """Seconds that such a slice is waited for: `prepare` may last long, and the move's own time ends it before."""
 
@@ -63,46 +67,6 @@ LONGEST = 300.0
 def key_of(worker: Worker, task: int) -> str:
     """What the state of a task is stored under."""
     return state_key(worker.spec.name, task)
-
-
-class _Coming:
-    """A task of which something comes ahead.
-
-    Attributes:
-        last: Set when the old side has saved all of it, or when it is waited for no longer.
-        busy: A thread is at it, or is to be.
-        queued: That has not begun.
-        going_in: What was put in last, or is being put in.
-        wanted: What is to be answered when nobody is at it any more.
-        more: There is something that nobody has looked at.
-        news: Set when there is, or may be.
-        took: Seconds that the last look has taken.
-        caught_up: All was copied that the last look could find, but for what changes all the time.
-        whole: What that look has found and put in, if it is what the old side has saved last. It saves once in a move: nothing else can
-            be called saved, and no store need be asked for it again.
-    """
-
-    def __init__(self, side: Side, nodes: Nodes) -> None:
-        self.side, self.nodes = side, nodes
-        self.arrival: Arrival | None = None
-        self.last = threading.Event()
-        self.busy = self.queued = True
-        self.more, self.took = False, 0.0
-        self.going_in: PuttingIn | None = None
-        self.news = threading.Event()
-        self.wanted: ac.Fetch | None = None
-        self.caught_up = False
-        self.whole: StoredState | None = None
-
-    def stop(self) -> None:
-        """Whoever waits for something of it need not any more."""
-        self.last.set()
-        self.news.set()
-
-    @property
-    def over(self) -> bool:
-        """Nothing is put in ahead any more."""
-        return self.arrival is not None and self.arrival.over
 
 
 class Fetching:
@@ -118,7 +82,7 @@ class Fetching:
         self._submit = submit
         self._ready: Future[None] | None = None
         self._lock = threading.Lock()
-        self._coming: dict[int, _Coming] = {}
+        self._coming: dict[int, Coming] = {}
         self._waiting = 0  # tasks that nobody has looked for yet: these go first
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states-ahead")
@@ -159,7 +123,7 @@ class Fetching:
     def fetch_ahead(self, action: ac.FetchAhead) -> None:
         """See the port."""
         side = Side(action.task, action.epoch, action.attempt)
-        coming = _Coming(side, action.nodes)
+        coming = Coming(side, action.nodes)
         with self._lock:
             self._coming[side.task] = coming
             self._waiting += 1
@@ -200,25 +164,25 @@ class Fetching:
             else:
                 self._on_ahead(self._look_when_its_turn, coming)
 
-    def _hurry(self, coming: _Coming) -> None:
+    def _hurry(self, coming: Coming) -> None:
         """The task stands still, and is waited for. Under the lock."""
         coming.last.set()
         if coming.going_in is not None:
             coming.going_in.hurry()
 
-    def _look_when_its_turn(self, coming: _Coming) -> None:
+    def _look_when_its_turn(self, coming: Coming) -> None:
         with self._lock:
             queued, coming.queued = coming.queued, False
         if queued:  # else somebody else has done it
             self._go_on_looking(coming)
 
-    def _on_ahead(self, what: Callable[[_Coming], None], coming: _Coming) -> None:
+    def _on_ahead(self, what: Callable[[Coming], None], coming: Coming) -> None:
         try:
             self._pool.submit(what, coming)
         except RuntimeError as e:  # the pool is closed
             raise Unavailable("the worker is about to end") from e
 
-    def _fetch_ahead(self, coming: _Coming) -> None:
+    def _fetch_ahead(self, coming: Coming) -> None:
         side = coming.side
         with self._lock:
             self._waiting -= 1
@@ -250,11 +214,13 @@ class Fetching:
         self._worker.moves.feed(ev.AheadFetched(*side))
         self._go_on_looking(coming)
 
-    def _go_on_looking(self, coming: _Coming) -> None:
+    def _go_on_looking(self, coming: Coming) -> None:
         """Whenever the old side has said that there is more, until the pause has come."""
         while self._is_more(coming):
             try:
-                waited_for = coming.last.wait(FOLLOW_REST * coming.took)
+                rest = FOLLOW_REST * min(1.0, coming.followed / AT_FIRST)
+                waited_for = coming.last.wait(rest * coming.took)
+                coming.followed += 1
                 coming.more = False  # what has been told of by now is looked at now
                 if not waited_for:
                     coming.took = self._look(coming)
@@ -263,7 +229,7 @@ class Fetching:
             except Exception as e:
                 self._not_ahead(coming, e)
 
-    def _is_more(self, coming: _Coming) -> bool:
+    def _is_more(self, coming: Coming) -> bool:
         """Whether it is to be looked again. If not, nobody is at it any more, and what was wanted meanwhile is answered."""
         with self._lock:
             coming.busy = coming.more and not coming.over and coming is self._coming.get(coming.side.task)
@@ -275,7 +241,7 @@ class Fetching:
             self._answer(wanted, coming)
         return False
 
-    def _not_ahead(self, coming: _Coming, error: Exception) -> None:
+    def _not_ahead(self, coming: Coming, error: Exception) -> None:
         """What is in by now is of no use, unless the pause has come."""
         if not coming.over:
             self.forget_ahead(coming.side)
@@ -284,7 +250,7 @@ class Fetching:
             reason = error.message if isinstance(error, ElasticError) else described(error)
             log.info("task %d is fetched as a whole in its pause: %s", coming.side.task, reason)
 
-    def _look(self, coming: _Coming) -> float:
+    def _look(self, coming: Coming) -> float:
         """Put in what is new; returns how long that has taken, in seconds."""
         began, side, arrival = time.monotonic(), coming.side, coming.arrival
         assert arrival is not None
@@ -323,7 +289,7 @@ class Fetching:
         return time.monotonic() - began
 
     def _find(
-        self, key: str, coming: _Coming, here: Mapping[Hashable, bytes], most: int | None
+        self, key: str, coming: Coming, here: Mapping[Hashable, bytes], most: int | None
     ) -> StoredState:
         for left in range(REPLACED, -1, -1):
             try:
@@ -333,7 +299,7 @@ class Fetching:
                     raise
         raise AssertionError
 
-    def _put_in(self, coming: _Coming, steps: Iterator[None]) -> Future[None]:
+    def _put_in(self, coming: Coming, steps: Iterator[None]) -> Future[None]:
         """Have all steps done on the executor that the task is to run on, slice by slice."""
         moving, side = self._worker.moving, coming.side
         going_in = PuttingIn(moving.home(side), lambda: moving.arriving(side), steps)
@@ -404,7 +370,7 @@ class Fetching:
         else:
             self._submit(self._fetch, action, None)
 
-    def _answer(self, action: ac.Fetch, coming: _Coming) -> None:
+    def _answer(self, action: ac.Fetch, coming: Coming) -> None:
         """Nobody looks for what comes ahead any more."""
         with self._lock:
             given_up = self._coming.get(action.task) is not coming

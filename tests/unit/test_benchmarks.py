@@ -8,6 +8,7 @@ import json
 from array import array
 from collections.abc import Iterator
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -221,3 +222,12 @@ def test_windows_without_a_move_are_as_long_as_those_with_one() -> None:
     assert [w.length for w in found] == [300, 10, 1000], "as long, or all that there is"
     assert all(1000 <= w.start <= w.end <= 2000 for w in found)
     assert alike(quiet, moves[:1]) == [Window(1000, 1300)]
+
+
+def test_what_the_host_takes_is_a_part_of_what_was_wanted() -> None:
+    def times(user: float, system: float, **more: float) -> SimpleNamespace:
+        return SimpleNamespace(user=user, system=system, **more)
+
+    assert pauses.stolen(times(1.0, 1.0, steal=1.0), times(4.0, 4.0, steal=3.0)) == 0.25
+    assert pauses.stolen(times(1.0, 1.0), times(2.0, 2.0)) == 0.0, "not a virtual machine"
+    assert pauses.stolen(times(1.0, 1.0), times(1.0, 1.0)) == 0.0

@@ -14,9 +14,10 @@ from elastic.cluster.worker_moves import MarksWriter
 from elastic.errors import ElasticError
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
+from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
-from elastic.worker.fetching import REPLACED, Fetching, _Coming
+from elastic.worker.fetching import REPLACED, Fetching
 from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.saving import Saving, _Old
@@ -88,7 +89,7 @@ def move_while_marks_wait() -> list[int]:
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
         stores, look = cluster.stores, Fetching._look
 
-        def looks(self: Fetching, coming: _Coming) -> float:
+        def looks(self: Fetching, coming: Coming) -> float:
             try:
                 return look(self, coming)
             finally:

@@ -15,7 +15,8 @@ import pytest
 from elastic.migration import actions as ac
 from elastic.model.ids import NodeId
 from elastic.worker import putting_in
-from elastic.worker.fetching import THREADS, Fetching, _Coming
+from elastic.worker.coming import Coming
+from elastic.worker.fetching import THREADS, Fetching
 from elastic.worker.moving import Side
 from elastic.worker.putting_in import PuttingIn
 
@@ -137,7 +138,7 @@ def fetched_while_others_come(*, told: bool) -> list[Any]:
         try:
             for _ in range(THREADS):
                 fetching._pool.submit(over.wait, PATIENCE)
-            coming = fetching._coming[7] = _Coming(side, (node,))
+            coming = fetching._coming[7] = Coming(side, (node,))
             coming.arrival = SimpleNamespace(over=False, here={})  # type: ignore[assignment]
             coming.busy = coming.queued = False
             fetching._look_again(7, 3, last=False)
