@@ -10,12 +10,11 @@ at the same time is saved, and fetched, with one message.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -332,8 +331,7 @@ class Saving:
         except Exception as e:
             self._failed(old, e)
             return
-        if old.is_first():  # copying ahead may have failed meanwhile
-            self._saved([(old, size)], action.nodes)
+        self._saved([(old, size)], action.nodes)
 
     def _save_many(self, nodes: Nodes, lot: list[tuple[_Old, ac.Save, EngineState]]) -> None:
         """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""
@@ -354,12 +352,13 @@ class Saving:
             self._save_part(nodes, part)
 
     def _save_part(self, nodes: Nodes, states: list[tuple[_Old, SmallState]]) -> None:
-        outcomes: Sequence[Exception | None]
+        """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
+        outcome: list[tuple[tuple[_Old, SmallState], Exception | None]]
         try:
             outcomes = self._stores.save_many([state for _, state in states], nodes)
+            outcome = list(zip(states, outcomes, strict=True))
         except Exception as e:
-            outcomes = [e] * len(states)
-        outcome = list(zip(states, outcomes, strict=True))
+            outcome = [(state, e) for state in states]
         self._saved([(old, state.size) for (old, state), wrong in outcome if wrong is None], nodes)
         for (old, _), wrong in outcome:
             if wrong is not None:
@@ -391,12 +390,14 @@ class Saving:
     def _saved(self, states: list[tuple[_Old, int]], nodes: Nodes) -> None:
         """The stores have confirmed them. The new sides hear of it first: they are what others wait for."""
         moves = self._worker.moves
+        states = [s for s in states if s[0].is_first()]  # copying ahead may have failed meanwhile
         try:
             moves.say_saved((old.task.id, old.epoch, size) for old, size in states)
-        finally:
             for old, size in states:
                 self._worker.moving.step(old.task, old.epoch, "saved", bytes=size)
-            moves.feed_all(ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states)
+        except Exception:  # hints, to new sides and to people: nobody's save fails for that
+            log.exception("that %d tasks were saved is said by their marks alone", len(states))
+        moves.feed_all([ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states])
 
     def _encoded(self, old: _Old) -> None:
         with old.lock:
@@ -415,8 +416,10 @@ class Saving:
             if old.copier is not None:
                 old.copier.cancel()
             if old.write is not None:
-                with contextlib.suppress(ElasticError):
+                try:
                     old.write.abort()
+                except Exception as e:  # the stores give up what belongs to no move
+                    log.info("what was copied of task %d was not given up: %s", old.task.id, described(e))
         if not old.ended:
             self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
 

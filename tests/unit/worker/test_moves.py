@@ -16,7 +16,8 @@ from elastic.migration.table import ReceiverState
 from elastic.model.ids import ComponentId
 from elastic.worker.batch import Batch
 from elastic.worker.crossing import ASK
-from elastic.worker.moves import PASSED
+from elastic.worker.moves import PASSED, Moves
+from elastic.worker.moving import MovingTasks
 from elastic.worker.outputs import Outputs
 from elastic.worker.task import Task
 from elastic.worker.wire import Frame
@@ -307,6 +308,39 @@ def test_small_states_are_saved_together_and_one_that_grew_by_itself() -> None:
         cluster.stores.on_reserve = lambda: None
         cluster.wait_finished()
     assert records[name] == [600]
+
+
+@pytest.mark.parametrize("what", ["say_saved", "step", "save_many"])
+def test_what_fails_for_one_of_those_that_are_saved_together_strands_no_other(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is only told costs nothing; a store's defect costs the moves of those it was asked for, and nobody waits for a word."""
+    topology, name = chain(1000, tasks=8, rate=2000)
+    tasks = tasks_of(topology, "count")
+    step = MovingTasks.step
+
+    def fails(*arguments: Any, **named: Any) -> None:
+        raise RuntimeError("a defect")
+
+    def fails_once_saved(self: MovingTasks, task: Any, epoch: int, which: str, **more: float) -> None:
+        if which == "saved":
+            raise RuntimeError("a defect")
+        step(self, task, epoch, which, **more)
+
+    monkeypatch.setattr("elastic.worker.saving.PART", 1)  # each by itself, one after the other
+    with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
+        match what:
+            case "say_saved":
+                patch.setattr(Moves, "say_saved", fails)
+            case "step":
+                patch.setattr(MovingTasks, "step", fails_once_saved)
+            case "save_many":
+                patch.setattr(cluster.stores, "save_many", lambda states, nodes: [])
+        record = cluster.move(dict.fromkeys(tasks, 1), limit=20.0)
+        goes = Outcome.ROLLED_BACK if what == "save_many" else Outcome.COMMITTED
+        assert [t.outcome for t in record.tasks] == [goes] * len(tasks)
+        cluster.wait_finished()
+    check(topology, name, 1000)
 
 
 def test_full_stores_refuse_before_anything_pauses() -> None:
