@@ -137,7 +137,14 @@ class MovingTasks:
                 if self._sides.get(side.task) != side:
                     return
                 worker.arriving[task.id] = task
-            executor.prepare_guest(task)
+            try:
+                executor.prepare_guest(task)
+            finally:
+                gone = worker.arriving.get(task.id) is not task
+                if gone:  # discarded meanwhile, maybe before its executor had it: nobody else would take it away from there
+                    worker.discard(task)
+            if gone:
+                return
             self.step(task, side.epoch, "prepared")
             ready.add_done_callback(prepared)
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from elastic import Fields, Spout, StatefulBolt, TopologyBuilder
+from elastic.migration import actions as ac
 from elastic.migration.record import Outcome
 from elastic.migration.table import NewState
 from elastic.model.ids import ComponentId
+from elastic.worker.executor import Executor
+from elastic.worker.task import Task
 from tests.unit.worker.moving_harness import Moving
 
 NUMBERS = 2000
@@ -79,3 +84,43 @@ def test_nothing_pauses_before_the_way_to_the_stores_is_open() -> None:
         assert [t.outcome for t in record[0].tasks] == [Outcome.COMMITTED]
         cluster.wait_finished()
     assert taken == list(range(NUMBERS))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["prepared", "prepare raises"])
+def test_who_is_discarded_just_before_its_executor_has_it_is_not_kept_there(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = TopologyBuilder("discarded")
+    b.spout("numbers", Numbers(), rate=4000.0)
+    b.bolt("taking", Taking()).shuffle("numbers")
+    topology = b.build()
+    (number,) = topology.spec.tasks_of(ComponentId("taking"))
+    tasks: list[Task] = []
+    prepared = threading.Event()
+    prepare, to_prepare = Executor.prepare_guest, Task.prepare
+
+    def discarded_first(self: Executor, task: Task) -> None:
+        tasks.append(task)
+        with worker.moves.exclusive():
+            worker.moving.discard(ac.DiscardTask(number, 1, 1))
+        try:
+            prepare(self, task)
+        finally:
+            prepared.set()
+
+    def prepares(self: Task) -> None:
+        to_prepare(self)
+        if self in tasks and fails:
+            raise RuntimeError("not here")
+
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        worker = cluster.processes[1].worker
+        monkeypatch.setattr(Executor, "prepare_guest", discarded_first)
+        monkeypatch.setattr(Task, "prepare", prepares)
+        with worker.moves.exclusive():
+            worker.moving.prepare(ac.PrepareTask(number, 1, 1))
+        assert prepared.wait(30.0)
+        (task,) = tasks
+        assert task.executor is not None
+        cluster.wait(lambda: task.closed and not task.executor.tasks)
+        assert not worker.arriving
