@@ -22,6 +22,8 @@ AGAIN = 30.0
 """Seconds after which it is said again."""
 LOOK = 2.0
 """Seconds between two looks at most."""
+PATIENCE = 1.0
+"""Seconds that a look at the moves waits for whoever is at them: what hangs there is to be said, and must not keep that from being said."""
 
 
 class Watchdog:
@@ -40,6 +42,8 @@ class Watchdog:
         self._said: dict[Executor, float] = {}
         self._standing: dict[tuple[int, int, str], float] = {}  # task, move, state -> since when
         self._told: dict[tuple[int, int, str], float] = {}  # the same -> when it was said
+        self._asking: threading.Thread | None = None  # looks at the moves, and waits for whoever is at them
+        self._answer: list[standing.Wait] | None = None
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -94,8 +98,29 @@ class Watchdog:
                 )
         self._look_at_moves(now)
 
+    def _waits(self) -> list[standing.Wait] | None:
+        """What the tasks that move wait for; None: who is at the moves does not return."""
+        participant = self._worker.moves.participant
+        if not (participant.old or participant.new):
+            return []
+        if self._asking is None:
+            self._asking = threading.Thread(target=self._ask, name="watchdog-moves", daemon=True)
+            self._asking.start()
+        self._asking.join(PATIENCE)
+        if self._asking.is_alive():
+            return None  # the same one is asked again next time: there is never more than one
+        self._asking = None
+        return self._answer
+
+    def _ask(self) -> None:
+        self._answer = None
+        self._answer = standing.waits(self._worker)
+
     def _look_at_moves(self, now: float) -> None:
-        waits = {(w.task, w.epoch, w.state): w for w in standing.waits(self._worker)}
+        found = self._waits()
+        if found is None:
+            return  # what was known of them may still be true
+        waits = {(w.task, w.epoch, w.state): w for w in found}
         self._standing = {k: self._standing.get(k, now) for k in waits}
         self._told = {k: at for k, at in self._told.items() if k in waits}
         new: dict[tuple[int, str], list[int]] = {}
