@@ -2,10 +2,10 @@
 
 The rules, for a task without an outcome:
 
-    not saved   and aborted, or a side is gone or has failed, or its time is over   rolled back: `saved` and `restored` are refused
+    neither     and aborted, or a side is gone or has failed, or its time is over   rolled back: `saved` and `restored` are refused
     saved       and the new side is gone or has failed, or its time is over         another new side: this one's word is refused
                 and no store that could have the state has it                       lost: two nodes went at once
-    restored                                                                        committed: the assignment says so
+    restored    whether or not it is saved                                          committed: the assignment says so
 
 The next batch is paused when all of it is ready, nothing of the batches before it is paused any more, and the stream has had a rest. It
 gets ready while the one before it is paused; where states are small some more batches do, together: that they are ready is then a few
@@ -158,7 +158,7 @@ def _refuse(task: TaskMove, draft: _Draft) -> None:
 
 
 def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[Timer]) -> str:
-    """Why a task that is not saved has to go back, or ""."""
+    """Why a task that is neither saved nor restored has to go back, or ""."""
     if task.source not in draft.hosts:
         return "its worker's process has ended"
     if draft.record.abort:

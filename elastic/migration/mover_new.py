@@ -49,7 +49,7 @@ class MoverNew(Role):
     def waits_for(self) -> str:
         """What it cannot go on without, for people; "" when nothing."""
         return {
-            NewState.PREPARING: "prepare() to return",
+            NewState.PREPARING: "prepare() to return, and the way to the stores",
             NewState.READY: "the old side to save",
             NewState.FETCHING: f"the state from {', '.join(self._nodes) or 'the stores'}",
             NewState.MARKING: "coordination",

@@ -5,7 +5,7 @@
 
 Where the move stands is in the record and the marks, not here: `Notifier.from_record(record, version)` goes on wherever another Nimbus
 was. Promises: what is decided is written first, in one transaction with the assignment it changes; a task goes back only while its
-`saved` can be refused in that same transaction; the stores are emptied only after every outcome is written, and the
+`saved` and its `restored` can be refused in that same transaction; the stores are emptied only after every outcome is written, and the
 record goes last, when nobody who lives needs it: a worker that was cut off learns its outcome from nothing else.
 """
 

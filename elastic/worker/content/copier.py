@@ -39,7 +39,11 @@ class Content:
 
 
 class Copier:
-    """Copies the state of one task. All methods are called by the executor's thread, between two tuples of the task.
+    """Copies the state of one task.
+
+    `size` and `ahead` are called by the executor's thread, between two tuples of the task. All else is called by threads of whoever saves
+    it, never two at a time: `so_far`, `done` and `outrun` while tuples run, but not beside `ahead`; `rest` when the task has stopped;
+    `cancel` at any time, but not beside `rest`, which would give less than all then.
 
     Args:
         component: The task's copy of its component.

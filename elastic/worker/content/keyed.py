@@ -64,7 +64,8 @@ Steps = Iterator[Piece | None]
 
 
 class KeyedCopier:
-    """See the module. All methods are called between two tuples of the task.
+    """See the module. `size`, `step`, `busy` and `settle` are called between two tuples of the task, `rest` when it has stopped; what else
+    there is also by other threads while tuples run (`Copier`): what it says of changes is of about now then.
 
     Args:
         owner: Whose state it is, for errors.
