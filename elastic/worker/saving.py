@@ -47,16 +47,18 @@ SLICE = 0.002
 RESTS = 5
 """Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
 pause takes what waits along, and has it to work off afterwards."""
-HARDER = 3
+HARDER = 8
 """Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a state changes as
-fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
+fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause (docs/benchmarks.md)."""
 WAITING = 8
 """Part of what may wait for the task that is much."""
 KEEP_UP = 0.01
-"""Seconds between two looks at what has changed since."""
+KEEP_UP_FIRST = 0.0003
+"""Seconds between two looks at what has changed since, at most; the first ones follow one another so much closer, each by so much less
+than the one before: the pause comes soon, mostly."""
 COMMIT_EVERY = 0.05
 """Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
-KEEP_UP_LONGEST = 0.03
+KEEP_UP_LONGEST = 0.01
 """Seconds of copying after which what was copied is committed: the other side takes what it can see for all that there is, and the pause
 comes when it has that."""
 LONGEST = 300.0
@@ -273,6 +275,7 @@ class Saving:
         self._submit(self._keep_up_all)
 
     def _keep_up_all(self) -> None:
+        looks = 0  # since there is somebody
         while True:
             with self._lock:
                 self._kept = [o for o in self._kept if not (o.pausing or o.ended)]
@@ -293,7 +296,8 @@ class Saving:
                 except Exception as e:
                     self._failed(old, e)
                     old.ended = True
-            self._closing.wait(KEEP_UP)
+            looks += 1
+            self._closing.wait(min(KEEP_UP, looks * KEEP_UP_FIRST))
 
     def pausing(self, task: Task) -> None:
         """The task is about to stand still: what is not copied by now is saved then."""
