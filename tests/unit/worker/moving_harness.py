@@ -297,7 +297,8 @@ class Moving:
             for peer, link in list(process.transport.links.items()):
                 if peer not in by:
                     continue  # that process is gone
-                taken = by[peer].transport._sources[process.me].inbound._targets
+                source = by[peer].transport._sources.get(process.me)  # None: the connection is being made
+                taken = source.inbound._targets if source is not None else {}
                 for target, window in list(link._outbound._windows.items()):
                     there = taken.get(target)
                     size, rows = (there.total, there.rows) if there is not None else (0, 0)
