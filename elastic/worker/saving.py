@@ -16,10 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
@@ -29,6 +27,7 @@ from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
 from elastic.worker.failures import described
 from elastic.worker.fetching import Fetching, key_of
+from elastic.worker.going import Going, why_unmovable
 from elastic.worker.stores import GROWN, LOT, SMALL, SmallState, StateStores, StateWrite
 from elastic.worker.together import Together
 
@@ -49,7 +48,7 @@ RESTS = 5
 pause takes what waits along, and has it to work off afterwards."""
 HARDER = 8
 """Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a state changes as
-fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause (docs/benchmarks.md)."""
+fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
 WAITING = 8
 """Part of what may wait for the task that is much."""
 KEEP_UP = 0.01
@@ -65,50 +64,21 @@ LONGEST = 300.0
 """Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
 
 
-@dataclass
-class _Old:
-    """A task of which the state is being saved, or is about to be."""
-
-    task: Task
-    epoch: int
-    copier: Copier | None = None
-    write: StateWrite | None = None
-    numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
-    ahead: bool = False
-    told: bool = False  # that something lies there ahead
-    gave: float = 0.0  # when copying gave the executor back
-    ended: bool = False
-    pausing: bool = False
-    encoding: bool = False
-    over: bool = False  # saved, or failed: whichever came first is said, and nothing after it
-    writing: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # held by whoever is at the copier and the write
-    then: Callable[[], None] | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def is_first(self) -> bool:
-        """Whether nothing was said of how it ended. From now on something was."""
-        with self.lock:
-            before, self.over = self.over, True
-            return not before
-
-
 class Saving:
     """The port `elastic.migration.ports.Store` of a worker."""
 
     def __init__(self, worker: Worker, stores: StateStores) -> None:
         self._worker = worker
         self._stores = stores
-        self._old: dict[int, _Old] = {}
+        self._old: dict[int, Going] = {}
         self._lock = threading.Lock()
-        self._kept: list[_Old] = []
+        self._kept: list[Going] = []
         self._keeping = False
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
         self._pool = ThreadPoolExecutor(THREADS, "states")
-        self._asks: Together[Nodes, tuple[_Old, int]] = Together(self._submit, self._ask_many, LOT)
-        self._saves: Together[Nodes, tuple[_Old, ac.Save, EngineState]] = Together(
+        self._asks: Together[Nodes, tuple[Going, int]] = Together(self._submit, self._ask_many, LOT)
+        self._saves: Together[Nodes, tuple[Going, ac.Save, EngineState]] = Together(
             self._submit, self._save_many, LOT
         )
         fetching = self.fetching = Fetching(worker, stores, self._submit)
@@ -143,7 +113,7 @@ class Saving:
     def ask(self, action: ac.AskStore) -> None:
         """See the port."""
         task = self._worker.tasks[action.task]
-        old = self._old[action.task] = _Old(task, action.epoch)
+        old = self._old[action.task] = Going(task, action.epoch)
         if unmovable := why_unmovable(task):
             raise ExecutionError(unmovable)
         if task.spec.stateful:
@@ -155,13 +125,13 @@ class Saving:
         else:  # it is about to begin: what its executor is given now comes after that
             holder.call(functools.partial(self._call, old, measure))
 
-    def _call(self, old: _Old, what: Callable[[], None]) -> None:
+    def _call(self, old: Going, what: Callable[[], None]) -> None:
         try:
             old.task.call(what)
         except ExecutionError as e:
             self._failed(old, e)
 
-    def _measure(self, old: _Old, nodes: Nodes) -> None:
+    def _measure(self, old: Going, nodes: Nodes) -> None:
         """On the task's executor, between two tuples of it."""
         if old.ended:
             return
@@ -178,7 +148,7 @@ class Saving:
         except Exception as e:
             self._failed(old, e)
 
-    def _ask_many(self, nodes: Nodes, lot: list[tuple[_Old, int]]) -> None:
+    def _ask_many(self, nodes: Nodes, lot: list[tuple[Going, int]]) -> None:
         sizes: dict[int, dict[str, int]] = {}
         for old, size in lot:
             sizes.setdefault(old.epoch, {})[self._key(old.task.id)] = size
@@ -199,7 +169,7 @@ class Saving:
     def _key(self, task: int) -> str:
         return key_of(self._worker, task)
 
-    def _begin(self, old: _Old, nodes: Nodes, size: int) -> None:
+    def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
         copier = old.copier
         assert copier is not None
         try:
@@ -220,7 +190,7 @@ class Saving:
             else:
                 self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch))
 
-    def _copy_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
+    def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
         due = time.monotonic() + COMMIT_EVERY
         while not (copier.done or old.ended or old.pausing):
             with self._turn:
@@ -230,7 +200,7 @@ class Saving:
                 self._commit_ahead(old, copier, write)
                 due = time.monotonic() + COMMIT_EVERY
 
-    def _give_back(self, old: _Old, copier: Copier) -> None:
+    def _give_back(self, old: Going, copier: Copier) -> None:
         """The executor has a stream to work off, and does so already while what was copied is written."""
         for n in range(1, RESTS + 1):
             left = old.gave + n * SLICE - time.monotonic()
@@ -239,7 +209,7 @@ class Saving:
             if old.pausing or copier.outrun or WAITING * old.task.queued <= old.task.capacity:
                 return
 
-    def _copy_some(self, old: _Old, copier: Copier, write: StateWrite) -> bool:
+    def _copy_some(self, old: Going, copier: Copier, write: StateWrite) -> bool:
         with old.writing:
             if old.pausing or old.ended:
                 return False
@@ -248,12 +218,12 @@ class Saving:
                 old.numbers[id] = write.put(data)
             return bool(pieces)
 
-    def _slice(self, old: _Old, copier: Copier) -> list[tuple[int, bytes]]:
+    def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
         pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if copier.outrun else SLICE))
         old.gave = time.monotonic()
         return pieces
 
-    def _commit_ahead(self, old: _Old, copier: Copier, write: StateWrite) -> None:
+    def _commit_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
         """What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only."""
         with old.writing:
             if not old.ahead or old.pausing or old.ended:
@@ -265,7 +235,7 @@ class Saving:
         if not told:
             self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead=True))
 
-    def _keep_up(self, old: _Old) -> None:
+    def _keep_up(self, old: Going) -> None:
         """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
         with self._lock:
             self._kept.append(old)
@@ -316,7 +286,7 @@ class Saving:
         else:
             self._submit(self._save, old, action, engine, old.write)
 
-    def _save(self, old: _Old, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
+    def _save(self, old: Going, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
         try:
             try:
                 with self._worker.haste, old.writing:  # what was being copied ahead is on its way
@@ -337,9 +307,9 @@ class Saving:
             return
         self._saved([(old, size)], action.nodes)
 
-    def _save_many(self, nodes: Nodes, lot: list[tuple[_Old, ac.Save, EngineState]]) -> None:
+    def _save_many(self, nodes: Nodes, lot: list[tuple[Going, ac.Save, EngineState]]) -> None:
         """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""
-        part: list[tuple[_Old, SmallState]] = []
+        part: list[tuple[Going, SmallState]] = []
         for old, action, engine in lot:
             try:
                 state = self._small(old, action, engine)
@@ -355,9 +325,9 @@ class Saving:
         if part:
             self._save_part(nodes, part)
 
-    def _save_part(self, nodes: Nodes, states: list[tuple[_Old, SmallState]]) -> None:
+    def _save_part(self, nodes: Nodes, states: list[tuple[Going, SmallState]]) -> None:
         """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
-        outcome: list[tuple[tuple[_Old, SmallState], Exception | None]]
+        outcome: list[tuple[tuple[Going, SmallState], Exception | None]]
         try:
             outcomes = self._stores.save_many([state for _, state in states], nodes)
             outcome = list(zip(states, outcomes, strict=True))
@@ -368,7 +338,7 @@ class Saving:
             if wrong is not None:
                 self._failed(old, wrong)
 
-    def _small(self, old: _Old, action: ac.Save, engine: EngineState) -> SmallState:
+    def _small(self, old: Going, action: ac.Save, engine: EngineState) -> SmallState:
         """Everything that is to be saved of a task. From here on nobody reads its state."""
         try:
             pieces, meta = encode_engine(engine, action.links), b""
@@ -382,7 +352,7 @@ class Saving:
             self._encoded(old)
         return SmallState(self._key(old.task.id), old.epoch, self._worker.incarnation, tuple(pieces), meta)
 
-    def _save_grown(self, old: _Old, nodes: Nodes, state: SmallState) -> None:
+    def _save_grown(self, old: Going, nodes: Nodes, state: SmallState) -> None:
         try:
             write = old.write = self._stores.begin(state.key, state.epoch, state.writer, nodes, state.size)
             size = write.commit([write.put(piece) for piece in state.pieces], state.meta)
@@ -391,10 +361,10 @@ class Saving:
             return
         self._saved([(old, size)], nodes)
 
-    def _saved(self, states: list[tuple[_Old, int]], nodes: Nodes) -> None:
+    def _saved(self, states: list[tuple[Going, int]], nodes: Nodes) -> None:
         """The stores have confirmed them. The new sides hear of it first: they are what others wait for."""
         moves = self._worker.moves
-        states = [s for s in states if s[0].is_first()]  # copying ahead may have failed meanwhile
+        states = [s for s in states if s[0].ends_now()]  # copying ahead may have failed meanwhile
         try:
             moves.say_saved((old.task.id, old.epoch, size) for old, size in states)
             for old, size in states:
@@ -403,7 +373,7 @@ class Saving:
             log.exception("that %d tasks were saved is said by their marks alone", len(states))
         moves.feed_all([ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states])
 
-    def _encoded(self, old: _Old) -> None:
+    def _encoded(self, old: Going) -> None:
         with old.lock:
             old.encoding = False
             then, old.then = old.then, None
@@ -412,8 +382,8 @@ class Saving:
                 old.copier.cancel()
             then()
 
-    def _failed(self, old: _Old, error: Exception) -> None:
-        if not old.is_first():
+    def _failed(self, old: Going, error: Exception) -> None:
+        if not old.ends_now():
             return
         reason = error.message if isinstance(error, ElasticError) else described(error)
         with old.writing:  # not while what is left is being copied: that would be less than all then, and nobody would see it
@@ -427,7 +397,7 @@ class Saving:
         if not old.ended:
             self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
 
-    def _on_task(self, old: _Old, what: Callable[[], T]) -> T:
+    def _on_task(self, old: Going, what: Callable[[], T]) -> T:
         """Have something done on the task's executor, between two tuples of it."""
         done: Future[T] = Future()
 
@@ -457,19 +427,3 @@ class Saving:
 def _engine_size(task: Task) -> int:
     """Bytes that the engine's part takes, about."""
     return 4096 + 256 * task.queued
-
-
-def why_unmovable(task: Task) -> str:
-    """Why a task cannot be moved without its work being done twice, for people; "" when it can."""
-    component = task.component
-    if (
-        isinstance(component, Spout)
-        and not isinstance(component, StatefulSpout)
-        and overrides(component, "tuples", Spout)
-        and not task.finished
-    ):
-        return (
-            f"spout {str(task.spec.id)!r} yields its tuples from a generator and has no state: at another place it would begin anew. "
-            f"Make it a StatefulSpout that knows how far it is."
-        )
-    return ""

@@ -131,7 +131,7 @@ def test_the_life_of_a_topology(cluster: Cluster, job: str) -> None:
     wait_until("every component works", flows)
     placed = cluster.data("get", "numbers")
     assert placed["status"] == "active" and len(placed["placement"]) == 2 and not placed["waiting"]
-    assert "first of" in cluster("logs", "numbers", "pass").out
+    wait_until("somebody says so", lambda: "first of" in cluster("logs", "numbers", "pass").out)
 
     changed = cluster.data("rebalance", "numbers", "--executors", "pass=4", "--wait", "60")
     assert changed["epoch"] > placed["epoch"]

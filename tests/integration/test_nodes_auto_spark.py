@@ -66,7 +66,7 @@ def test_nodes_follow_on_spark_up_to_what_it_has_room_for(tmp_path: Path) -> Non
     info = start_background(options, lambda _: None)
     try:
         with Client(info.nimbus, timeout=60) as client:
-            line = "--maximum 3 --patience 0.5 --cooldown-out 1 --cooldown-in 1 --overdue 15"
+            line = "--maximum 3 --patience 0.5 --cooldown-out 1 --cooldown-in 1 --overdue 30"
             assert client.set_elasticity(nodes=line).nodes
             submit(client, tmp_path, "three", 3)
             at, asked = until(client, "node-request", 0)

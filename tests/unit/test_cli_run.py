@@ -19,7 +19,7 @@ from cli_fake import FakeClient, detail, invoke
 from elastic.control.cli import run as run_module
 from elastic.control.cli import submit as submit_module
 from elastic.control.cli import troubles as troubles_module
-from elastic.errors import Unavailable
+from elastic.errors import ExecutionError, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
 
@@ -254,6 +254,21 @@ def test_the_same_trouble_is_told_once_and_a_flood_of_others_is_counted(
         and "15 more" in text
         and "never told" not in text
     )
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_has_ended_a_topology_is_told_by_whichever_news_comes(both: bool) -> None:
+    troubles = troubles_module.Troubles()
+    error = ExecutionError("n failed: too many", remedy="elastic errors n")
+    assert troubles.explain("n", error) is error
+    trace = {"traceback": "Traceback\n  File j.py, line 3\nValueError: too many"}
+    troubles.on_event(Event(2.0, "topology-failed", "n has failed: too many", Severity.ERROR, details=trace))
+    if both:
+        failed = Event(1.0, "executor-failed", "execute() raised", Severity.ERROR, details=trace)
+        troubles.on_event(failed)
+    found = troubles.explain("n", error)
+    assert found.message == ("n failed: execute() raised" if both else error.message)
+    assert "j.py" in getattr(found, "user_traceback", "") and found.remedy == error.remedy
 
 
 # ---------------------------------------------------------------------- submit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +191,8 @@ def tell_end(settings: Settings, name: str, end: End, troubles: Troubles) -> Non
     if end.status is TopologyStatus.KILLED:
         raise Refused(f"{name} was killed while it was waited for{': ' + end.reason if end.reason else '.'}")
     if end.status is TopologyStatus.FAILED:
+        with suppress(Unavailable):  # how it ended is known without that
+            _late_warnings(settings, name, end, troubles)
         error = ExecutionError(
             end.reason or f"{name} failed.", remedy=f"All errors: {settings.command('errors', name)}"
         )
@@ -207,7 +209,8 @@ def _late_warnings(settings: Settings, name: str, end: End, troubles: Troubles) 
     """Tell what workers said on their own way while the end was being told; it comes before their last reports."""
     with settings.connect() as client:
         for _, event in client.events(since=end.since, topology=name):
-            if 0 <= event.time - end.submitted <= end.seconds and event.kind not in ENDS:
+            since = event.time - end.submitted
+            if since >= 0 and (event.kind in ENDS or since <= end.seconds):
                 troubles.on_event(event)
     troubles.tell()
 

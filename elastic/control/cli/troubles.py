@@ -27,6 +27,7 @@ class Troubles:
         self._lines: list[str] = []
         self._hidden = 0
         self._fatal: Event | None = None
+        self._end: Event | None = None
 
     def on_event(self, event: Event) -> None:
         """Called on any thread."""
@@ -34,6 +35,8 @@ class Troubles:
             # What ends the topology is raised as its error, and told by that.
             self._fatal = self._fatal or event
             return
+        if event.kind == "topology-failed":
+            self._end = event
         if event.severity is Severity.INFO or event.kind.startswith("topology-"):
             return
         trace = traceback_text(str(event.details.get("traceback", "")))
@@ -51,10 +54,13 @@ class Troubles:
 
     def explain(self, name: str, error: ExecutionError) -> ExecutionError:
         """The error to end with: the user's traceback apart from the sentence that says what failed."""
-        if self._fatal is None:
+        # Workers tell on a way of their own: that the topology has ended may come before what has ended it, and has that traceback.
+        found = self._fatal or self._end
+        if found is None:
             return error
-        made = ExecutionError(f"{name} failed: {self._fatal.message}", remedy=error.remedy)
-        setattr(made, "user_traceback", traceback_text(str(self._fatal.details.get("traceback", ""))))  # noqa: B010
+        said = f"{name} failed: {found.message}" if found is self._fatal else error.message
+        made = ExecutionError(said, remedy=error.remedy)
+        setattr(made, "user_traceback", traceback_text(str(found.details.get("traceback", ""))))  # noqa: B010
         return made
 
     def tell(self, write: Callable[[str], None] = note) -> None:

@@ -451,6 +451,7 @@ def test_what_is_held_for_a_task_of_the_same_worker_waits_for_room_but_not_for_e
         link, task = moves.participant.emitters[source, target], cluster.task(target)
         few, many = (Batch(task.outputs, source, n, [None] * n) for n in (1, 1 << 20))  # type: ignore[arg-type]
         assert moves._fits(link, few)
+        cluster.wait(lambda: task.executor is not None)
         with task.guard:
             task._rows += 1
             assert not moves._fits(link, many) and task._refused, "it says when there is room again"
@@ -458,7 +459,8 @@ def test_what_is_held_for_a_task_of_the_same_worker_waits_for_room_but_not_for_e
             assert moves._fits(link, many)
             moves._passed.clear()
             task._rows += task.capacity
-            assert moves._fits(link, few), "nothing of this source waits, whatever others have sent"
+            of_another = Batch(task.outputs, -1, 1, [None])  # type: ignore[arg-type]
+            assert moves._fits(link, of_another), "nothing of this source waits, whatever others have sent"
             task._rows -= task.capacity + 1
         cluster.wait_finished()
 

@@ -18,9 +18,10 @@ from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
 from elastic.worker.fetching import REPLACED, Fetching
+from elastic.worker.going import Going
 from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
-from elastic.worker.saving import Saving, _Old
+from elastic.worker.saving import Saving
 from tests.unit.worker.moving_harness import Moving, Stores
 
 ENTRIES = 20_000
@@ -323,7 +324,7 @@ def given_up_when_copying_ahead_fails_late() -> int:
     """It fails when the stopped task has been saved already. How many writes are given up for that."""
     begun, saved, copy, says = threading.Event(), threading.Event(), Saving._copy_some, Saving._saved
 
-    def copies(self: Saving, old: _Old, *arguments: Any) -> bool:
+    def copies(self: Saving, old: Going, *arguments: Any) -> bool:
         if not old.told:
             return copy(self, old, *arguments)
         begun.set()
@@ -347,6 +348,6 @@ def test_what_has_been_saved_cannot_fail_any_more() -> None:
 
 
 def test_that_it_fails_afterwards_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Old, "is_first", lambda self: True)
+    monkeypatch.setattr(Going, "ends_now", lambda self: True)
     with pytest.raises(AssertionError):  # the write is given up, or the worker cannot go on
         assert not given_up_when_copying_ahead_fails_late()
