@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from chaos.cluster import SLOTS, Cluster, Process, Stuck
@@ -205,7 +205,7 @@ class Rounds:
         kill = Kill(round)
         self._doing = (kill, aim)
         killed = threading.Event()
-        victims = aim.victims(self.watch.now) if round.victim not in ("target",) else []
+        victims = aim.victims(self.watch.now) if round.victim not in TARGETS else []  # those begin to live
         self._say(f"{round}: {aim.what}")
 
         def fire(seen: Seen, step: str) -> None:
@@ -274,6 +274,9 @@ class Rounds:
         hit = killed.wait(STEP)
         if hit and round.after:
             time.sleep(round.after)
+        if hit and round.victim in TARGETS:
+            # Whoever is let on before its process has ended may restore what it is held in, and that would cost something.
+            _await_end({*kill.pids, *self._ends_too(round, aim)})
         count = self._gate.release()
         if not hit:
             with self._killing:
@@ -332,11 +335,15 @@ class Rounds:
 
     # ------------------------------------------------------------------ what a kill may cost
 
+    def _ends_too(self, round: Round, aim: Aim) -> set[int]:
+        """Workers that do not outlive their supervisor."""
+        if round.victim not in ("target-node", "target-supervisor"):
+            return set()
+        return {i.pid for w, i in self.watch.now.workers.items() if str(node_of(w)) == aim.node}
+
     @staticmethod
     def _await_death(kill: Kill) -> None:
-        deadline = time.monotonic() + 10
-        while any(_there(pid) for pid in kill.pids) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        _await_end(kill.pids)
         kill.done = time.monotonic_ns()
 
     def _account(self, kill: Kill, aim: Aim, history: list[Seen]) -> None:
@@ -389,6 +396,12 @@ class Rounds:
 def on_the_way(waits: Sequence[str]) -> list[str]:
     """Those of the sentences of `describe` about what is waited for from which something more follows by itself."""
     return [w for w in waits if all(x not in w for x in _AS_IT_IS)]
+
+
+def _await_end(pids: Collection[int]) -> None:
+    deadline = time.monotonic() + 10
+    while any(_there(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def _there(pid: int) -> bool:
