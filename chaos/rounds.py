@@ -362,15 +362,17 @@ class Rounds:
         if kill.round.victim.endswith(("node", "supervisor")):
             kill.node = aim.node
         rest = [before[-1], *(s for s in history if s.at > at)]
-        saved: set[int] = set()
-        for seen in history:
-            for move in seen.view.moves:
-                for life, marked in move.marks.items():
-                    if life in dead:
-                        saved |= set(marked.marks.saved)
+        # By whom: what one of the dead has saved, and another of them has restored since, is that one's own.
+        saved = {
+            (life, int(task))
+            for seen in history
+            for move in seen.view.moves
+            for life, marked in move.marks.items()
+            for task in marked.marks.saved
+        }
         first = rest[0].view.standing
         for task, at_first in first.items():
-            if at_first.owner in dead and task not in saved:
+            if at_first.owner in dead and (at_first.owner, int(task)) not in saved:
                 kill.owned.add(int(task))
                 if not any(task == t.task for s in near for m in s.view.moves for t in m.record.tasks):
                     kill.surely.add(int(task))

@@ -20,6 +20,8 @@ from chaos.rounds import Aim, Kill, Rounds
 from chaos.run import Options, Part
 from chaos.shape import Shape
 from chaos.watch import STEPS
+from elastic.migration.record import Phase
+from elastic.model.ids import Incarnation, worker_of
 
 SECOND = 1_000_000_000
 FREE_KILLS: list[Kill] = []
@@ -212,3 +214,28 @@ def test_how_long_the_machine_kept_the_run_waiting_is_of_the_time_since_it_was_a
     lag._longest = 5.0
     assert lag.take() == 5.0
     assert lag.take() == 0.0
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_dead_worker_has_saved_is_its_own_no_more_but_may_be_another_dead_one_s(again: bool) -> None:
+    """A task goes from one worker of a node to another one of it, or elsewhere, and then the node dies."""
+    first, second, other = Incarnation("t@n/0#1"), Incarnation("t@n/1#1"), Incarnation("t@m/0#1")
+    living = {
+        worker_of(i): SimpleNamespace(incarnation=i, pid=n) for n, i in enumerate((first, second, other))
+    }
+    marks = SimpleNamespace(saved={4: None}, has_restored=lambda task, attempt: False)
+    move = SimpleNamespace(
+        marks={first: SimpleNamespace(marks=marks)}, record=SimpleNamespace(tasks=[SimpleNamespace(task=4, target=other, attempt=0)])
+    )  # fmt: skip
+
+    def seen(at: float, owner: Incarnation) -> Any:
+        standing = {4: SimpleNamespace(owner=owner, phase=Phase.COMMITTED)}
+        return SimpleNamespace(at=at, workers=living, view=SimpleNamespace(standing=standing, moves=[move]))
+
+    now = second if again else first
+    rounds: Any = Rounds.__new__(Rounds)
+    done = Kill(Round(1, True, "bystander-node", "ended", "some", (), 0.0, 0.0, random.Random(1)), at=10**9)
+    rounds._account(
+        done, Aim(lambda: None, lambda _: [], {4}, "", node="n"), [seen(0.5, now), seen(2.0, other)]
+    )
+    assert done.owned == ({4} if again else set())
