@@ -221,7 +221,8 @@ def test_what_a_dead_worker_has_saved_is_its_own_no_more_but_may_be_another_dead
     """A task goes from one worker of a node to another one of it, or elsewhere, and then the node dies."""
     first, second, other = Incarnation("t@n/0#1"), Incarnation("t@n/1#1"), Incarnation("t@m/0#1")
     living = {
-        worker_of(i): SimpleNamespace(incarnation=i, pid=n) for n, i in enumerate((first, second, other))
+        worker_of(i): SimpleNamespace(incarnation=i, worker=worker_of(i), pid=n)
+        for n, i in enumerate((first, second, other))
     }
     marks = SimpleNamespace(saved={4: None}, has_restored=lambda task, attempt: False)
     move = SimpleNamespace(
