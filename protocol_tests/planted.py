@@ -171,6 +171,17 @@ def _begins_before_restored_is_accepted() -> list[Patch]:
     return [(MoverNew, "_installed", installed), (MoverNew, "_accepted", accepted)]
 
 
+def _links_end_where_it_was_put_in() -> list[Patch]:
+    real = Participant._on_new
+
+    def on_new(self: Participant, event: Any, out: list[Any]) -> None:
+        if isinstance(event, ev.Installed) and event.task in self.new:
+            self._receive_from(event.task, self._arriving[event.task], out)
+        real(self, event, out)
+
+    return [(Participant, "_on_new", on_new)]
+
+
 def _new_place_forgets_the_fence() -> list[Patch]:
     real = Emitter.__init__
 
@@ -291,6 +302,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "no opening after a pause": _no_opening_after_a_pause,
     "begins before restored is accepted": _begins_before_restored_is_accepted,
     "the new place forgets the fence": _new_place_forgets_the_fence,
+    "links end where it was put in": _links_end_where_it_was_put_in,
     "links go on after they were exported": _links_go_on_after_they_were_exported,
     "stops within a tuple": _stops_within_a_tuple,
     "saves to one node": _saves_to_one_node,

@@ -15,7 +15,7 @@ from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove
-from elastic.migration.snapshot import OutLink, TaskLinks, Unsent
+from elastic.migration.snapshot import InLink, OutLink, TaskLinks, Unsent
 from elastic.migration.table import NewState, OldState
 from elastic.migration.view import MoveView, View
 from elastic.model.grouping import Grouping, GroupingKind
@@ -156,6 +156,30 @@ def emitter_restored_where_less_is_known() -> None:
     later = _view(2, 2, (MoveView(first, {c: marks[c], d: restored}), MoveView(second, done)), places)
     actions = me.handle(ev.ViewRead(later))
     assert [x.where for x in actions if isinstance(x, ac.Open)] == [b], actions
+
+
+def given_back_after_it_was_put_in() -> None:
+    """Task 2 was restored in d from what it had heard of, and is given back, as c has ended before that was accepted. Who emits to it knows
+    first that d is to start it anew, and what it says then is for that life of the task: nothing else says where the link begins."""
+    _, _, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    me = Participant(d, Wiring({1: (2,)}), 8)
+    moving = _record(c, d, task=2, epoch=1)
+    marks = {c: Marked(Marks(c), 0), d: Marked(Marks(d, prepared={2: 1}), 1)}
+    me.handle(ev.ViewRead(_view(1, 1, (MoveView(moving, marks),), {1: A, 2: C})))
+    me.handle(ev.Prepared(2, 1, 1))
+    me.handle(ev.SaveHeard(2, 1, 9))
+    me.handle(ev.Fetched(2, 1, 1, TaskLinks(3, (InLink(1, 7, 4),)), None))
+    me.handle(ev.Installed(2, 1, 1))
+    early = (ev.Opened(1, 2, 7, 4, 0), ev.Arrived(1, 2, 7, 5, 1, "tuple"))
+    kept = [a for event in early for a in me.handle(event)]
+    assert _kinds(tuple(kept)) == [ac.NotHere, ac.NotHere], kept
+    task = replace(moving.tasks[0], outcome=Outcome.ROLLED_BACK)
+    back = MoveView(replace(moving, tasks=(task,)), marks)
+    actions = me.handle(ev.ViewRead(_view(2, 1, (back,), {1: A, 2: D})))
+    assert ac.DiscardTask in _kinds(actions), actions
+    me.handle(ev.TaskStarted(2, 8))
+    came = [a for note in kept for a in me.handle(note.event)]
+    assert [a.item for a in came if isinstance(a, ac.Accept)] == ["tuple"], came
 
 
 def pause_comes_while_saving() -> None:

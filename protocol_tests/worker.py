@@ -51,6 +51,7 @@ class Worker:
         self.tasks: dict[int, Task] = {}
         self.prepared: dict[int, Task] = {}
         self.early: dict[int, list[Any]] = {}
+        self.begun: list[int] = []  # what has come early for them comes when the present event is answered
         self.blocked: set[tuple[int, int]] = set()
         self.wants_room: set[tuple[int, int]] = set()
         self.outstanding: dict[tuple[int, int], int] = {}
@@ -89,6 +90,8 @@ class Worker:
             )
         self.driver.feed(event)
         self.world.saw(self.participant)
+        while self.begun:
+            self._hand_in(self.begun.pop())
 
     def later(self, longest: float, event: Any) -> None:
         self.clock.after(longest, self.feed, event)
@@ -383,12 +386,7 @@ class _Tasks:
             raise ElasticError("the state cannot be read")
         w.prepared[action.task].install(action.payload)
 
-        def done() -> None:
-            w.feed(ev.Installed(action.task, action.epoch, action.attempt))
-            if w.alive:
-                w._hand_in(action.task)
-
-        w.clock.after(1, done)
+        w.clock.after(1, lambda: w.feed(ev.Installed(action.task, action.epoch, action.attempt)))
 
     def begin(self, action: ac.BeginTask) -> None:
         w = self.w
@@ -396,6 +394,7 @@ class _Tasks:
         w.world.truth.restore(task.id, task.serial, task.state)
         task.running = True
         task.wake()
+        w.begun.append(task.id)
 
     def discard(self, action: ac.DiscardTask) -> None:
         self.w.prepared.pop(action.task, None)

@@ -331,8 +331,6 @@ class Participant:
             return
         if event.__class__ is ev.Fetched:
             self._arriving[event.task] = event.links
-        elif event.__class__ is ev.Installed:
-            self._receive_from(event.task, self._arriving[event.task], out)
         self._run(role, event, out)
 
     def _on_heard(self, event: ev.SaveHeard, out: Out) -> None:
@@ -382,8 +380,12 @@ class Participant:
                     self._sealed.add(action.task)
                     answer.append(replace(action, links=self._export(action.task)))
                 case ac.BeginTask():
-                    answer.append(action)
-                    self._attach(action.task, self._arriving.pop(action.task), out)
+                    # Links end here from now on, and not before: of one that was put in and is given back after all, who emits to it may
+                    # know sooner, and what comes then is for whoever starts it next, which may be this process.
+                    links = self._arriving.pop(action.task)
+                    self._receive_from(action.task, links, out)
+                    out.append(answer := [action])
+                    self._attach(action.task, links, out)
                 case ac.DiscardTask():
                     answer.append(action)
                     self._arriving.pop(action.task, None)

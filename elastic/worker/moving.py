@@ -65,7 +65,7 @@ class _Lot:
     """
 
     left: int = 0
-    done: list[tuple[Side, Task]] = field(default_factory=list)
+    done: list[Side] = field(default_factory=list)
     since: float = 0.0
 
 
@@ -172,7 +172,7 @@ class MovingTasks:
                     arrival.put(payload.meta, payload.names, payload.pieces)
                 worker.sizes.note(task, size)
             task.restore(payload.engine)
-            lot.done.append((side, task))
+            lot.done.append(side)
 
         guarded = self._guarded(side, "putting the state in", put_in)
 
@@ -198,11 +198,8 @@ class MovingTasks:
             done, lot.done = lot.done, []
         worker = self._worker
         with worker.moves.together():
-            for side, task in done:
+            for side in done:
                 worker.moves.feed(ev.Installed(*side))
-                if worker.arriving.get(task.id) is task or worker.tasks.get(task.id) is task:
-                    worker.moves.receive(task)
-                    worker.moves.hand_in(task.id)
 
     def begin(self, action: ac.BeginTask) -> None:
         """See the port."""
@@ -211,6 +208,7 @@ class MovingTasks:
         self._forget(action.task)
         self.step(task, action.epoch, "restored")
         worker.begin(task)
+        worker.moves.hand_in(task.id)
         executor = task.executor
         if executor is not None and task.spec.stateful and pending(task.component):
             executor.call(functools.partial(executor.read_when_idle, task))
