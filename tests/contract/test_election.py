@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from coordination_harness import Memory, Real, Seen, Service
+from coordination_harness import PATIENCE, Memory, Real, Seen, Service
 
 from elastic.coordination.base import Coordination, Create, SessionState
 from elastic.coordination.election import Election, leader
@@ -120,9 +120,10 @@ def test_a_candidate_whose_node_was_removed_stands_again(service: Service) -> No
 
 
 def test_an_earlier_life_with_the_same_address_does_not_stand_in_the_way(service: Service) -> None:
-    crashed, again = service.connect(), service.connect()
+    crashed, again = service.connect(session_timeout=4 * PATIENCE), service.connect()
     _, seen = stand(crashed, "host:1")
     seen.until_last(True)
+    service.cut(crashed)  # or it would stand once more, and remove the other one as its own earlier life
     _, seen_again = stand(again, "host:1")
     seen_again.until_last(True)
     assert leader(again, PATH) == b"host:1"
