@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from elastic.migration.record import Phase
 from elastic.migration.view import View
-from elastic.worker.haste import FEW, FEW_STILL, stand_still
+from elastic.worker.haste import FEW, FEW_STILL
 
 SWITCH = 0.005
 SWITCH_MOVING = 0.0005
@@ -29,7 +29,7 @@ def switch_interval(view: View) -> float:
         return SWITCH
     if any(m.record.batches > FEW for m in view.moves):
         return SWITCH_MANY
-    still = stand_still(view)
+    still = view.standing_still
     if still or any(at.phase is Phase.RESTORED for at in view.standing.values()):
         return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
     return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY

@@ -25,7 +25,7 @@ from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import SETTLED, Outcome, Phase, TaskMove
+from elastic.migration.record import SETTLED, STANDING_STILL, Outcome, Phase, TaskMove
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribe import Scribe
 from elastic.migration.snapshot import OutLink, TaskLinks
@@ -33,7 +33,6 @@ from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.migration.view import EMPTY, NOBODY, Standing
 from elastic.model.ids import Incarnation, NodeId, worker_of
 
-_PAUSED = (Phase.PAUSED, Phase.SAVED)
 _ACCEPTED: dict[StrEnum, tuple[Phase, ...]] = {
     OldState.MARKING: (Phase.SAVED, Phase.RESTORED),
     OldState.SAVING: (Phase.RESTORED,),
@@ -268,7 +267,7 @@ class Participant:
         if link is None or source in self._sealed:
             return
         at = self.view.stands(target)
-        if at.phase in _PAUSED:
+        if at.phase in STANDING_STILL:
             assert at.move is not None
             if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
                 self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)

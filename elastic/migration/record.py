@@ -54,6 +54,8 @@ class Phase(IntEnum):
 
 SETTLED = (Phase.COMMITTED, Phase.ROLLED_BACK, Phase.LOST)
 """Said in the record: final."""
+STANDING_STILL = (Phase.PAUSED, Phase.SAVED)
+"""It is to stand still, or does: who emits to it holds what is for it."""
 _OF_OUTCOME = {
     Outcome.COMMITTED: Phase.COMMITTED,
     Outcome.ROLLED_BACK: Phase.ROLLED_BACK,

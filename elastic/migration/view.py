@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from elastic.migration.record import (
     SETTLED,
+    STANDING_STILL,
     Marked,
     MoveRecord,
     Outcome,
@@ -89,6 +90,11 @@ class View:
                         owner = NOBODY
                 result[task.task] = Standing(record.epoch, phase, task.attempt, owner, task, saved)
         return result
+
+    @cached_property
+    def standing_still(self) -> int:
+        """How many tasks do."""
+        return sum(at.phase in STANDING_STILL for at in self.standing.values())
 
     @cached_property
     def _parts(self) -> dict[tuple[int, int], TaskMove]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 
-from elastic.migration.record import Phase
 from elastic.migration.view import View
 
 LONGEST = 0.002
@@ -22,19 +21,13 @@ FEW = 4
 FEW_STILL = 8
 """Batches of a move that are few, and tasks that stand still together and are few: as many as where a move of many is divided
 (`NimbusOptions.move_at_once`). In moves of more, somebody stands still all the time: who rests then only falls behind."""
-STANDING_STILL = (Phase.PAUSED, Phase.SAVED)
-
-
-def stand_still(view: View) -> int:
-    """How many tasks do."""
-    return sum(at.phase in STANDING_STILL for at in view.standing.values())
 
 
 def few_stand_still(view: View) -> bool:
     """Whether tasks stand still, few of them, and not for long in all."""
     if not view.moves or any(m.record.batches > FEW for m in view.moves):
         return False
-    return 0 < stand_still(view) <= FEW_STILL
+    return 0 < view.standing_still <= FEW_STILL
 
 
 class Haste:
