@@ -273,7 +273,7 @@ class Worker:
         self.feed(frame)
 
     def accept(self, action: ac.Accept) -> None:
-        task = self.tasks.get(action.target) or self.prepared[action.target]
+        task = self.tasks[action.target]
         task.queue.append(action.item)
         task.wake()
 

@@ -36,7 +36,7 @@ class Links(Protocol):
         """Gives its room back to the sender."""
 
     def not_here(self, action: ac.NotHere) -> None:
-        """Keep the event until the target has links here (`TaskStarted` or `Installed`), then hand it in again.
+        """Keep the event until the target has links here (`TaskStarted`, `Tasks.begin`), then hand it in again.
 
         What is kept is bounded by the senders' windows, and by the life of those senders.
         """

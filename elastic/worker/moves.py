@@ -60,7 +60,6 @@ class Moves:
 
     Args:
         tasks: Those that run here, kept up to date by the worker.
-        arriving: Those that are being restored here.
         ways: The links to other worker processes.
         consumed: Gives the room of an item back to where it came from.
         on_fatal: Told of an error that no rollback can mend: the process has to end.
@@ -74,7 +73,6 @@ class Moves:
         ways: Ways,
         *,
         tasks: Mapping[int, Task],
-        arriving: Mapping[int, Task],
         consumed: Callable[[Item, int], None],
         on_fatal: Callable[[BaseException], None],
         on_resumed: Callable[[int, int, float], None],
@@ -83,7 +81,6 @@ class Moves:
         self.me = me
         self._ways = ways
         self._tasks = tasks
-        self._arriving = arriving
         self._consumed = consumed
         self._on_fatal = on_fatal
         self._on_resumed = on_resumed
@@ -196,16 +193,12 @@ class Moves:
             self.attach(task)
             self.hand_in(task.id)
 
-    def receive(self, task: Task) -> None:
-        """Links to the task end here from now on."""
-        receivers = self.participant.receivers
-        task.receivers = {s: receivers[s, task.id] for s in self.participant.wiring.emitters_of(task.id)}
-
     def attach(self, task: Task) -> None:
         """Links of the task begin and end here from now on."""
-        self.receive(task)
-        emitters = self.participant.emitters
-        task.outputs.attach({t: emitters[task.id, t] for t in self.participant.wiring.targets_of(task.id)})
+        emitters, receivers = self.participant.emitters, self.participant.receivers
+        wiring = self.participant.wiring
+        task.receivers = {s: receivers[s, task.id] for s in wiring.emitters_of(task.id)}
+        task.outputs.attach({t: emitters[task.id, t] for t in wiring.targets_of(task.id)})
 
     def hand_in(self, task: int) -> None:
         """What has come too early for the task comes now."""
@@ -219,7 +212,7 @@ class Moves:
     def _guard(self, event: Any) -> AbstractContextManager[object]:
         kind = event.__class__
         if kind in _IN:
-            task = self._tasks.get(event.target) or self._arriving.get(event.target)
+            task = self._tasks.get(event.target)
             return task.guard if task is not None else _NOTHING
         return self._gate(event.source) if kind is ev.Room or kind is ev.Emitted else _NOTHING
 
@@ -331,8 +324,7 @@ class Moves:
 
     def accept(self, action: ac.Accept) -> None:
         """See `elastic.migration.ports.Links`."""
-        task = self._tasks.get(action.target) or self._arriving[action.target]
-        task.force(action.item)
+        self._tasks[action.target].force(action.item)
 
     def drop(self, action: ac.Drop) -> None:
         """See `elastic.migration.ports.Links`."""

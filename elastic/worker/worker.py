@@ -111,7 +111,6 @@ class Worker:
             spec,
             self.ways,
             tasks=self.tasks,
-            arriving=self.arriving,
             consumed=self._give_back,
             on_fatal=self._on_fatal,
             on_resumed=self._on_resumed,
