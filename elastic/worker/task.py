@@ -140,12 +140,7 @@ class Task:
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
                 return ASK
-            self._queue.append(item)
-            self._rows += item.count
-            if self.scheduled or self.executor is None:
-                return TAKEN
-            self.scheduled = True
-            self.executor.ready.put(self)
+            self._put(item)
         return TAKEN
 
     def take_in(self, item: Item, life: int, first: int) -> bool:
@@ -154,11 +149,7 @@ class Task:
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
                 return False
-            self._queue.append(item)
-            self._rows += item.count
-            if not self.scheduled and self.executor is not None:
-                self.scheduled = True
-                self.executor.ready.put(self)
+            self._put(item)
         return True
 
     def has_room(self, item: Item) -> bool:
@@ -196,11 +187,15 @@ class Task:
     def force(self, item: Item) -> None:
         """Put something into the queue that is known to be the next of its link."""
         with self._lock:
-            self._queue.append(item)
-            self._rows += item.count
-            if not self.scheduled and self.executor is not None:
-                self.scheduled = True
-                self.executor.ready.put(self)
+            self._put(item)
+
+    def _put(self, item: Item) -> None:
+        """Under the lock."""
+        self._queue.append(item)
+        self._rows += item.count
+        if not self.scheduled and self.executor is not None:
+            self.scheduled = True
+            self.executor.ready.put(self)
 
     def wake(self) -> None:
         """Have the task run soon although nothing came for it."""
