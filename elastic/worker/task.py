@@ -422,7 +422,7 @@ class Task:
             self._rows -= batch.count
             refused = self._refused and (
                 self._rows <= self._share // 2
-                or (self._executor_has_room(1, OVER) and any(s not in self._queue for s in self._kept_out))
+                or (any(s not in self._queue for s in self._kept_out) and self._executor_has_room(1, OVER))
             )
             if refused:
                 self._refused = False
