@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
@@ -201,7 +200,7 @@ class Fetching:
                 outrun = coming.caught_up and coming.took > max(SOON, before / 2)
                 before = coming.took or LONGEST
                 # Then executors rest between two slices: streams fall behind a little, or the pause would last for as long as this look.
-                with self._worker.haste if outrun else nullcontext():
+                with self._worker.haste if outrun else contextlib.nullcontext():
                     coming.took = self._look(coming)
                 if not coming.caught_up:
                     coming.news.wait(UNTOLD)
@@ -346,25 +345,24 @@ class Fetching:
 
     def fetch(self, action: ac.Fetch) -> None:
         """See the port."""
+        ahead: Coming | None = None
         with self._lock:
             coming = self._coming.get(action.task)
-            if coming is not None and coming.side != (action.task, action.epoch, action.attempt):
-                coming = None
-            if coming is not None and coming.arrival is None:
-                # Nothing is here of it, and nothing is to come any more but all of it.
-                del self._coming[action.task]
-                coming.stop()
-                coming = None
-            if coming is not None and coming.queued:
-                coming.busy = coming.queued = False
-            if coming is not None and coming.busy:
-                # What is being put in is what would have to come now: it would be fetched twice.
-                coming.wanted = action
-                self._hurry(coming)
-                coming.news.set()
-                return
-        if coming is not None:
-            self._answer(action, coming)
+            if coming is not None and coming.side == (action.task, action.epoch, action.attempt):
+                if coming.arrival is None:
+                    # Nothing is here of it, and nothing is to come any more but all of it.
+                    del self._coming[action.task]
+                    coming.stop()
+                elif coming.busy and not coming.queued:
+                    # What is being put in is what would have to come now: it would be fetched twice.
+                    coming.wanted = action
+                    self._hurry(coming)
+                    coming.news.set()
+                    return
+                else:
+                    ahead, coming.busy, coming.queued = coming, False, False
+        if ahead is not None:
+            self._answer(action, ahead)
         elif action.size <= GROWN:
             self._fetches.add(action.nodes, action)
         else:
