@@ -15,7 +15,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,15 +23,14 @@ import msgspec
 from statestore.base import Head, Piece, Ticket
 from statestore.decisions import Record
 from statestore.errors import Full, Missing, StateStoreError
+from statestore.fences import Fences
 from statestore.journal import Held
 from statestore.memory import MemoryStore
 from statestore.pack import Packs
 from statestore.parcel import Content, Placed, Slice, link
 from statestore.records import (
-    ABORTED,
     BEGIN,
     COMMIT,
-    DELETED,
     FILE,
     HEADER,
     PIECE,
@@ -49,7 +48,7 @@ SMALL = 64 << 10
 """Bytes that a write may have in packs; then it gets a file of its own."""
 
 _OPEN = 128
-_FENCES = "fences"
+_AT_ONCE = 512
 _SUFFIX = ".state"
 _NEW = ".new"
 _HANDED = ".pieces"
@@ -96,12 +95,10 @@ class FileJournal:
         self._packs = Packs(directory, self._open_file, self._write)
         self._sync = sync
         self._slack = slack
-        self._lock = threading.Lock()  # guards the two dictionaries and the file of fences
+        self._lock = threading.Lock()  # guards the two dictionaries
         self._files: dict[tuple[str, int], int] = {}
         self._lengths: dict[tuple[str, int], int] = {}
         self._handed: dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]] = {}
-        self._fences: dict[str, tuple[int, bool]] = {}
-        self._fence_records = 0
         self._closed = False
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -110,13 +107,13 @@ class FileJournal:
             raise Missing(f"the state store cannot use {directory}: {error.strerror}") from error
         try:
             self._claim(wait)
-            self._fence_file = self._open_file(directory / _FENCES)
+            self._fences = Fences(directory, self._open_file, self._write, sync=sync)
         except BaseException:
             os.close(self._guard)
             raise
 
     def load(self) -> dict[str, Held]:
-        fences = self._read_fences()
+        fences = self._fences.load()
         keys: dict[str, Held] = {key: Held(Record(epoch, "", None)) for key, (epoch, _) in fences.items()}
         for path in sorted(self._directory.iterdir()):
             if path.suffix == _NEW:
@@ -184,17 +181,7 @@ class FileJournal:
             self._rewrite(head, own, parts)
 
     def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
-        body = msgspec.msgpack.encode([key, epoch])
-        with self._lock:
-            self._write(
-                self._fence_file, record(DELETED if deleted else ABORTED, body), self._directory / _FENCES
-            )
-            if self._sync:
-                os.fdatasync(self._fence_file)
-            self._fences[key] = (epoch, deleted)
-            self._fence_records += 1
-            if self._fence_records > 2 * len(self._fences) + 1024:
-                self._rewrite_fences()
+        self._fences.ended(key, epoch, deleted=deleted)
 
     def drop(self, key: str, epochs: Iterable[int]) -> None:
         for epoch in epochs:
@@ -218,20 +205,18 @@ class FileJournal:
         if not files:
             self._handed.pop((key, epoch), None)
 
-    def forget(self, keys: Iterable[str]) -> None:
-        with self._lock:
-            for key in keys:
-                self._fences.pop(key, None)
-            self._rewrite_fences()
+    def forget(self, keys: Collection[str]) -> None:
+        self._fences.forget(keys)
 
     def close(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            for file in (*self._files.values(), self._fence_file, self._guard):
+            for file in (*self._files.values(), self._guard):
                 os.close(file)
             self._files.clear()
+            self._fences.close()
             self._packs.close()
 
     def _claim(self, wait: float) -> None:
@@ -346,27 +331,6 @@ class FileJournal:
         if old is not None:
             os.close(old)
 
-    def _rewrite_fences(self) -> None:
-        path = self._directory / _FENCES
-        made = path.with_suffix(_NEW)
-        with contextlib.suppress(FileNotFoundError):
-            made.unlink()
-        file = self._open_file(made)
-        parts: list[bytes] = []
-        for key, (epoch, deleted) in self._fences.items():
-            parts += record(DELETED if deleted else ABORTED, msgspec.msgpack.encode([key, epoch]))
-        try:
-            self._write(file, parts, made)
-            if self._sync:
-                os.fdatasync(file)
-            made.replace(path)
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(self._fence_file)
-        self._fence_file = file
-        self._fence_records = len(self._fences)
-
     def _open_file(self, path: Path) -> int:
         try:
             return os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -375,13 +339,15 @@ class FileJournal:
 
     def _write(self, file: int, parts: Sequence[bytes], path: Path) -> None:
         views = [memoryview(part) for part in parts if part]
+        at = 0
         try:
-            while views:
-                done = os.writev(file, views[:512])
-                while views and done >= len(views[0]):
-                    done -= len(views.pop(0))
+            while at < len(views):
+                done = os.writev(file, views[at : at + _AT_ONCE])
+                while at < len(views) and done >= len(views[at]):
+                    done -= len(views[at])
+                    at += 1
                 if done:
-                    views[0] = views[0][done:]
+                    views[at] = views[at][done:]
         except OSError as error:
             needed = sum(map(len, parts))
             text = f"the state store cannot write {needed} bytes to {path}: {error.strerror}"
@@ -402,21 +368,7 @@ class FileJournal:
 
     # -- reading
 
-    def _read_fences(self) -> dict[str, tuple[int, bool]]:
-        path = self._directory / _FENCES
-        found = scan(path.read_bytes())
-        if found.damage:
-            raise Missing(
-                f"{path}: {found.damage}",
-                remedy="Which states are gone cannot be told any more: remove the directory to begin without any.",
-            )
-        os.ftruncate(self._fence_file, found.length)
-        for key, epoch, deleted in found.fences:
-            self._fences[key] = (epoch, deleted)
-        self._fence_records = len(found.fences)
-        return self._fences
-
-    def _load(self, path: Path, keys: dict[str, Held], fences: dict[str, tuple[int, bool]]) -> None:
+    def _load(self, path: Path, keys: dict[str, Held], fences: Mapping[str, tuple[int, bool]]) -> None:
         """Take a file over into what is known of its key."""
         data = path.read_bytes()
         found = scan(data)

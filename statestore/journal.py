@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,7 +46,7 @@ class Journal(Protocol):
     def drop(self, key: str, epochs: Iterable[int]) -> None:
         """Nothing refers any more to what was put with these epochs."""
 
-    def forget(self, keys: Iterable[str]) -> None:
+    def forget(self, keys: Collection[str]) -> None:
         """Nothing is left of these keys, and their fences are too old to be kept."""
 
     def close(self) -> None: ...
@@ -76,7 +76,7 @@ class NoJournal:
     def drop(self, key: str, epochs: Iterable[int]) -> None:
         pass
 
-    def forget(self, keys: Iterable[str]) -> None:
+    def forget(self, keys: Collection[str]) -> None:
         pass
 
     def close(self) -> None:

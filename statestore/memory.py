@@ -6,6 +6,7 @@ import threading
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 from statestore import decisions
 from statestore.base import (
@@ -29,7 +30,7 @@ from statestore.journal import Held, Journal, NoJournal
 from statestore.parcel import Content, Placed, content_bytes, read_at
 
 FENCES = 1 << 16
-"""Keys of which only a fence is left: the oldest go first beyond that."""
+"""Keys of which only a fence is left. Beyond that the oldest eighth goes at once: to forget some means to write all others anew."""
 
 _Pieces = dict[tuple[int, int], tuple[Piece, Content]]
 
@@ -57,13 +58,16 @@ class MemoryStore(OneByOne):
         self._journal = journal or NoJournal()
         self._budget = Budget(limit, name)
         self._fences = fences
-        self._lock = threading.Lock()  # guards the two dictionaries; a key's own lock comes before it
+        self._lock = threading.Lock()  # guards the three dictionaries; a key's own lock comes before it
         self._locks: dict[str, threading.Lock] = {}
         try:
             self._keys: dict[str, Held] = self._journal.load()
         except BaseException:
             self._journal.close()
             raise
+        self._bare = {
+            key: None for key, held in self._keys.items() if _is_bare(held.record)
+        }  # the oldest first
         self._closed = False
         for key, held in self._keys.items():
             self._budget.take(key, held.record.epoch, _size(held.pieces), forced=True)
@@ -295,7 +299,10 @@ class MemoryStore(OneByOne):
             held = Held(record)
             with self._lock:
                 self._keys[key] = held
+                if _is_bare(record):
+                    self._bare[key] = None
             return held
+        was, is_bare = _is_bare(held.record), _is_bare(record)
         had = held.pieces
         if kept is None:
             named = {(p.epoch, p.number) for p in record.head.pieces} if record.head is not None else set()
@@ -305,6 +312,11 @@ class MemoryStore(OneByOne):
             held.damage = ""
         stale = {epoch for epoch, _ in had} | _epochs(held.record)
         held.record, held.pieces = record, kept
+        if was or is_bare:
+            with self._lock:
+                self._bare.pop(key, None)
+                if is_bare:
+                    self._bare[key] = None
         self._budget.give(_size(had) - _size(kept))
         stale -= {epoch for epoch, _ in kept} | _epochs(record)
         if stale:
@@ -314,19 +326,26 @@ class MemoryStore(OneByOne):
     def _prune(self) -> None:
         """The number of fences is bounded."""
         with self._lock:
-            if len(self._keys) <= self._fences:
+            if len(self._bare) <= self._fences:
                 return
-            empty = [k for k, h in self._keys.items() if h.record.head is None and not h.record.writer]
-            surplus = empty[: max(0, len(empty) - self._fences)]
+            surplus = list(islice(self._bare, len(self._bare) - self._fences + self._fences // 8))
+            for key in surplus:
+                del self._bare[key]  # nobody else looks after these
         gone = []
         for key in surplus:
             with self._key(key) as held:
-                if held is not None and held.record.head is None and not held.record.writer:
+                if held is not None and _is_bare(held.record):
                     with self._lock:
                         del self._keys[key]
+                        self._bare.pop(key, None)
                     gone.append(key)
         if gone:
             self._journal.forget(gone)
+
+
+def _is_bare(record: decisions.Record) -> bool:
+    """Whether only a fence is left."""
+    return record.head is None and not record.writer
 
 
 def _record(held: Held | None) -> decisions.Record | None:

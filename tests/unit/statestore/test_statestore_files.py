@@ -308,6 +308,24 @@ def test_fences_are_bounded_and_their_file_too(tmp_path: Path) -> None:
     store.close()
 
 
+def test_what_is_written_in_part_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_AT_ONCE", 3)
+    real = os.writev
+    monkeypatch.setattr(embedded.os, "writev", lambda file, parts: real(file, [b"".join(parts)[:11]]))
+    store = MemoryStore(journal=FileJournal(tmp_path, slack=100))
+    write = Write(store, "k", 1)
+    write.commit([write.put(bytes(5000))])
+    data = [os.urandom(100) for _ in range(5)]
+    head = write.commit(
+        [write.put(d) for d in data]
+    )  # written anew with only this, where it has a file of its own
+    store.delete("gone", 1)
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") == head and list(store.get(head)) == data
+    store.close()
+
+
 def test_two_processes_may_not_share_a_directory(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path)
     with pytest.raises(Missing, match="another process"):

@@ -1,0 +1,128 @@
+"""The file of fences: up to which epoch writers of a key are refused once nothing else is left of it.
+
+A file of records (`statestore.records`) that is appended to. It is written anew when more than half of it is dead, and when fences are
+forgotten. What is torn at its end is cut off; what is damaged before that is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from statestore.errors import Missing, StateStoreError
+from statestore.records import ABORTED, DELETED, record, scan
+
+_NAME = "fences"
+_SLACK = 1024
+
+
+class Fences:
+    """The fences of a store. Any thread may call.
+
+    Args:
+        directory: Where the file is.
+        open_file: Opens a file to append to.
+        write: Writes all parts, or raises an error of the store.
+        sync: Whether each change waits for the disk.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        open_file: Callable[[Path], int],
+        write: Callable[[int, Sequence[bytes], Path], None],
+        *,
+        sync: bool = False,
+    ) -> None:
+        self._path = directory / _NAME
+        self._made = directory / f"{_NAME}.new"
+        self._open_file = open_file
+        self._write = write
+        self._sync = sync
+        self._lock = threading.Lock()
+        self._fences: dict[str, tuple[int, bool]] = {}
+        self._records = 0
+        self._length = 0
+        self._file = open_file(self._path)
+
+    def load(self) -> Mapping[str, tuple[int, bool]]:
+        """What earlier processes left: key -> epoch, and whether it was deleted.
+
+        Raises:
+            Missing: It is damaged.
+        """
+        found = scan(self._path.read_bytes())
+        if found.damage:
+            raise Missing(
+                f"{self._path}: {found.damage}",
+                remedy="Which states are gone cannot be told any more: remove the directory to begin without any.",
+            )
+        os.ftruncate(self._file, found.length)
+        for key, epoch, deleted in found.fences:
+            self._put(key, (epoch, deleted))
+        self._records, self._length = len(found.fences), found.length
+        return self._fences
+
+    def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
+        """See `statestore.journal.Journal`. Nothing of it stays when it raises."""
+        parts = _parts(key, (epoch, deleted))
+        with self._lock:
+            try:
+                self._write(self._file, parts, self._path)
+                if self._sync:
+                    os.fdatasync(self._file)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, self._length)  # what is half written must not stand before more
+                raise
+            self._length += sum(map(len, parts))
+            self._put(key, (epoch, deleted))
+            self._records += 1
+            if self._records > 2 * len(self._fences) + _SLACK:
+                with contextlib.suppress(OSError, StateStoreError):  # the old file says the same
+                    self._rewrite(self._fences)
+
+    def forget(self, keys: Collection[str]) -> None:
+        """These fences are too old to be kept. All stay when it raises."""
+        with self._lock:
+            gone = frozenset(keys)
+            left = {key: fence for key, fence in self._fences.items() if key not in gone}
+            self._rewrite(left)
+            self._fences = left
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            os.close(self._file)
+
+    def _put(self, key: str, fence: tuple[int, bool]) -> None:
+        self._fences.pop(key, None)  # the oldest stand first
+        self._fences[key] = fence
+
+    def _rewrite(self, fences: Mapping[str, tuple[int, bool]]) -> None:
+        parts = [part for key, fence in fences.items() for part in _parts(key, fence)]
+        data = b"".join(parts)
+        self._made.unlink(missing_ok=True)
+        file = self._open_file(self._made)
+        try:
+            self._write(file, [data], self._made)
+            if self._sync:
+                os.fdatasync(file)
+            self._made.replace(self._path)
+        except BaseException:
+            os.close(file)
+            with contextlib.suppress(OSError):
+                self._made.unlink()
+            raise
+        os.close(self._file)
+        self._file, self._records, self._length = file, len(parts) // 2, len(data)
+
+
+def _parts(key: str, fence: tuple[int, bool]) -> list[bytes]:
+    epoch, deleted = fence
+    return record(DELETED if deleted else ABORTED, msgspec.msgpack.encode([key, epoch]))

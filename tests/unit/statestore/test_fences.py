@@ -1,0 +1,79 @@
+"""The file of fences: it is bounded, what is torn in it is cut off, and to keep it short costs a deletion next to nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore import embedded
+from statestore.embedded import EmbeddedStore, FileJournal
+from statestore.errors import Full, Superseded
+from statestore.memory import MemoryStore
+from statestore.writing import Write
+
+
+def test_fences_beyond_their_number_go_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To forget some means to write all others anew: not for each key that is deleted."""
+    journal = FileJournal(tmp_path)
+    forgotten: list[list[str]] = []
+    forget = journal.forget
+
+    def count(keys: Collection[str]) -> None:
+        forgotten.append(list(keys))
+        forget(keys)
+
+    monkeypatch.setattr(journal, "forget", count)
+    store = MemoryStore(journal=journal, fences=80)
+    put = Write(store, "kept", 1)
+    head = put.commit([put.put(b"kept")])
+    for n in range(80):
+        store.delete(f"k{n}", 1)
+    store.delete("k0", 2)  # the youngest now
+    assert forgotten == []
+    for n in range(80, 180):
+        store.delete(f"k{n}", 1)
+    assert [len(keys) for keys in forgotten] == [11] * 10
+    assert forgotten[0] == [f"k{n}" for n in range(1, 12)]
+    assert 70 <= len(store._bare) <= 80
+    store.close()
+    store = MemoryStore(journal=FileJournal(tmp_path), fences=80)
+    assert store.head("kept") == head and len(store._bare) == len(store._keys) - 1 <= 80
+    with pytest.raises(Superseded):
+        Write(store, "k179", 1)
+    for key in ("k1", "k179"):
+        again = Write(store, key, 3)
+        again.commit([again.put(b"again")])
+    assert "k179" not in store._bare
+    store.collect("", keep=(), before=3)
+    assert "k179" in store._bare and "kept" in store._bare
+    store.close()
+
+
+def test_a_fence_that_is_half_written_does_not_stand_before_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.delete("a", 3)
+    real = os.writev
+
+    def full(file: int, parts: Any) -> int:
+        os.write(file, bytes(parts[0])[:7])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(embedded.os, "writev", full)
+    with pytest.raises(Full):
+        store.delete("b", 3)
+    monkeypatch.setattr(embedded.os, "writev", real)
+    store.delete("c", 3)
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    for key in ("a", "c"):
+        with pytest.raises(Superseded):
+            Write(store, key, 3)
+    Write(store, "b", 3)
+    store.close()
