@@ -149,7 +149,8 @@ class Worker:
             elsewhere = tuple(t for t, at in now.items() if t in before and before[t].owner != at.owner)
             if elsewhere:
                 for task in list(self.tasks.values()):
-                    if task.finished or task.drained:
+                    # Also one that is at it: some have heard its End, and it says it again when all have.
+                    if task.finishing or task.finished or task.drained:
                         self._on_task_thread(task, functools.partial(task.say_again, elsewhere))
             allocation = self._allocation
         if allocation is not None and self.missing(allocation):
