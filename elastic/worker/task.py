@@ -466,9 +466,10 @@ class Task:
 
         A task that stands still says nothing: what it has sent may have been written down already. It does so when it goes on.
         """
-        if self.stopped:
-            self._unsaid.update(targets)
-            return
+        with self._lock:  # whoever lets it go on takes what is noted before or after this, never in between
+            if self.stopped:
+                self._unsaid.update(targets)
+                return
         if self.executor is not None and (self.finished or self.drained):
             mark = (
                 Mark(MarkKind.END, self.id) if self.finished else Mark(MarkKind.DRAIN, self.id, self.drained)

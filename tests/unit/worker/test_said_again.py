@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, Spout, TopologyBuilder
-from elastic.worker.batch import Mark
+from elastic.model.ids import ComponentId
+from elastic.worker.batch import Mark, MarkKind
 from elastic.worker.crossing import Out
 from elastic.worker.outputs import Outputs
-from tests.unit.worker.harness import InProcess, Numbers
+from tests.unit.worker.harness import Check, InProcess, Numbers
 
 PATIENCE = 20.0
 
@@ -63,3 +64,50 @@ def test_end_is_said_to_a_target_that_starts_anew_while_it_is_said(monkeypatch: 
             go_on.set()
             over.set()
         cluster.wait_finished(PATIENCE)
+
+
+def test_who_goes_on_while_it_notes_what_to_say_again_says_it() -> None:
+    """Whoever lets it go on is another thread than the one that notes it."""
+    b = TopologyBuilder("unsaid")
+    b.spout("numbers", Numbers(10))
+    b.bolt("check", Check("unsaid"), tasks=2).fields("numbers", "source", "key")
+    topology = b.build()
+    (source,) = topology.spec.tasks_of(ComponentId("numbers"))
+    targets = tuple(topology.spec.tasks_of(ComponentId("check")))
+    with InProcess(topology, 1) as cluster:
+        cluster.wait_finished()
+        task = cluster.workers[0].tasks[source]
+        assert task.executor is not None
+        stopped, noted, said = threading.Event(), threading.Event(), threading.Event()
+        marks: list[tuple[MarkKind, Any]] = []
+
+        def mark(mark: Mark, targets: Any = None) -> None:
+            marks.append((mark.kind, targets))
+            said.set()
+
+        task.outputs.mark = mark  # type: ignore[method-assign]
+        task.executor.stop_task(task, stopped.set)
+        assert stopped.wait(PATIENCE)
+
+        def go_on_if_nobody_is_at_it() -> None:
+            if task.guard.acquire(blocking=False):
+                task.go_on()
+                task.guard.release()
+
+        class Between(set[int]):
+            def update(self, *some: Any) -> None:
+                other = threading.Thread(target=go_on_if_nobody_is_at_it)
+                other.start()
+                other.join()
+                super().update(*some)
+
+        def note() -> None:
+            task.say_again(targets)
+            noted.set()
+
+        task._unsaid = Between()
+        task.executor.call(note)
+        assert noted.wait(PATIENCE)
+        task.go_on()
+        assert said.wait(PATIENCE)
+        assert marks == [(MarkKind.END, targets)]
