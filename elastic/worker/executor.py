@@ -313,7 +313,7 @@ class Executor:
     @property
     def emitting(self) -> Task | None:
         """The task of whose output something is being handed on, or that is within a tuple; None: neither."""
-        return self._handing[-1] if self._handing else self.current
+        return next(reversed(self._handing), self.current)  # in one look: its thread goes on meanwhile
 
     def cpu_seconds(self) -> float:
         """Processor time of its thread so far, also when that has ended; 0 where the system doesn't say."""

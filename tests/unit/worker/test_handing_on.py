@@ -58,6 +58,26 @@ def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         test_a_task_stands_still_when_all_of_its_batch_is_sent(False)
 
 
+def test_who_asks_what_is_being_handed_on_may_ask_when_that_ends() -> None:
+    executor: Any = Executor.__new__(Executor)
+    task: Any = SimpleNamespace()
+
+    class Ending(list[Any]):
+        """It ends right after somebody has seen that there is something."""
+
+        def __bool__(self) -> bool:
+            some = len(self) > 0
+            self.clear()
+            return some
+
+    executor.current, executor._handing = None, Ending([task])
+    assert executor.emitting in (task, None)
+    executor.current, executor._handing = task, []
+    assert executor.emitting is task
+    executor.current, executor._handing = None, [None, task]
+    assert executor.emitting is task, "the innermost"
+
+
 def blocked_within_blocked() -> tuple[Executor, list[int]]:
     """Of one task there is no room for what it emits, and meanwhile, as a move asks, there is none for what another has emitted."""
     executor = Executor(
