@@ -10,7 +10,7 @@ name pieces of the same write, put long before the commit (the copy ahead of a p
 replaces: what did not change is not sent again. Pieces that no manifest names are dropped at the commit.
 
 Deleting takes the epoch up to which things go, and leaves a fence: a writer of that epoch or an older one, which comes late,
-is refused and brings nothing back.
+is refused and brings nothing back. What was deleted or collected stays gone, also when a newer write begins and is given up.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from statestore.records import (
     FILE,
     HEADER,
     PIECE,
+    Fence,
     encode_file,
     encode_head,
     record,
@@ -114,7 +115,7 @@ class FileJournal:
 
     def load(self) -> dict[str, Held]:
         fences = self._fences.load()
-        keys: dict[str, Held] = {key: Held(Record(epoch, "", None)) for key, (epoch, _) in fences.items()}
+        keys: dict[str, Held] = {key: Held(Record(fence.ended, "", None)) for key, fence in fences.items()}
         for path in sorted(self._directory.iterdir()):
             if path.suffix == _NEW:
                 path.unlink()
@@ -368,7 +369,7 @@ class FileJournal:
 
     # -- reading
 
-    def _load(self, path: Path, keys: dict[str, Held], fences: Mapping[str, tuple[int, bool]]) -> None:
+    def _load(self, path: Path, keys: dict[str, Held], fences: Mapping[str, Fence]) -> None:
         """Take a file over into what is known of its key."""
         data = path.read_bytes()
         found = scan(data)

@@ -1,4 +1,4 @@
-"""The file of fences: up to which epoch writers of a key are refused once nothing else is left of it.
+"""The file of fences: for each key, up to which epoch writers are refused, and up to which everything was deleted.
 
 A file of records (`statestore.records`) that is appended to. It is written anew when more than half of it is dead, and when fences are
 forgotten. What is torn at its end is cut off; what is damaged before that is told.
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from statestore.errors import Missing, StateStoreError
-from statestore.records import ABORTED, DELETED, record, scan
+from statestore.records import ABORTED, DELETED, NO_FENCE, Fence, record, scan
 
 _NAME = "fences"
 _SLACK = 1024
@@ -45,13 +45,14 @@ class Fences:
         self._write = write
         self._sync = sync
         self._lock = threading.Lock()
-        self._fences: dict[str, tuple[int, bool]] = {}
+        self._fences: dict[str, Fence] = {}
         self._records = 0
+        self._live = 0
         self._length = 0
         self._file = open_file(self._path)
 
-    def load(self) -> Mapping[str, tuple[int, bool]]:
-        """What earlier processes left: key -> epoch, and whether it was deleted.
+    def load(self) -> Mapping[str, Fence]:
+        """What earlier processes left, by keys.
 
         Raises:
             Missing: It is damaged.
@@ -64,13 +65,13 @@ class Fences:
             )
         os.ftruncate(self._file, found.length)
         for key, epoch, deleted in found.fences:
-            self._put(key, (epoch, deleted))
+            self._put(key, epoch, deleted)
         self._records, self._length = len(found.fences), found.length
         return self._fences
 
     def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
         """See `statestore.journal.Journal`. Nothing of it stays when it raises."""
-        parts = _parts(key, (epoch, deleted))
+        parts = _part(key, epoch, deleted)
         with self._lock:
             try:
                 self._write(self._file, parts, self._path)
@@ -81,9 +82,9 @@ class Fences:
                     os.ftruncate(self._file, self._length)  # what is half written must not stand before more
                 raise
             self._length += sum(map(len, parts))
-            self._put(key, (epoch, deleted))
+            self._put(key, epoch, deleted)
             self._records += 1
-            if self._records > 2 * len(self._fences) + _SLACK:
+            if self._records > 2 * self._live + _SLACK:
                 with contextlib.suppress(OSError, StateStoreError):  # the old file says the same
                     self._rewrite(self._fences)
 
@@ -93,18 +94,19 @@ class Fences:
             gone = frozenset(keys)
             left = {key: fence for key, fence in self._fences.items() if key not in gone}
             self._rewrite(left)
-            self._fences = left
+            self._fences, self._live = left, self._records
 
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
             os.close(self._file)
 
-    def _put(self, key: str, fence: tuple[int, bool]) -> None:
-        self._fences.pop(key, None)  # the oldest stand first
-        self._fences[key] = fence
+    def _put(self, key: str, epoch: int, deleted: bool) -> None:
+        before = self._fences.pop(key, NO_FENCE)  # the oldest stand first
+        fence = self._fences[key] = before.joined(epoch, deleted=deleted)
+        self._live += _records(fence) - _records(before)
 
-    def _rewrite(self, fences: Mapping[str, tuple[int, bool]]) -> None:
+    def _rewrite(self, fences: Mapping[str, Fence]) -> None:
         parts = [part for key, fence in fences.items() for part in _parts(key, fence)]
         data = b"".join(parts)
         self._made.unlink(missing_ok=True)
@@ -123,6 +125,15 @@ class Fences:
         self._file, self._records, self._length = file, len(parts) // 2, len(data)
 
 
-def _parts(key: str, fence: tuple[int, bool]) -> list[bytes]:
-    epoch, deleted = fence
+def _records(fence: Fence) -> int:
+    """How many it takes to say it."""
+    return (fence.deleted > 0) + (fence.ended > fence.deleted)
+
+
+def _parts(key: str, fence: Fence) -> list[bytes]:
+    parts = _part(key, fence.deleted, True) if fence.deleted else []
+    return parts + _part(key, fence.ended, False) if fence.ended > fence.deleted else parts
+
+
+def _part(key: str, epoch: int, deleted: bool) -> list[bytes]:
     return record(DELETED if deleted else ABORTED, msgspec.msgpack.encode([key, epoch]))

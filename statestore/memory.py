@@ -240,8 +240,11 @@ class MemoryStore(OneByOne):
                 if record is held.record:
                     continue
                 had = _size(held.pieces)
+                old = held.record.head
                 if record.writer != held.record.writer:
                     self._journal.ended(key, record.epoch, deleted=record.head is None)
+                elif old is not None:  # only the version goes
+                    self._journal.ended(key, old.epoch, deleted=True)
                 self._adopt(key, held, record)
                 keys += 1
                 size += had - _size(held.pieces)

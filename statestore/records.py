@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -57,6 +58,25 @@ def decode_head(payload: bytes) -> Head:
     )
     pieces = unpack(packed)
     return Head(key, epoch, sequence, writer, pieces, meta, sum(p.size for p in pieces), digest(pieces, meta))
+
+
+class Fence(NamedTuple):
+    """What must not come back of a key.
+
+    Attributes:
+        ended: Up to this epoch no write goes on.
+        deleted: Up to this epoch, `ended` or an older one, nothing is left. 0 when nothing was deleted.
+    """
+
+    ended: int
+    deleted: int
+
+    def joined(self, epoch: int, *, deleted: bool) -> Fence:
+        """With one more end: what was deleted stays so when a newer write is given up."""
+        return Fence(max(self.ended, epoch), max(self.deleted, epoch) if deleted else self.deleted)
+
+
+NO_FENCE = Fence(0, 0)
 
 
 @dataclass(slots=True)

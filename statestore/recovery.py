@@ -10,7 +10,7 @@ from statestore.base import Head, Piece
 from statestore.decisions import Record
 from statestore.journal import Held
 from statestore.parcel import Slice
-from statestore.records import Contents
+from statestore.records import NO_FENCE, Contents, Fence
 
 Handed = dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]]
 """Of each write: files that were handed over, by their names, and where pieces begin in them."""
@@ -19,7 +19,7 @@ Handed = dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]]
 def take_over(
     found: Contents,
     keys: dict[str, Held],
-    fences: Mapping[str, tuple[int, bool]],
+    fences: Mapping[str, Fence],
     directory: Path,
     handed: Handed,
 ) -> bool:
@@ -28,19 +28,22 @@ def take_over(
     Args:
         found: The file, or the part of a common one, that is about that write; has an owner.
         keys: What is known; changed.
-        fences: Key -> epoch, and whether it was deleted.
+        fences: By keys.
         directory: Where files that were handed over lie.
         handed: Those that are there; changed.
 
     Returns:
-        Whether it is wanted: a process may have been killed between a fence and the removal.
+        Whether it is wanted: a process may have been killed between a fence and the removal, and a common file keeps what
+        was removed from it as long as anything else in it is wanted.
     """
     assert found.owner is not None
     key, epoch, writer = found.owner
-    fenced, deleted = fences.get(key, (0, False))
-    if epoch <= fenced and (deleted or found.head is None) and not found.damage:
+    fence = fences.get(key, NO_FENCE)
+    if epoch <= fence.deleted:
         return False
-    if epoch <= fenced:
+    if epoch <= fence.ended:
+        if found.head is None and not found.damage:
+            return False
         writer = ""
     held = keys.setdefault(key, Held(Record(0, "", None)))
     record = held.record

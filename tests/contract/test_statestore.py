@@ -482,6 +482,43 @@ def test_a_crash_loses_nothing_that_was_confirmed(service: Service, key: str) ->
     put(store, key, 4, b"next")
 
 
+def test_what_was_deleted_stays_gone_whatever_begins_or_ends_after_it(service: Service, key: str) -> None:
+    """Over a crash too. Deleted, or collected: alone, below a write that goes on, and below one that was given up."""
+    store = service.store()
+    beside = put(store, f"{key}/beside", 1, b"in the same files, where a store has common ones")
+    for name in ("deleted/given-up", "deleted/open", "collected/given-up", "collected/open"):
+        put(store, f"{key}/{name}", 5, b"old")
+        if name.startswith("deleted"):
+            assert store.delete(f"{key}/{name}", 5)
+        write = Write(store, f"{key}/{name}", 7, "writer")
+        write.put(b"x")
+        write.flush()
+        if name.endswith("given-up"):
+            write.abort()
+    kept = {(f"{key}/collected/open", 7)}
+    assert store.collect(f"{key}/collected/", keep=kept, before=7).keys == 2
+    for crashed in (False, True):
+        if crashed:
+            if not service.durable:
+                return
+            service.crash()
+            store = service.store()
+        for way in ("deleted", "collected"):
+            assert store.head(f"{key}/{way}/given-up") is None
+            assert store.head(f"{key}/{way}/open") is None
+            with pytest.raises(Superseded):
+                Write(store, f"{key}/{way}/given-up", 7, "writer")
+        assert [(e.key, e.epoch, e.committed) for e in store.list(key)] == [
+            (beside.key, 1, 1),
+            (f"{key}/collected/open", 7, 0),
+            (f"{key}/deleted/open", 7, 0),
+        ]
+        assert store.head(beside.key) == beside
+    for way in ("deleted", "collected"):
+        again = Write(store, f"{key}/{way}/open", 7, "writer")
+        assert read_bytes(store, again.commit([again.put(b"new")])) == b"new"
+
+
 def test_a_writer_goes_on_over_a_crash_of_the_store(service: Service, key: str) -> None:
     """Killed in the middle of a put: nothing is half there, and who was writing does not notice."""
     if not isinstance(service, Grpc):

@@ -54,6 +54,27 @@ def test_fences_beyond_their_number_go_many_at_once(tmp_path: Path, monkeypatch:
     store.close()
 
 
+def test_the_file_of_fences_is_written_anew_with_what_was_deleted_and_what_was_given_up(
+    tmp_path: Path,
+) -> None:
+    store = EmbeddedStore(tmp_path)
+    beside = Write(store, "beside", 1)
+    head = beside.commit([beside.put(b"beside")])
+    old = Write(store, "k", 5)
+    old.commit([old.put(b"old")])
+    store.delete("k", 5)
+    for epoch in range(7, 2007):
+        Write(store, "k", epoch).abort()
+    assert (tmp_path / "fences").stat().st_size < 60_000
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") is None and store.head("beside") == head
+    with pytest.raises(Superseded):
+        Write(store, "k", 2006)
+    Write(store, "k", 2007)
+    store.close()
+
+
 def test_a_fence_that_is_half_written_does_not_stand_before_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
