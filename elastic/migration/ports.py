@@ -52,7 +52,10 @@ class Tasks(Protocol):
         """-> `Stopped`. A task that is blocked finishes its present tuple first: it is not stopped within one."""
 
     def go_on(self, action: ac.ContinueTask) -> None:
-        """Undoes `stop`, whether or not it has come to that, and `Store.ask`: also when nobody has asked for `stop`."""
+        """Undoes `stop`, whether or not it has come to that, and `Store.ask`: also when nobody has asked for `stop`.
+
+        It may take effect later, as long as its state is being read; `Store.ask` of a next move answers after that.
+        """
 
     def release(self, action: ac.ReleaseTask) -> None:
         """Drops the task without letting it do anything more."""
@@ -73,7 +76,7 @@ class Store(Protocol):
     """The state stores, as one worker uses them. Writes carry the epoch; a store that knows the move to be over refuses them."""
 
     def ask(self, action: ac.AskStore) -> None:
-        """-> `StoreAsked`, or `OldFailed` with the sizes when it would not fit."""
+        """-> `StoreAsked`, or `OldFailed` with the sizes when it would not fit; not before what `Tasks.go_on` was asked for is done."""
 
     def save(self, action: ac.Save) -> None:
         """-> `SaveDone` when all nodes have confirmed all of it, else `OldFailed`. Takes the task's content when it is called."""

@@ -30,9 +30,11 @@ class Going:
     ended: bool = False
     pausing: bool = False
     encoding: bool = False
+    gone_on: bool = False  # of one that was given back while its state was being read
     over: bool = False  # saved, or failed: whichever came first is said, and nothing after it
     writing: threading.Lock = field(default_factory=threading.Lock)  # held at the copier and the write
     then: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ends_now(self) -> bool:
@@ -40,6 +42,46 @@ class Going:
         with self.lock:
             before, self.over = self.over, True
             return not before
+
+    def end(self, then: Callable[[], None] | None, reading: dict[int, Going]) -> bool:
+        """It is over. False: its state is being read just now, and `encoded` is to call `then`.
+
+        Args:
+            reading: Of what was given back: those that have not gone on yet, by task. It is among them until it has.
+        """
+        with self.lock:
+            self.ended = True
+            if self.encoding:
+                self.then = then
+                if then is not None:
+                    reading[self.task.id] = self
+            return not self.encoding
+
+    def follow(self, what: Callable[[], None]) -> bool:
+        """Have something done when `then` was called, in place of what was to be done so far. False: it was called."""
+        with self.lock:
+            if not self.gone_on:
+                self.after = what
+            return not self.gone_on
+
+    def encoded(self, reading: dict[int, Going]) -> None:
+        """Nobody reads its state any more; see `end`."""
+        with self.lock:
+            self.encoding = False
+            then, self.then = self.then, None
+        if then is None:
+            return
+        if self.copier is not None:
+            self.copier.cancel()
+        try:
+            then()
+        finally:
+            with self.lock:
+                reading.pop(self.task.id, None)
+                self.gone_on = True
+                after, self.after = self.after, None
+            if after is not None:
+                after()
 
 
 def why_unmovable(task: Task) -> str:

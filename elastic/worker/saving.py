@@ -71,6 +71,7 @@ class Saving:
         self._worker = worker
         self._stores = stores
         self._old: dict[int, Going] = {}
+        self._reading: dict[int, Going] = {}  # given back, and not gone on yet: its state is still being read
         self._lock = threading.Lock()
         self._kept: list[Going] = []
         self._keeping = False
@@ -98,14 +99,19 @@ class Saving:
         """
         old = self._old.pop(task.id, None)
         if old is not None:
-            with old.lock:
-                old.ended = True
-                if old.encoding:
-                    old.then = then
-                    return
+            if not old.end(then, self._reading):
+                return
             if old.copier is not None and then is not None:
                 old.copier.cancel()
         if then is not None:
+            self._when_gone_on(task.id, then)
+
+    def _when_gone_on(self, task: int, then: Callable[[], None]) -> None:
+        """Call it: after the task has gone on, if that was given back before and its state is still being read. It would go on in the
+        midst of its next move.
+        """
+        earlier = self._reading.get(task)
+        if earlier is None or not earlier.follow(then):
             then()
 
     # ------------------------------------------------------------------ old side
@@ -116,12 +122,18 @@ class Saving:
         old = self._old[action.task] = Going(task, action.epoch)
         if unmovable := why_unmovable(task):
             raise ExecutionError(unmovable)
+        self._when_gone_on(action.task, functools.partial(self._ask, old, action.nodes))
+
+    def _ask(self, old: Going, nodes: Nodes) -> None:
+        if old.ended:
+            return
+        task = old.task
         if task.spec.stateful:
             old.copier = Copier(task.component)
-        measure = functools.partial(self._measure, old, action.nodes)
+        measure = functools.partial(self._measure, old, nodes)
         holder = task.holder
         if task.executor is not None or holder is None:
-            task.call(measure)
+            self._call(old, measure)
         else:  # it is about to begin: what its executor is given now comes after that
             holder.call(functools.partial(self._call, old, measure))
 
@@ -290,6 +302,8 @@ class Saving:
         try:
             try:
                 with self._worker.haste, old.writing:  # what was being copied ahead is on its way
+                    if old.ended:
+                        return
                     meta, order = b"", [write.put(piece) for piece in encode_engine(engine, action.links)]
                     if old.copier is not None:
                         rest = old.copier.rest()
@@ -298,7 +312,7 @@ class Saving:
                         meta = rest.meta
                         order += [old.numbers[id] for id in rest.order]
             finally:
-                self._encoded(old)
+                old.encoded(self._reading)
             if old.ended:
                 return
             size = write.commit(order, meta)
@@ -311,6 +325,9 @@ class Saving:
         """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""
         part: list[tuple[Going, SmallState]] = []
         for old, action, engine in lot:
+            if old.ended:
+                old.encoded(self._reading)
+                continue
             try:
                 state = self._small(old, action, engine)
                 if state.size > GROWN:
@@ -349,7 +366,7 @@ class Saving:
                 pieces += [made[id] for id in rest.order]
                 meta = rest.meta
         finally:
-            self._encoded(old)
+            old.encoded(self._reading)
         return SmallState(self._key(old.task.id), old.epoch, self._worker.incarnation, tuple(pieces), meta)
 
     def _save_grown(self, old: Going, nodes: Nodes, state: SmallState) -> None:
@@ -372,15 +389,6 @@ class Saving:
         except Exception:  # hints, to new sides and to people: nobody's save fails for that
             log.exception("that %d tasks were saved is said by their marks alone", len(states))
         moves.feed_all([ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states])
-
-    def _encoded(self, old: Going) -> None:
-        with old.lock:
-            old.encoding = False
-            then, old.then = old.then, None
-        if then is not None:
-            if old.copier is not None:
-                old.copier.cancel()
-            then()
 
     def _failed(self, old: Going, error: Exception) -> None:
         if not old.ends_now():
