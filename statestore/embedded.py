@@ -275,8 +275,8 @@ class FileJournal:
             if new:
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()  # left by a begin that failed
-                self._lengths[key, epoch] = 0
             file = self._open_file(path)
+        length = self._lengths.get((key, epoch), 0)
         try:
             self._write(file, parts, path)
             if sync:
@@ -284,14 +284,15 @@ class FileJournal:
                 self._sync_directory()
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(
-                    file, self._lengths[key, epoch]
-                )  # what is half written must not stand before more
+                os.ftruncate(file, length)  # what is half written must not stand before more
             if mine:
                 os.close(file)
+            if new:
+                with contextlib.suppress(OSError):
+                    path.unlink()  # the next attempt begins it again
             raise
         with self._lock:
-            self._lengths[key, epoch] += sum(map(len, parts))
+            self._lengths[key, epoch] = length + sum(map(len, parts))
             if not mine:
                 return
             if len(self._files) < _OPEN and not self._closed:

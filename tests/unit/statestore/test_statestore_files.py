@@ -366,6 +366,46 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(
     store.close()
 
 
+@pytest.mark.parametrize("fault", ["no room", "half written", "no descriptor"])
+def test_a_file_that_could_not_be_begun_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fault: str
+) -> None:
+    """A write that gets a file of its own only now goes on after the disk was full just then."""
+    store = EmbeddedStore(tmp_path)
+    write = None
+    if kind == "pack":
+        write = Write(store, "k", 1, "w")
+        first = write.put(b"first")
+
+    def full(file: int, parts: Any) -> int:
+        if fault == "half written":
+            os.write(file, bytes(parts[0])[:7])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def none_free(path: Path) -> int:
+        raise Missing(f"{path}: Too many open files")
+
+    used = store.capacity().used
+    with monkeypatch.context() as planted, pytest.raises((Full, Missing)):
+        if fault == "no descriptor":
+            planted.setattr(store._journal, "_open_file", none_free)
+        else:
+            planted.setattr(embedded.os, "writev", full)
+        if write is None:
+            Write(store, "k", 1, "w")
+        else:
+            write.put(bytes(embedded.SMALL))
+    assert store.capacity().used == used and not list(tmp_path.glob("*.state"))
+    if write is None:
+        write = Write(store, "k", 1, "w")
+        first = write.put(b"first")
+    head = write.commit([first, write.put(bytes(100_000))])
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") == head and read_bytes(store, head) == b"first" + bytes(100_000)
+    store.close()
+
+
 def test_a_file_of_an_open_write_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_OPEN", 2)
     store = EmbeddedStore(tmp_path, sync=True)
