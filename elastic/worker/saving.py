@@ -397,13 +397,14 @@ class Saving:
         with old.writing:  # not while what is left is being copied: that would be less than all then, and nobody would see it
             if old.copier is not None:
                 old.copier.cancel()
+        if not old.ended:  # before a store is told that may not answer: the task stands still, mostly
+            self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
+        with old.writing:
             if old.write is not None:
                 try:
                     old.write.abort()
                 except Exception as e:  # the stores give up what belongs to no move
                     log.info("what was copied of task %d was not given up: %s", old.task.id, described(e))
-        if not old.ended:
-            self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
 
     def _on_task(self, old: Going, what: Callable[[], T]) -> T:
         """Have something done on the task's executor, between two tuples of it."""

@@ -53,6 +53,7 @@ class Stores:
         self.given_up: list[tuple[str, int]] = []
         self.on_reserve: Callable[[], None] = lambda: None
         self.on_commit: Callable[[], None] = lambda: None
+        self.on_abort: Callable[[], None] = lambda: None
 
     def begin(self, key: str, epoch: int, writer: str, nodes: Sequence[NodeId], size: int) -> _Write:
         if self.full:
@@ -124,6 +125,7 @@ class _Write:
         return sum(len(self.pieces[n]) for n in numbers)
 
     def abort(self) -> None:
+        self.stores.on_abort()
         self.stores.given_up.append(self.key)
 
 

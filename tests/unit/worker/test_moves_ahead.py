@@ -320,13 +320,42 @@ def test_nothing_is_remembered_any_more_of_what_could_not_be_copied() -> None:
     assert _found[name] == sum(range(ENTRIES)) + COUNT
 
 
+def test_that_saving_has_failed_is_said_before_the_stores_are_told() -> None:
+    """One of them does not answer, mostly: the task would stand still for as long as that is waited for once more."""
+    name, topology, large = with_a_large_state()
+    said, given_up = threading.Event(), threading.Event()
+    write = MarksWriter._write
+
+    def fails() -> None:
+        raise ElasticError("the store does not answer")
+
+    def waits() -> None:
+        if said.wait(10.0):
+            given_up.set()
+
+    def writes(self: MarksWriter, action: Any) -> Any:
+        if action.marks.failed:
+            said.set()
+        return write(self, action)
+
+    with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.stores.on_commit, cluster.stores.on_abort = fails, waits
+        patch.setattr(MarksWriter, "_write", writes)
+        (part,) = cluster.move({large: 1}).tasks
+        assert (part.outcome, part.reason) == (Outcome.ROLLED_BACK, "the store does not answer")
+        cluster.wait(lambda: bool(cluster.stores.given_up))
+        assert given_up.is_set()
+        cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+
+
 def given_up_when_copying_ahead_fails_late() -> int:
     """It fails when the stopped task has been saved already. How many writes are given up for that."""
     begun, saved, copy, says = threading.Event(), threading.Event(), Saving._copy_some, Saving._saved
 
-    def copies(self: Saving, old: Going, *arguments: Any) -> bool:
-        if not old.told:
-            return copy(self, old, *arguments)
+    def copies(self: Saving, old: Going, copier: Copier, *arguments: Any) -> bool:
+        if not (old.told and copier.done):  # the pause comes when all was copied once
+            return copy(self, old, copier, *arguments)
         begun.set()
         assert saved.wait(30.0)
         raise ElasticError("the store does not answer")
