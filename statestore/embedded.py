@@ -116,14 +116,15 @@ class FileJournal:
     def load(self) -> dict[str, Held]:
         fences = self._fences.load()
         keys: dict[str, Held] = {key: Held(Record(fence.ended, "", None)) for key, fence in fences.items()}
+        # A number may have been given twice, and the later piece counts: a write that has a file of its own was in packs before.
+        for owner, found in self._packs.load().items():
+            if found.owner is None or not take_over(found, keys, fences, self._directory, self._handed):
+                self._packs.drop(owner)
         for path in sorted(self._directory.iterdir()):
             if path.suffix == _NEW:
                 path.unlink()
             elif path.suffix == _SUFFIX:
                 self._load(path, keys, fences)
-        for owner, found in self._packs.load().items():
-            if found.owner is None or not take_over(found, keys, fences, self._directory, self._handed):
-                self._packs.drop(owner)
         named = {name for files in self._handed.values() for name in files}
         for path in self._directory.glob(f"*{_HANDED}"):
             if path.name not in named:
@@ -305,10 +306,11 @@ class FileJournal:
         path = self._path(head.key, head.epoch)
         made = path.with_suffix(_NEW)
         parts = record(BEGIN, msgspec.msgpack.encode([head.key, head.epoch, head.writer]))
-        for piece, data in own:
-            parts += record(PIECE, data, number=piece.number, crc=piece.crc)
+        # Files first: what is not kept in them may have a number that a piece has now.
         for name, pieces in self._handed.get((head.key, head.epoch), {}).items():
             parts += record(FILE, encode_file(name, pieces))
+        for piece, data in own:
+            parts += record(PIECE, data, number=piece.number, crc=piece.crc)
         parts += commit
         with contextlib.suppress(FileNotFoundError):
             made.unlink()

@@ -85,6 +85,7 @@ class Contents:
 
     Attributes:
         owner: (key, epoch, writer); None when not even that is whole.
+        pieces: By their numbers, with their bytes, or the file that they are in and where they begin. Of two with one number the later.
         files: Pieces in other files, by their names, and where they begin.
         head: The last commit.
         length: Bytes up to the end of the last whole record.
@@ -93,7 +94,7 @@ class Contents:
     """
 
     owner: tuple[str, int, str] | None = None
-    pieces: dict[int, tuple[Piece, bytes]] = field(default_factory=dict)
+    pieces: dict[int, tuple[Piece, bytes | tuple[str, int]]] = field(default_factory=dict)
     files: dict[str, list[tuple[Piece, int]]] = field(default_factory=dict)
     head: Head | None = None
     length: int = 0
@@ -168,7 +169,10 @@ def take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) ->
             found.owner = msgspec.msgpack.decode(payload, type=tuple[str, int, str])
         elif kind == FILE:
             name, packed, offsets = msgspec.msgpack.decode(payload, type=tuple[str, bytes, list[int]])
-            found.files[name] = list(zip(unpack(packed), offsets, strict=True))
+            placed = list(zip(unpack(packed), offsets, strict=True))
+            for piece, offset in placed:
+                found.pieces[piece.number] = (piece, (name, offset))
+            found.files[name] = placed
         elif kind == COMMIT:
             found.head = decode_head(payload)
         elif kind in (DELETED, ABORTED):

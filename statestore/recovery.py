@@ -54,14 +54,16 @@ def take_over(
         held.record = Record(epoch, writer, head)
     else:
         held.record = Record(record.epoch, record.writer, head)
-    held.pieces.update({(epoch, number): value for number, value in found.pieces.items()})
+    sizes: dict[str, int] = {}
     for name, pieces in found.files.items():
         with contextlib.suppress(OSError):
-            size = (directory / name).stat().st_size
-            for piece, offset in pieces:
-                if offset + piece.size <= size:
-                    held.pieces[epoch, piece.number] = (piece, Slice(directory / name, offset, piece.size))
+            sizes[name] = (directory / name).stat().st_size
             handed.setdefault((key, epoch), {})[name] = pieces
+    for number, (piece, place) in found.pieces.items():
+        if isinstance(place, bytes):
+            held.pieces[epoch, number] = (piece, place)
+        elif place[1] + piece.size <= sizes.get(place[0], -1):
+            held.pieces[epoch, number] = (piece, Slice(directory / place[0], place[1], piece.size))
     if found.damage and not held.damage:
         held.damage = found.damage
     return True

@@ -200,6 +200,41 @@ def test_a_write_may_be_in_common_files_and_its_own(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("size", [1000, 100_000])
+@pytest.mark.parametrize("first", ["put", "handed over"])
+@pytest.mark.parametrize("slack", [0, embedded.SLACK])
+def test_of_two_pieces_with_one_number_the_later_counts(
+    tmp_path: Path, size: int, first: str, slack: int
+) -> None:
+    """A commit has dropped the other, and the same writer has begun again: in the same file or another one."""
+    store = MemoryStore(journal=FileJournal(tmp_path, slack=slack))
+    ticket = Ticket("k", 5, "w")
+    data = [os.urandom(n) for n in (1000, 1000, size, 3 * size)]
+    pieces = [Piece(5, n, len(d), zlib.crc32(d)) for n, d in zip((1, 2, 2, 3), data, strict=True)]
+    store.begin(ticket)
+    if first == "put":
+        for n in range(2):
+            store.put(ticket, pieces[n], data[n])
+    else:
+        parcel = Parcel(str(tmp_path))
+        placed = [(pieces[n], parcel.append(data[n])) for n in range(2)]
+        parcel.flush()
+        store.adopt(ticket, parcel.file, placed)
+        parcel.close()
+    store.commit(ticket, 1, pieces[:1])
+    assert store.begin(ticket).next_number == 2
+    for n in (2, 3):
+        store.put(ticket, pieces[n], data[n])
+    head = store.commit(ticket, 2, [pieces[0], pieces[2]])
+    for _ in range(2):
+        assert list(store.get(head)) == [data[0], data[2]]
+        store.close()
+        store = EmbeddedStore(tmp_path)
+        assert store.head("k") == head
+    assert list(store.get(head)) == [data[0], data[2]]
+    store.close()
+
+
 def test_common_files_go_when_nothing_in_them_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
