@@ -142,7 +142,7 @@ class HazelcastStore(OneByOne):
         if head is not None and not known:
             with session.lock:  # saved at once, or through a process that has died: those numbers are taken
                 session.pieces.update({p.number: p for p in head.pieces if p.epoch == ticket.epoch})
-        numbers = {0, *session.pieces}
+        numbers = {session.last, *session.pieces}
         if not known and before is now:
             # Begun through a process that has died: which numbers it used is not known, so we take others. Should that fail,
             # a commit of the old piece is refused, since its checksum is another.

@@ -26,12 +26,14 @@ class Session:
     Attributes:
         place: Where its pieces lie.
         pieces: What was put, by number: stored, or under way.
+        last: The highest number that was put: a piece that was dropped may be removed only later, so it is not given again.
         held: Bytes that were taken for it.
         entry: That of its key, as this process has read or written it last.
     """
 
     place: str
     pieces: dict[int, Piece] = field(default_factory=dict)
+    last: int = 0
     held: int = 0
     entry: Stored | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -43,6 +45,7 @@ class Session:
         self._under_way.append((piece, future))
         self._size += piece.size
         self.pieces[piece.number] = piece
+        self.last = max(self.last, piece.number)
         self.held += cost(piece.size)
 
     def wait(self, grid: Grid, size: int = 0) -> None:

@@ -373,6 +373,27 @@ def test_a_commit_that_was_refused_does_not_happen_later(cluster: Hazelcast) -> 
     other.close()
 
 
+def test_a_number_of_a_dropped_piece_is_not_given_again(
+    cluster: Hazelcast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is removed when there is time. The planted fault: only after the same writer has begun again, and has committed what it put."""
+    store = cluster.open()
+    later: list[Any] = []
+    with monkeypatch.context() as planted:
+        planted.setattr(store._cleaner, "later", later.append)
+        write = Write(store, "numbers", 1, "w")
+        kept, _ = write.put(b"kept"), write.put(b"dropped")
+        write.commit([kept])
+        again = Write(store, "numbers", 1, "w")
+        head = again.commit([kept, again.put(b"put after that")])
+    assert later
+    for job in later:
+        job()
+    assert list(store.get(head)) == [b"kept", b"put after that"]
+    assert store.delete("numbers", 1)
+    store.close()
+
+
 def test_a_member_that_dies_with_one_backup_costs_nothing(cluster: Hazelcast) -> None:
     store = cluster.open()
     before = [put(store, f"death/{n}", 1, noise(300_000, n)) for n in range(10)]
