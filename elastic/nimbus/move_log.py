@@ -207,8 +207,8 @@ class MoveLog:
         with self._lock:
             move = self._moves.get(TopologyName(event.topology), {}).get(Epoch(int(epoch or 0)))
             task = move.tasks.get(event.task) if move is not None else None
-            if move is None or task is None or step not in _STEPS:
-                return True
+            if move is None or task is None or step not in _STEPS or move.told:
+                return True  # what was told, counted and added up is not made another
             at = float(event.details.get("at", event.time))
             # Emitters resume one after the other: the pause is over with the last.
             task.times[str(step)] = max(at, task.times.get(str(step), 0.0))

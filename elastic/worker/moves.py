@@ -87,6 +87,7 @@ class Moves:
         self._held: dict[
             int, tuple[int, float]
         ] = {}  # target -> the move that it is held for, and since when
+        self._leaving = False  # somebody has left, and what was held by its links is to be looked at
         self._lock = threading.RLock()
         self._posted: deque[Any] = deque()
         self._busy = self._gathering = False
@@ -200,6 +201,18 @@ class Moves:
         task.receivers = {s: receivers[s, task.id] for s in wiring.emitters_of(task.id)}
         task.outputs.attach({t: emitters[task.id, t] for t in wiring.targets_of(task.id)})
 
+    def left(self) -> None:
+        """A task is somebody else's: what its links alone have held here is held no more. With the lock."""
+        if self._held and not self._leaving:
+            self._leaving = True
+            self.feed(self._forget_held)
+
+    def _forget_held(self) -> None:
+        self._leaving = False
+        here, wiring = self.participant.tasks.keys(), self.participant.wiring
+        for target in [t for t in self._held if here.isdisjoint(wiring.emitters_of(t))]:
+            self._resumed(target)  # its links begin anew elsewhere, and nobody opens them here
+
     def hand_in(self, task: int) -> None:
         """What has come too early for the task comes now."""
         for event in self._early.pop(task, ()):
@@ -273,8 +286,7 @@ class Moves:
     def open(self, action: ac.Open) -> None:
         """See `elastic.migration.ports.Links`."""
         if not action.epoch and action.target in self._held:
-            epoch, since = self._held.pop(action.target)
-            self._on_resumed(action.target, epoch, time.monotonic() - since)
+            self._resumed(action.target)
         self._passed.pop((action.source, action.target), None)
         if action.where == self.me:
             self._posted.append(
@@ -355,6 +367,10 @@ class Moves:
 
         for way in ways:
             way.when_received(received)
+
+    def _resumed(self, target: int) -> None:
+        epoch, since = self._held.pop(target)
+        self._on_resumed(target, epoch, time.monotonic() - since)
 
     def _tell(self, where: Incarnation, target: int, frame: tuple[Any, ...]) -> None:
         way = self.link(where)

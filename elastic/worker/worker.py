@@ -300,6 +300,7 @@ class Worker:
             self._started.discard(task.id)
         self.ways.take_away(task)
         self.discard(task)
+        self.moves.left()
         self._refresh_outputs()
         self._listener.on_progress()
 

@@ -105,6 +105,11 @@ def test_an_end_is_told_once_the_last_measurements_are_there() -> None:
     (told,) = log.see(facts(), 12.2)
     assert (told.state, told.ended) == ("ended", 12.0)
     assert log.see(facts(), 20.0) == [] and log.views(T) == (told,)
+    seen, _ = log.changes(0, 0)
+    assert log.step(step(3, "resumed", at=73.0, pause_ms=73_000.0))
+    assert log.views(T) == (told,) and log.changes(seen, 0) == (seen, ()), (
+        "what was told stays as it was told"
+    )
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ROLLED_BACK, Outcome.LOST, Outcome.COMMITTED])

@@ -186,6 +186,31 @@ def test_finished_tasks_move_and_what_follows_them_still_ends() -> None:
     assert records[name] == [(1510,)]
 
 
+def test_what_only_who_has_left_held_for_a_task_is_held_here_no_more() -> None:
+    """Its links are made anew where it goes: here nobody opens them again, and the pause would last until somebody else does."""
+    name = f"moves{next(_names)}"
+    b = TopologyBuilder(name)
+    b.spout("numbers", Steps(6000), tasks=2, rate=3000)
+    b.bolt("slow", Seen(name)).shuffle("numbers")
+    topology = b.build()
+    (leaves, stays), (slow,) = tasks_of(topology, "numbers"), tasks_of(topology, "slow")
+    # The other emitter is here, too: what it holds is over when it goes on, and not when somebody leaves.
+    for at in (1, 0):
+        with Moving(topology, 3, lambda c, i, at=at: at if c == "numbers" and i else 0) as cluster:  # type: ignore[misc]
+            assert cluster.place[stays] == at
+            for n in (2, 0, 2):
+                here = cluster.processes[cluster.place[slow]].worker
+                record = cluster.move({leaves: n, slow: n})
+                assert {t.outcome for t in record.tasks} == {Outcome.COMMITTED}
+                cluster.wait(lambda: all(p.worker.moves.participant.quiet for p in cluster.processes))
+                assert [p.worker.moves._held for p in cluster.processes] == [{}] * 3
+                assert not here.moves.waited_for
+                told = [e for e in list(cluster.events) if e.details.get("step") == "resumed"]
+                of_here = [e for e in told if e.details["epoch"] == record.epoch and e.worker == here.id]
+                assert [e.task for e in of_here] == [slow], "once"
+            cluster.wait_finished()
+
+
 def test_state_that_cannot_be_pickled_costs_the_move_and_nothing_else() -> None:
     class Odd(Seen):
         def get_state(self) -> object:
