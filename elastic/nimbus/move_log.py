@@ -142,13 +142,13 @@ class MoveLog:
         return min(due, default=None)
 
     def _complete(self, move: _Move, wiring: Wiring) -> bool:
-        """Whether everything has been said that can be: both sides, and the emitters, of what has moved are through."""
+        """Whether everything has been said that can be: both sides of what has moved, and emitters of all that was paused, are through."""
         return all(
-            x.phase != "committed"
-            or (
-                "saved" in x.times
-                and "begun" in x.times
-                and ("resumed" in x.times or not wiring.emitters_of(n))
+            (x.phase != "committed" or {"saved", "begun"} <= x.times.keys())
+            and (
+                "resumed" in x.times
+                or not wiring.emitters_of(n)
+                or (x.phase != "committed" and x.move.batch >= move.record.paused)
             )
             for n, x in move.tasks.items()
         )

@@ -16,6 +16,7 @@ from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId,
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
 from elastic.nimbus.facts import MoveFacts
 from elastic.nimbus.move_log import MoveLog
+from elastic.nimbus.stories import move_ended
 
 T = TopologyName("t")
 A, B = Incarnation("t@n1/0#1"), Incarnation("t@n2/0#1")
@@ -119,6 +120,19 @@ def test_an_end_is_told_when_nothing_more_comes(outcome: Outcome) -> None:
     told = log.see(facts(), 12.0)
     assert bool(told) == (outcome is not Outcome.COMMITTED)
     assert told or log.see(facts(), 14.0)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ROLLED_BACK, Outcome.LOST])
+def test_the_pause_of_what_does_not_move_is_told_with_the_end(outcome: Outcome) -> None:
+    """Who sends to it goes on when it reads the outcome, which is when the move ends, too."""
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(replace(record(1, outcome), paused=1, abort="no")), 11.0)
+    assert log.see(facts(), 12.0) == [], "its emitters have not said that they go on"
+    for task, ms in ((2, 18_664.0), (3, 5.0)):
+        log.step(step(task, "resumed", pause_ms=ms))
+    (told,) = log.see(facts(), 12.1)
+    assert [t.pause for t in told.tasks] == [18.664, 0.005]
+    assert move_ended(told).details["pause_ms"] == 18_664.0
 
 
 def test_totals_add_up_and_begin_anew_with_another_topology() -> None:
