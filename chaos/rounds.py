@@ -19,7 +19,7 @@ from elastic.model.ids import WorkerId, node_of, worker_of
 
 STEP = 25.0
 """Seconds until a round gives up waiting for its step."""
-_AS_IT_IS = ("; there are slots for ", "; the next request for the topology tries again")
+_AS_IT_IS = ("; there are slots for ", "; it is tried again when somebody asks for it")
 """In waits that nothing more follows from: tasks were gathered in fewer workers, as asked; a move was given up after its tries. What is
 tried again is on its way, and where it comes to is not to be killed meanwhile for what runs elsewhere."""
 

@@ -150,20 +150,28 @@ def _places(facts: Facts, scheduler: Scheduler, ending: set[TopologyName], rules
         if t.assignment is None or base is None:
             yield Place(t.name, new, -1)
             continue
-        step = placing.step(t, facts, planned(t, base if same(new, base) else new, facts.now), rules)
+        plan = planned(t, base if same(new, base) else new, facts.now, over=bool(placing.stuck(t, rules)))
+        step = placing.step(t, facts, plan, rules)
         if step.assignment is not t.assignment or step.plan != t.plan:
             yield Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
 
 
-def planned(t: TopologyFacts, desired: Assignment, now: float) -> Plan:
-    """The plan that makes an assignment true which nobody has asked for: nodes have come or gone, or are being drained."""
+_NODES = "nodes have come, gone, or are being drained"
+
+
+def planned(t: TopologyFacts, desired: Assignment, now: float, *, over: bool) -> Plan:
+    """The plan that makes an assignment true which nobody has asked for: nodes have come or gone, or are being drained.
+
+    Args:
+        over: All that is left of the present plan was given up: what moves now does not do so because of that.
+    """
     if t.plan is None:
-        return Plan(desired, "nodes have come, gone, or are being drained", now)
+        return Plan(desired, _NODES, now)
     if t.plan.assignment is desired:
         return t.plan
     if t.plan.halted and same(t.plan.assignment, desired):
         return t.plan
-    return replace(t.plan, assignment=desired, asked=now)
+    return replace(t.plan, assignment=desired, asked=now, why=_NODES if over else t.plan.why)
 
 
 def _begins(facts: Facts, ending: set[TopologyName], rules: Rules, sizes: Sizes) -> Iterable[Begin]:

@@ -11,10 +11,10 @@ from elastic.coordination.base import Create, Delete, Operation, Set
 from elastic.errors import ConfigError, DeadlineExceeded, NotFound
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
-from elastic.model.ids import NodeId
+from elastic.model.ids import NodeId, node_of
 from elastic.model.records import WantedNode
 from elastic.model.views import NodeSummary
-from elastic.nimbus import answers
+from elastic.nimbus import answers, placing
 from elastic.nimbus.facts import Facts
 from elastic.nimbus.lookup import stateful_on
 from elastic.nimbus.mirror import FORCE
@@ -69,7 +69,7 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
         # With moves nothing is lost, as long as its workers live to hand it over.
         holding = [] if node in facts.nodes else stateful_on(facts, node)
         ours = node in facts.wanted
-        reign.commit([_mark(facts, node, force), *_at_once(facts, node), *_tried_again(facts, node)])
+        reign.commit([_mark(facts, node, force), *_at_once(facts, node), *_tried_again(reign, facts, node)])
         loss = f"; the state of {', '.join(holding)} there is lost" if holding else ""
         reign.tell(
             Event(
@@ -106,18 +106,19 @@ def _at_once(facts: Facts, node: NodeId) -> list[Operation]:
     return []
 
 
-def _tried_again(facts: Facts, node: NodeId) -> list[Operation]:
+def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
     """What could not be moved away from there, or was not to be, is tried anew."""
-    return [
-        Set(
-            paths.plan(t.name),
-            encode(replace(t.plan, failures=(), halted="", asked=facts.now)),
-            t.plan_version,
-        )
-        for t in facts.topologies.values()
-        if t.plan is not None and t.assignment is not None and (t.plan.failures or t.plan.halted)
-        if any(s.node == node for s in t.assignment.workers.values())
-    ]
+    result: list[Operation] = []
+    for t in facts.topologies.values():
+        if t.plan is None or t.assignment is None:
+            continue
+        there = [n for n, w in t.assignment.place_of().items() if node_of(w) == node]
+        anew = replace(t.plan.without(there), halted="" if there else t.plan.halted)
+        if anew != t.plan:
+            if placing.stuck(t, reign.rules):  # nobody else is at it any more
+                anew = replace(anew, why=f"node {node} is being drained")
+            result.append(Set(paths.plan(t.name), encode(replace(anew, asked=facts.now)), t.plan_version))
+    return result
 
 
 def _why(facts: Facts, node: NodeId) -> str:

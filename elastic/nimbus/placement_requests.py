@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Set
@@ -14,7 +14,7 @@ from elastic.errors import ConfigError, Conflict, DeadlineExceeded, NotFound, Re
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
 from elastic.model.events import Event
-from elastic.model.ids import ComponentId, Epoch
+from elastic.model.ids import ComponentId, Epoch, TaskId, WorkerId
 from elastic.model.records import TopologyState
 from elastic.model.words import counted
 from elastic.nimbus import placing
@@ -52,7 +52,9 @@ def rebalance(
             [f"{c}={n}" for c, n in sorted(executors.items())]
             + ([counted(workers, "worker")] if workers is not None else [])
         )
-        placed = _plan(reign, facts, t, new, state, f"rebalance {asked}".strip(), share)
+        # Without numbers of executors it says where everything shall be.
+        named = _tasks_of(t, executors) if executors and workers is None else _tasks_of(t)
+        placed = _plan(reign, facts, t, new, state, f"rebalance {asked}".strip(), share, named)
         if placed.changed:
             message = f"topology {name} is rebalanced: {counted(len(new.executors), 'executor')} in {counted(len(new.workers), 'worker')}"
             reign.tell(
@@ -83,7 +85,7 @@ def move(
             raise Refused(f"topology {name!r} has no assignment")
         tasks = tasks_named(t.spec, what)
         new = place_for(facts, t, base, tasks, where)
-        placed = _plan(reign, facts, t, new, t.state, f"move {what} to {where}", share)
+        placed = _plan(reign, facts, t, new, t.state, f"move {what} to {where}", share, tasks)
     return _await_plan(reign, t, placed, new, wait)
 
 
@@ -122,7 +124,8 @@ def adopt(
         settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in (executors or {}).items()}}
         if workers is not None:
             settings[WORKERS] = workers
-        return _plan(reign, facts, t, desired, replace(t.state, settings=settings), why, None).changed
+        state = replace(t.state, settings=settings)
+        return _plan(reign, facts, t, desired, state, why, None, _tasks_of(t, executors or {})).changed
 
 
 def _check_share(share: float | None) -> None:
@@ -136,6 +139,13 @@ def _check_component(t: TopologyFacts, component: str) -> None:
     if component not in {c.id for c in t.spec.components}:
         known = ", ".join(str(c.id) for c in t.spec.components)
         raise NotFound(f"topology {t.name!r} has no component {component!r}", remedy=f"it has {known}")
+
+
+def _tasks_of(t: TopologyFacts, components: Iterable[str] | None = None) -> list[TaskId]:
+    """The tasks of some components, or all."""
+    if components is None:
+        return [TaskId(n) for n in range(1, t.spec.task_count + 1)]
+    return [TaskId(n) for c in components for n in t.spec.tasks_of(ComponentId(c))]
 
 
 def _scheduled(
@@ -176,11 +186,21 @@ def _scheduled(
     return ask(present or t.workers_wanted())
 
 
+@dataclass(frozen=True, slots=True)
 class _Placed:
-    """What a request has written: the assignment in force, and its number while something of it is missing."""
+    """What a request has written.
 
-    def __init__(self, assignment: Assignment, request: str, changed: bool) -> None:
-        self.assignment, self.request, self.changed = assignment, request, changed
+    Attributes:
+        assignment: The one in force.
+        request: Names it in the plan while something of it is missing.
+        changed: Whether anything is to change.
+        tasks: Those that it asks for: what becomes of others is no error of it.
+    """
+
+    assignment: Assignment
+    request: str
+    changed: bool
+    tasks: frozenset[TaskId]
 
 
 def _plan(
@@ -191,12 +211,22 @@ def _plan(
     state: TopologyState,
     why: str,
     share: float | None,
+    named: Collection[TaskId],
 ) -> _Placed:
-    """Write what is wanted, and what of it can be done without a move."""
-    if t.assignment is None:
+    """Write what is wanted, and what of it can be done without a move.
+
+    What an earlier request asked for and could not be done is still wanted. It is tried again only when this one asks for it.
+
+    Args:
+        named: The tasks that the request names.
+    """
+    if t.assignment is None or t.base is None:
         raise Refused(f"topology {t.name!r} has no assignment")
     request = secrets.token_hex(4)
-    plan = Plan(desired, why, facts.now, request, share or 0.0)
+    wanted = t.base.place_of()
+    tasks = frozenset(named) | {n for n, w in desired.place_of().items() if w != wanted.get(n)}
+    failures = t.plan.without(tasks).failures if t.plan is not None and not t.plan.halted else ()
+    plan = Plan(desired, why, facts.now, request, share or 0.0, failures)
     step = placing.asked(t, facts, plan)
     changed = step.assignment is not t.assignment or step.plan is not None
     if changed or t.plan is not None or state != t.state:
@@ -205,7 +235,7 @@ def _plan(
         if state != t.state:
             operations.append(Set(paths.state(t.name), encode(state), t.state_version))
         reign.commit(operations)
-    return _Placed(step.assignment, request, changed or state != t.state)
+    return _Placed(step.assignment, request, changed or state != t.state, tasks)
 
 
 # --- waiting
@@ -286,16 +316,20 @@ def _missing(
         return ("Nimbus has not seen its own change yet",)
     if placed.request in reign.aborted:
         return ()
+    left: set[WorkerId] = set()
     if found.plan is not None and found.plan.request == placed.request:
-        if placing.stuck(found, reign.rules):
+        stuck = placing.stuck(found, reign.rules)
+        if not stuck:
+            more = () if briefly else _waits(reign, facts, found)
+            return more or _ON_THEIR_WAY
+        if stuck.keys() & placed.tasks:
             return ()
-        more = () if briefly else _waits(reign, facts, found)
-        return more or _ON_THEIR_WAY
-    if found.plan is not None and found.plan.request:
+        left.update(found.plan.assignment.workers)  # the rest is for whoever asked for it
+    elif found.plan is not None and found.plan.request:
         return ()
     if found.moves:
         return tuple(() if briefly else reign.move_log.waits(t.name)) or _ON_THEIR_WAY
-    if set(a.workers) != {w for _, w in a.executors}:
+    if not set(a.workers) <= left | {w for _, w in a.executors}:
         return ("workers that have no tasks any more are still named",)
     return tuple(f"worker {w} has not carried it out" for w in found.behind(Epoch(a.epoch)))
 
@@ -314,10 +348,11 @@ def _refuse_failed(reign: Reign, found: TopologyFacts, placed: _Placed) -> None:
         raise Refused(
             f"topology {name!r}: another request has changed where its tasks shall run ({plan.why})"
         )
-    if failed := placing.stuck(found, reign.rules):
+    stuck = placing.stuck(found, reign.rules)
+    if failed := {n: why for n, why in stuck.items() if n in placed.tasks}:
         reasons = "; ".join(f"task {n}: {why}" for n, why in sorted(failed.items())[:5])
         more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
         raise Refused(
             f"topology {name!r}: {counted(len(failed), 'task')} cannot be moved: {reasons}{more}",
-            remedy=f"see `elastic moves {name}`, mend the cause, and ask again",
+            remedy=f"see `elastic moves {name}`, mend the cause, and ask again; other requests leave what failed where it is",
         )

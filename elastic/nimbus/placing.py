@@ -255,9 +255,9 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
         failure, node = t.plan.failure(change.task), awaited(change, facts.nodes)
         stays = f"task {change.task} stays in worker {change.source}"
         if t.plan.halted:
-            result.append(f"{stays}: {t.plan.halted}; the next request for the topology tries again")
+            result.append(f"{stays}: {t.plan.halted}; it is tried again when somebody asks for it")
         elif failure is not None and failure.times >= rules.tries:
-            result.append(f"{stays}: {failure.reason}; the next request for the topology tries again")
+            result.append(f"{stays}: {failure.reason}; it is tried again when somebody asks for it")
         elif node is not None:
             result.append(
                 f"task {change.task} waits for the state store of node {node}, which is being started again"

@@ -77,12 +77,24 @@ def place_for(
             remedy="add nodes with `elastic nodes add`",
         )
     if "/" not in where:
-        worker = _on_node(facts, t, base, NodeId(where))
         tasks = [n for n in tasks if node_of(places[n]) != where]
+        base, tasks = _staying(t, base, tasks, where)
+        worker = _on_node(facts, t, base, NodeId(where))
     else:
         worker = _named(facts, t, where)
     going = [n for n in tasks if places[n] != worker]
     return relocated(base, going, worker, slot_of(worker)) if going else base
+
+
+def _staying(
+    t: TopologyFacts, base: Assignment, tasks: list[TaskId], node: str
+) -> tuple[Assignment, list[TaskId]]:
+    """With the tasks that were to leave a node, and have not left, staying in their workers; and the others."""
+    now = t.assignment.place_of() if t.assignment is not None else {}
+    stay = {n: now[n] for n in tasks if n in now and node_of(now[n]) == node}
+    for worker in sorted(set(stay.values())):
+        base = relocated(base, [n for n in tasks if stay.get(n) == worker], worker, slot_of(worker))
+    return base, [n for n in tasks if n not in stay]
 
 
 def _named(facts: Facts, t: TopologyFacts, where: str) -> WorkerId:

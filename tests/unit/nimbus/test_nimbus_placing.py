@@ -320,7 +320,7 @@ def test_a_move_that_always_fails_is_tried_so_often_and_not_more() -> None:
     stuck = placing.stuck(world.t, RULES)
     assert stuck and set(stuck.values()) == {"no"}
     assert all(
-        "the next request for the topology tries again" in s
+        "it is tried again when somebody asks for it" in s
         for s in placing.waits(world.t, world.facts(), RULES)
     )
     assert list(placing.deadlines(world.t, world.facts(), RULES)) == []

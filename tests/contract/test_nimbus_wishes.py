@@ -1,0 +1,116 @@
+"""What was asked for and could not be done: who is told of it, when it is tried again, and how it is taken back."""
+
+from __future__ import annotations
+
+import pytest
+from coordination_harness import PATIENCE
+from move_harness import Moving
+from nimbus_harness import FakeLauncher, spec
+
+from elastic.errors import Refused
+from elastic.model.assignment import Assignment
+from elastic.model.ids import WorkerId
+from elastic.nimbus.nimbus import Nimbus
+
+A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
+GIVEN_UP = "task 7 stays in worker wc@a/0: class not found; it is tried again when somebody asks for it"
+
+
+def tasks_in(assignment: Assignment, worker: WorkerId) -> set[int]:
+    return {int(t) for t, w in assignment.place_of().items() if w == worker}
+
+
+def failed(moving: Moving, nodes: dict[str, int] | None = None) -> Nimbus:
+    """A topology of which task 7 could not be moved to node b."""
+    nimbus = moving.started(nodes or {"a": 1, "b": 1})
+    moving.actors.fails["prepared", 7] = "class not found"
+    with pytest.raises(Refused, match="1 task cannot be moved: task 7: class not found") as info:
+        nimbus.move("wc", "7", "b", wait=PATIENCE)
+    assert "other requests leave what failed where it is" in info.value.remedy
+    assert len(moving.moves(nimbus, 3)) == 3
+    return nimbus
+
+
+def test_a_request_does_not_try_again_what_failed_for_another_one(moving: Moving) -> None:
+    nimbus = failed(moving)
+    after = nimbus.move("wc", "6,8-9", "b", wait=PATIENCE)
+    assert tasks_in(after, B) == {6, 8, 9}
+    newest, *before = moving.moves(nimbus, 4)
+    assert [t.task for t in newest.tasks] == [6, 8, 9] and newest.why == "move 6,8-9 to b"
+    assert {m.why for m in before} == {"move 7 to b"} and len(before) == 3
+    assert nimbus.describe("wc").waits == (GIVEN_UP,)
+    nimbus.scale("wc", "split", 3, wait=PATIENCE)
+    assert nimbus.describe("wc").waits == (GIVEN_UP,)
+    assert [m.why for m in nimbus.moves() if 7 in {t.task for t in m.tasks}] == ["move 7 to b"] * 3
+    assert moving.cluster.kinds(nimbus).count("move-given-up") == 1
+
+
+def test_a_request_that_fails_names_its_own_tasks_alone(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = failed(moving)
+    moving.actors.fails["prepared", 9] = "no module"
+    with pytest.raises(Refused, match=r"1 task cannot be moved: task 9: no module\n"):
+        nimbus.move("wc", "8-9", "b", wait=PATIENCE)
+    assert tasks_in(nimbus.describe("wc").assignment, B) == {8}
+    assert not [m for m in nimbus.moves() if m.why == "move 8-9 to b" and 7 in {t.task for t in m.tasks}]
+
+
+@pytest.mark.parametrize("how", ["named", "component", "rebalance"])
+def test_what_failed_is_tried_again_when_a_request_asks_for_it(moving_in_memory: Moving, how: str) -> None:
+    moving = moving_in_memory
+    nimbus = failed(moving)
+    moving.actors.fails.clear()
+    if how == "named":
+        nimbus.move("wc", "7", "b", wait=PATIENCE)
+    elif how == "component":
+        nimbus.scale("wc", "count", 4, wait=PATIENCE)
+    else:
+        nimbus.rebalance("wc", workers=2, wait=PATIENCE)
+    after = moving.quiet(nimbus)
+    assert 7 in tasks_in(after, B) or how == "rebalance"
+    assert len(moving.moves(nimbus, 4)) == 4
+
+
+@pytest.mark.parametrize("where", ["a", "a/0"])
+def test_what_failed_is_taken_back_by_moving_it_to_where_it_is(moving_in_memory: Moving, where: str) -> None:
+    """On a node with two workers of the topology, too: it stays in the one in which it is."""
+    moving = moving_in_memory
+    nimbus = failed(moving, {"a": 2, "b": 1})
+    nimbus.move("wc", "1", "a/1", wait=PATIENCE)  # the worker there that has fewer tasks
+    after = nimbus.move("wc", "7", where, wait=PATIENCE)
+    assert 7 in tasks_in(after, A)
+    assert moving.quiet(nimbus) and len(nimbus.moves()) == 4 and not nimbus.describe("wc").waits
+
+
+def test_what_failed_is_taken_back_by_an_abort(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = failed(moving)
+    assert nimbus.abort_move("wc") == ()
+    moving.quiet(nimbus)
+    moving.actors.fails.clear()
+    assert nimbus.move("wc", "6", "b", wait=PATIENCE).place_of()[6] == B  # type: ignore[index]
+    assert tasks_in(moving.quiet(nimbus), B) == {6}
+
+
+def test_a_drain_tries_again_what_is_on_its_node_and_under_its_own_name(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.nimbus()
+    FakeLauncher(moving.cluster)
+    nimbus.add_nodes(3, slots=2, wait=PATIENCE)
+    before = moving.cluster.started(nimbus, spec(workers=3)).place_of()
+    counts = {n: before[n] for n in (6, 7, 8, 9)}  # type: ignore[index]
+    one = 7
+    other = next(n for n, w in counts.items() if w != counts[one])
+    third = next(n for n in ("node-1", "node-2", "node-3") if f"@{n}/" not in counts[one] + counts[other])
+    for task in (one, other):
+        moving.actors.fails["prepared", task] = "class not found"
+    with pytest.raises(Refused, match="2 tasks cannot be moved"):
+        nimbus.move("wc", f"{one},{other}", third, wait=PATIENCE)
+    del moving.actors.fails["prepared", one]
+    tried = len(nimbus.moves())
+    node = str(counts[one]).partition("@")[2].partition("/")[0]
+    nimbus.drain_node(node, wait=PATIENCE)
+    drained = moving.moves(nimbus, tried + 1)[: len(nimbus.moves()) - tried]
+    moved = {t.task for m in drained for t in m.tasks}
+    assert one in moved and other not in moved
+    assert {m.why for m in drained} == {f"node {node} is being drained"}
