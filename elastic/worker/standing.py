@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NAMES = 8
 """Tasks that are named one by one."""
+LONG = 1.0
+"""Seconds without an end of its slice after which an executor is held up by a call into user code: a slice takes some milliseconds."""
 
 
 class Wait(NamedTuple):
@@ -84,9 +86,8 @@ def told(worker: Worker) -> str:
 def _of_old(worker: Worker, old: MoverOld) -> str:
     if old.state in (OldState.PREPARING, OldState.STOPPING):
         task = worker.tasks.get(old.task)
-        room = _room(worker, task.executor) if task is not None and task.executor is not None else ""
-        what = old.waits_for or "the stores to have room for it"
-        return f"its executor, which waits for {room}" if room else what
+        busy = _busy(worker, task.executor) if task is not None and task.executor is not None else ""
+        return f"its executor, which {busy}" if busy else old.waits_for or "the stores to have room for it"
     if old.state is OldState.DRAINING and old.missing:
         rest = old.waits_for.partition(" and ")[2]
         return f"the fence of {_named(worker, sorted(old.missing))}" + (f", and {rest}" if rest else "")
@@ -106,6 +107,17 @@ def _named(worker: Worker, tasks: Iterable[int]) -> str:
         parts.append(f"{name_of(worker, number)} {where}")
     more = len(numbers) - NAMES
     return ", ".join(parts) + (f", and {more} more" if more > 0 else "")
+
+
+def _busy(worker: Worker, executor: Executor) -> str:
+    """What keeps an executor from whatever else is asked of it; "" when nothing does."""
+    room, task, since = _room(worker, executor), executor.current, executor.busy_since
+    if room:
+        return f"waits for {room}"
+    seconds = time.monotonic() - since if since else 0.0
+    if task is None or seconds < LONG:
+        return ""
+    return f"is within a call into user code of {name_of(worker, task.id)} for {seconds:.1f} s"
 
 
 def _room(worker: Worker, executor: Executor) -> str:

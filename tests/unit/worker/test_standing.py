@@ -107,6 +107,25 @@ def test_a_task_that_cannot_stand_still_says_where_it_waits_for_room() -> None:
         cluster.wait_finished()
 
 
+def test_a_task_whose_executor_does_not_return_from_a_call_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stores have room enough: they were not asked yet."""
+    monkeypatch.setattr(standing, "LONG", 0.0)
+    with gated(1, workers=3) as (cluster, gate):
+        worker = cluster.processes[1].worker
+        (executor,) = worker.executors.values()
+        cluster.wait(lambda: bool(executor.busy_since))
+        moved: list[Any] = []
+        move = threading.Thread(target=lambda: moved.append(cluster.move({SLOW: 2})))
+        move.start()
+        cluster.wait(lambda: f"Task {SLOW} waits in move 1" in standing.told(worker))
+        busy = f"for its executor, which is within a call into user code of task {SLOW} (slow) for "
+        assert busy in standing.told(worker) and "room" not in standing.told(worker)
+        gate.set()
+        move.join(60.0)
+        assert moved
+        cluster.wait_finished()
+
+
 def test_who_hangs_at_the_moves_does_not_keep_the_watchdog_from_looking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
