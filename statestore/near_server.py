@@ -7,7 +7,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,15 @@ from statestore.parcel import Content, Slice, content_bytes, read_at
 
 log = logging.getLogger(__name__)
 
+_Answers = Generator[tuple[Sequence[object], list[bytes], list[int]], None, None]
+"""Messages: a body, bytes, and files. Whoever takes a message closes its files."""
+
 _CONNECTIONS = 512
 _ENDING = 5.0
 _SMALL = 64 << 10
 _BATCH = 256 << 10
 _BODIES = 256
+_PAUSE = 0.5
 
 
 class NearServer:
@@ -47,6 +52,7 @@ class NearServer:
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._closed = False
+        self._closing = threading.Event()
         self._calls: dict[str, Callable[[Message], list[object]]] = {
             "begin": self._begin,
             "commit": self._commit,
@@ -79,6 +85,7 @@ class NearServer:
         """Refuse new calls and end those under way. Safe to call twice."""
         with self._lock:
             self._closed = True
+            self._closing.set()
             connections = dict(self._connections)
         for sock in (self._listening, *connections):
             with contextlib.suppress(OSError):
@@ -90,21 +97,33 @@ class NearServer:
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
-        while True:
+        told = False
+        while not self._closed:
             try:
                 sock, _ = self._listening.accept()
-            except OSError:
+                self._begin_to_serve(sock)
+                told = False
+            except (OSError, RuntimeError):  # there is no descriptor, or no thread
                 if self._closed:
                     return
-                log.exception("no connection could be accepted")
-                continue
-            thread = threading.Thread(target=self._serve, args=(sock,), name="statestore-near", daemon=True)
-            with self._lock:
-                if self._closed or len(self._connections) >= _CONNECTIONS:
-                    sock.close()  # whoever it was tries again
-                    continue
-                self._connections[sock] = thread
+                if not told:
+                    log.exception("no connection can be accepted; it is tried again and again")
+                    told = True
+                self._closing.wait(_PAUSE)  # nothing tells when there is one again
+
+    def _begin_to_serve(self, sock: socket.socket) -> None:
+        thread = threading.Thread(target=self._serve, args=(sock,), name="statestore-near", daemon=True)
+        with self._lock:
+            if self._closed or len(self._connections) >= _CONNECTIONS:
+                sock.close()  # whoever it was tries again
+                return
+            self._connections[sock] = thread
+            try:
                 thread.start()
+            except RuntimeError:
+                del self._connections[sock]
+                sock.close()
+                raise
 
     def _serve(self, sock: socket.socket) -> None:
         try:
@@ -132,12 +151,12 @@ class NearServer:
                 answers = self._fetch(message)
                 # What a client has of a state does not come along: it is told from the bytes of others by having a message of its own.
                 alone = message.body[2] or message.body[3] is not None
-                for body, payload, files in answers if alone else _batched(answers):
-                    try:
-                        near.send(sock, body, payload, files)
-                    finally:
-                        for file in files:
-                            os.close(file)
+                with closing(answers), closing(answers if alone else _batched(answers)) as messages:
+                    for body, payload, files in messages:
+                        try:
+                            near.send(sock, body, payload, files)
+                        finally:
+                            _close(files)
                 return
             call = self._calls.get(name)
             if call is None:
@@ -225,7 +244,7 @@ class NearServer:
         states = [(*state, [next(data) for _ in state[1]]) for state in described]
         return ["ok", list(self._store.each(one, states))]
 
-    def _fetch(self, message: Message) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
+    def _fetch(self, message: Message) -> _Answers:
         """A message for each state; several when it is large."""
 
         known, most = frozenset(unpack(message.body[2])), message.body[3]
@@ -258,9 +277,6 @@ class NearServer:
         return self._store.open(key, epoch, known, most)
 
 
-_Answers = Iterator[tuple[Sequence[object], list[bytes], list[int]]]
-
-
 def _batched(answers: _Answers) -> _Answers:
     """Small answers in common messages: the bodies of several, and the bytes of all."""
     bodies: list[object] = []
@@ -272,7 +288,11 @@ def _batched(answers: _Answers) -> _Answers:
         small = not files and body[0] != "part" and not within and mine <= _SMALL
         within = body[0] == "part"
         if bodies and (not small or size + mine > _BATCH or len(bodies) >= _BODIES):
-            yield ["batch", bodies], together, []
+            try:
+                yield ["batch", bodies], together, []
+            except BaseException:
+                _close(files)  # of a message that nobody takes any more
+                raise
             bodies, together, size = [], [], 0
         if small:
             bodies.append(body)
@@ -284,20 +304,20 @@ def _batched(answers: _Answers) -> _Answers:
         yield ["batch", bodies], together, []
 
 
-def _parts(
-    about: list[object], contents: Iterator[Content | None]
-) -> Iterator[tuple[Sequence[object], list[bytes], list[int]]]:
+def _parts(about: list[object], contents: Iterator[Content | None]) -> _Answers:
     """A state in messages that are not too large. Each says, for its pieces, where they are: [file, offset], nothing for
     bytes that come along, False for what the client has; the last one says that it is."""
     places: list[object] = []
     payload: list[bytes] = []
     files: dict[Path, int] = {}
     size = 0
+    failed: StateStoreError | None = None
     try:
         for content in contents:
             if size >= near.PAYLOAD or len(files) >= near.FILES:
-                yield ["part", places], payload, list(files.values())
-                places, payload, files, size = [], [], {}, 0
+                taken, files = list(files.values()), {}
+                yield ["part", places], payload, taken
+                places, payload, size = [], [], 0
             if content is None:
                 places.append(False)
             elif isinstance(content, Slice):
@@ -308,12 +328,19 @@ def _parts(
                 places.append(None)
                 payload.append(content_bytes(content))
                 size += len(content)
-        yield [*about, places], payload, list(files.values())
-        files = {}
+        taken, files = list(files.values()), {}
+        yield [*about, places], payload, taken
     except StateStoreError as error:
-        for file in files.values():
-            os.close(file)
-        yield near.error_out(error), [], []
+        failed = error
+    finally:
+        _close(files.values())
+    if failed is not None:
+        yield near.error_out(failed), [], []
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 def _open(path: Path) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import select
 import socket
 import struct
 import sys
@@ -17,7 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from statestore import near
+from statestore import near, near_server
 from statestore.base import BackEnd, Fetched, Head, Opened, Piece, State, Ticket, pack
 from statestore.bulk import OneByOne
 from statestore.embedded import EmbeddedStore
@@ -160,6 +162,81 @@ def test_no_descriptor_is_left(bench: Bench) -> None:
         list(bench.client.fetch([("k", 1), ("none", 1)]))
         bench.client.delete([("none", 1)])
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_no_descriptor_is_left_when_a_client_goes_before_its_answers(bench: Bench) -> None:
+    """The message that cannot be sent is a batch of small states; the large one behind it is handed over as a file."""
+    with Write(bench.store, "small", 1) as write:
+        write.commit([write.put(b"small")])
+    bench.save("large", [bytes(300_000)])
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(str(bench.path))
+            deaf.shutdown(socket.SHUT_RD)
+            near.send(deaf, ["fetch", [["small", 1], ["large", 1]], b"", None])
+            ended = select.poll()
+            ended.register(deaf, 0)
+            assert ended.poll(20_000)  # the other end has let go
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208
+
+
+class Exhausted:
+    """A listening socket that accepts nobody for some time."""
+
+    def __init__(self, real: socket.socket, times: int) -> None:
+        self.real, self.left, self.asked = real, times, 0
+        self.refused = threading.Event()
+
+    def accept(self) -> Any:
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            self.refused.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.real.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@pytest.mark.parametrize("short_of", ["descriptors", "threads"])
+def test_a_server_that_is_short_of_something_says_so_once_and_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, short_of: str
+) -> None:
+    monkeypatch.setattr(near_server, "_PAUSE", 0.0)
+    bench.server.close()
+    bench.server = NearServer(bench.store, bench.path, bench.directory)
+    if short_of == "descriptors":
+        bench.server._listening = Exhausted(bench.server._listening, 5)  # type: ignore[assignment]
+    real, left = threading.Thread.start, [5]
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "statestore-near" and thread is not bench.server._thread and left[0]:
+            left[0] -= 1
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    if short_of == "threads":
+        monkeypatch.setattr(threading.Thread, "start", start)
+    bench.server.start()
+    bench.save("k", [b"fine"])
+    told = [r for r in caplog.records if "no connection can be accepted" in r.message]
+    assert len(told) == 1
+
+
+def test_a_server_without_descriptors_waits_and_can_be_closed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(near_server, "_PAUSE", 600.0)
+    server = NearServer(MemoryStore(), tmp_path / "s")
+    listening = Exhausted(server._listening, 1 << 30)
+    server._listening = listening  # type: ignore[assignment]
+    server.start()
+    assert listening.refused.wait(20)
+    server.close()
+    assert not server._thread.is_alive() and listening.asked == 1
 
 
 def test_whoever_waits_is_told_when_the_client_is_closed(bench: Bench, tmp_path: Path) -> None:
