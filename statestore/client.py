@@ -108,6 +108,10 @@ class GrpcStore:
         self._end_upload(ticket)
         self.call(self.stub.Abort, pb.AbortRequest(ticket=wire.ticket_out(ticket)), f"give up {ticket.key}")
 
+    def forget(self, ticket: Ticket) -> None:
+        """Let go of what was put and is not confirmed. The store is not told; whoever puts more begins anew."""
+        self._end_upload(ticket)
+
     def head(self, key: str) -> Head | None:
         answer = self.call(self.stub.Head, pb.HeadRequest(key=key), f"look up {key}")
         return wire.head_in(answer.head) if answer.HasField("head") else None

@@ -19,7 +19,8 @@ _INLINE = 192 << 10
 
 
 class StateWrite:
-    """Used by one thread at a time. It ends with the last `commit` or with `abort`; `close` lets go of a file.
+    """Used by one thread at a time. It ends with `abort` or `close`, which may be left out after the last `commit`: both let go of
+    files and streams.
 
     Pieces for stores of this machine are written to a file once, whatever the number of those stores; for others
     they are under way at once.
@@ -133,6 +134,8 @@ class StateWrite:
     def close(self) -> None:
         """Let go of what was put and not committed, without telling anybody. Safe to call twice."""
         self._forget()
+        for way in self._ways.values():
+            way.forget(self.ticket)
 
     def _ask(self, starts: Callable[[], Sequence[tuple[NodeId, Callable[[], Finish]]]], doing: str) -> None:
         """Make a call to every store; to another one where one has ended meanwhile."""

@@ -62,6 +62,9 @@ class Way(Protocol):
         self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes, load: Load
     ) -> Finish: ...
     def abort(self, ticket: Ticket) -> None: ...
+    def forget(self, ticket: Ticket) -> None:
+        """Let go of what was put, without telling the store."""
+
     def release(self, epoch: int, keys: Sequence[str]) -> None: ...
     def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]: ...
     def start_save(
@@ -105,6 +108,9 @@ class NearWay:
 
     def abort(self, ticket: Ticket) -> None:
         self._store.call(["abort", ticket.key, ticket.epoch, ticket.writer])
+
+    def forget(self, ticket: Ticket) -> None:
+        """Nothing of it is here."""
 
     def release(self, epoch: int, keys: Sequence[str]) -> None:
         self._store.release(epoch, keys)
@@ -160,6 +166,9 @@ class FarWay:
 
     def abort(self, ticket: Ticket) -> None:
         self._store.abort(ticket)
+
+    def forget(self, ticket: Ticket) -> None:
+        self._store.forget(ticket)
 
     def release(self, epoch: int, keys: Sequence[str]) -> None:
         self._store.release(epoch, keys)

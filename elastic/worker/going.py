@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from elastic.api.components import Spout, StatefulSpout, overrides
+from elastic.errors import Unavailable
 from elastic.worker.content import Copier
 from elastic.worker.stores import StateWrite
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
+
+T = TypeVar("T")
+LONGEST = 300.0
+"""Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
 
 
 @dataclass
@@ -30,6 +37,7 @@ class Going:
     ended: bool = False
     pausing: bool = False
     encoding: bool = False
+    users: int = 0  # threads that may use the write
     gone_on: bool = False  # of one that was given back while its state was being read
     over: bool = False  # saved, or failed: whichever came first is said, and nothing after it
     writing: threading.Lock = field(default_factory=threading.Lock)  # held at the copier and the write
@@ -42,6 +50,40 @@ class Going:
         with self.lock:
             before, self.over = self.over, True
             return not before
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Its write is used within. It is closed by whoever is the last when all is over."""
+        with self.lock:
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                over = self.ended and not self.users
+            if over and self.write is not None:
+                self.write.close()
+
+    def on_task(self, what: Callable[[], T]) -> T:
+        """Have something done on the task's executor, between two tuples of it."""
+        done: Future[T] = Future()
+
+        def call() -> None:
+            if self.ended:
+                done.cancel()
+                done.set_running_or_notify_cancel()
+                return
+            try:
+                done.set_result(what())
+            except BaseException as e:
+                done.set_exception(e)
+
+        self.task.call(call)
+        try:
+            return done.result(LONGEST)
+        except TimeoutError:
+            raise Unavailable(f"task {self.task.id} has been within one tuple for {LONGEST:g} s") from None
 
     def end(self, then: Callable[[], None] | None, reading: dict[int, Going]) -> bool:
         """It is over. False: its state is being read just now, and `encoded` is to call `then`.

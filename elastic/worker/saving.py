@@ -15,8 +15,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
-T = TypeVar("T")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
 PART = 512 << 10
@@ -60,8 +60,6 @@ COMMIT_EVERY = 0.05
 KEEP_UP_LONGEST = 0.01
 """Seconds of copying after which what was copied is committed: the other side takes what it can see for all that there is, and the pause
 comes when it has that."""
-LONGEST = 300.0
-"""Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
 
 
 class Saving:
@@ -99,7 +97,11 @@ class Saving:
         """
         old = self._old.pop(task.id, None)
         if old is not None:
-            if not old.end(then, self._reading):
+            encoded = old.end(then, self._reading)
+            if old.write is not None and then is not None:
+                with suppress(Unavailable):  # the worker is about to end, and all of it goes
+                    self._submit(self._use, old)  # whoever is the last to use it closes it
+            if not encoded:
                 return
             if old.copier is not None and then is not None:
                 old.copier.cancel()
@@ -156,7 +158,7 @@ class Saving:
             if size <= SMALL or old.copier is None:
                 self._asks.add(nodes, (old, size))
             else:
-                self._submit(self._begin, old, nodes, size)
+                self._submit(self._use, old, self._begin, nodes, size)
         except Exception as e:
             self._failed(old, e)
 
@@ -181,9 +183,17 @@ class Saving:
     def _key(self, task: int) -> str:
         return key_of(self._worker, task)
 
+    def _use(self, old: Going, what: Callable[..., None] | None = None, *arguments: Any) -> None:
+        """Do something with its write."""
+        with old.in_use():
+            if what is not None:
+                what(old, *arguments)
+
     def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
         copier = old.copier
         assert copier is not None
+        if old.ended:
+            return
         try:
             old.write = self._stores.begin(
                 self._key(old.task.id), old.epoch, self._worker.incarnation, nodes, size
@@ -225,7 +235,7 @@ class Saving:
         with old.writing:
             if old.pausing or old.ended:
                 return False
-            pieces = self._on_task(old, lambda: self._slice(old, copier))
+            pieces = old.on_task(lambda: self._slice(old, copier))
             for id, data in pieces:
                 old.numbers[id] = write.put(data)
             return bool(pieces)
@@ -266,20 +276,23 @@ class Saving:
                     return
                 kept = list(self._kept)
             for old in kept:
-                assert old.copier is not None and old.write is not None
-                try:
-                    until, some = time.monotonic() + KEEP_UP_LONGEST, False
-                    while self._copy_some(old, old.copier, old.write):
-                        some = True
-                        if time.monotonic() >= until:
-                            break
-                    if some:
-                        self._commit_ahead(old, old.copier, old.write)
-                except Exception as e:
-                    self._failed(old, e)
-                    old.ended = True
+                self._use(old, self._keep_up_one)
             looks += 1
             self._closing.wait(min(KEEP_UP, looks * KEEP_UP_FIRST))
+
+    def _keep_up_one(self, old: Going) -> None:
+        assert old.copier is not None and old.write is not None
+        try:
+            until, some = time.monotonic() + KEEP_UP_LONGEST, False
+            while self._copy_some(old, old.copier, old.write):
+                some = True
+                if time.monotonic() >= until:
+                    break
+            if some:
+                self._commit_ahead(old, old.copier, old.write)
+        except Exception as e:
+            self._failed(old, e)
+            old.ended = True
 
     def pausing(self, task: Task) -> None:
         """The task is about to stand still: what is not copied by now is saved then."""
@@ -296,7 +309,7 @@ class Saving:
         if old.write is None:
             self._saves.add(action.nodes, (old, action, engine))
         else:
-            self._submit(self._save, old, action, engine, old.write)
+            self._submit(self._use, old, self._save, action, engine, old.write)
 
     def _save(self, old: Going, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
         try:
@@ -331,7 +344,7 @@ class Saving:
             try:
                 state = self._small(old, action, engine)
                 if state.size > GROWN:
-                    self._submit(self._save_grown, old, nodes, state)
+                    self._submit(self._use, old, self._save_grown, nodes, state)
                 elif not old.ended:
                     part.append((old, state))
             except Exception as e:
@@ -370,6 +383,8 @@ class Saving:
         return SmallState(self._key(old.task.id), old.epoch, self._worker.incarnation, tuple(pieces), meta)
 
     def _save_grown(self, old: Going, nodes: Nodes, state: SmallState) -> None:
+        if old.ended:
+            return
         try:
             write = old.write = self._stores.begin(state.key, state.epoch, state.writer, nodes, state.size)
             size = write.commit([write.put(piece) for piece in state.pieces], state.meta)
@@ -405,26 +420,6 @@ class Saving:
                     old.write.abort()
                 except Exception as e:  # the stores give up what belongs to no move
                     log.info("what was copied of task %d was not given up: %s", old.task.id, described(e))
-
-    def _on_task(self, old: Going, what: Callable[[], T]) -> T:
-        """Have something done on the task's executor, between two tuples of it."""
-        done: Future[T] = Future()
-
-        def call() -> None:
-            if old.ended:
-                done.cancel()
-                done.set_running_or_notify_cancel()
-                return
-            try:
-                done.set_result(what())
-            except BaseException as e:
-                done.set_exception(e)
-
-        old.task.call(call)
-        try:
-            return done.result(LONGEST)
-        except TimeoutError:
-            raise Unavailable(f"task {old.task.id} has been within one tuple for {LONGEST:g} s") from None
 
     def _submit(self, what: Callable[..., None], *arguments: Any) -> None:
         try:

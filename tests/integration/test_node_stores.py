@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from elastic.cluster.node_stores import Gone, NodeStores, StoredState
+from elastic.cluster.store_ends import FarWay
 from elastic.cluster.store_service import StoreService
 from elastic.errors import ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId, TopologyName
@@ -328,6 +329,27 @@ def test_cleaning_removes_everything_and_refuses_what_comes_late(pair: Pair, tas
         late.commit([number], b"")
     with pytest.raises(Gone):
         pair.stores.fetch(key(task), 5, [A, B])
+
+
+def test_what_was_put_and_never_committed_is_let_go_of(pair: Pair, task: int) -> None:
+    """By the process that has put it: files, streams and what they have under way."""
+    write = pair.stores.begin(key(task), 5, "w#1", [A, B], 16 * MIB)
+    ways = [pair.stores._ways.to(node) for node in (A, B)]
+
+    def kept() -> list[object]:
+        far = [way._store for way in ways if isinstance(way, FarWay)]
+        parcel = write._load.parcel
+        return [store for store in far if write.ticket in store._uploads] + ([parcel] if parcel else [])
+
+    committed = write.put(os.urandom(MIB))
+    write.commit([committed], b"")
+    for _ in range(6):
+        write.put(os.urandom(MIB))
+    assert kept()
+    write.close()
+    write.close()
+    assert not kept()
+    assert pair.stores.clean(T, 5, [task], [A, B]) == []
 
 
 def test_kill_9_in_the_middle_of_a_save_costs_nothing(pair: Pair, task: int) -> None:

@@ -39,6 +39,8 @@ class Way:
     def start_commit(self, *_: Any) -> Callable[[], None]:
         return lambda: None
 
+    def forget(self, ticket: Ticket) -> None: ...
+
 
 def written(way: Way, directory: str, after: Sequence[int]) -> StateWrite:
     """A state of the size that was expected, which is committed; then pieces of these sizes are put."""

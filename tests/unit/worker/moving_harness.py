@@ -51,6 +51,7 @@ class Stores:
         self.replaced = 0  # looks before the pause that come too late for what they have found
         self.brought: list[int] = []  # pieces that each fetch in a pause has brought
         self.given_up: list[tuple[str, int]] = []
+        self.closed: list[tuple[str, int]] = []
         self.on_reserve: Callable[[], None] = lambda: None
         self.on_commit: Callable[[], None] = lambda: None
         self.on_abort: Callable[[], None] = lambda: None
@@ -127,6 +128,9 @@ class _Write:
     def abort(self) -> None:
         self.stores.on_abort()
         self.stores.given_up.append(self.key)
+
+    def close(self) -> None:
+        self.stores.closed.append(self.key)
 
 
 class Process:

@@ -12,8 +12,9 @@ from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, T
 from elastic.api import tracking
 from elastic.cluster.worker_moves import MarksWriter
 from elastic.errors import ElasticError
+from elastic.migration import events as ev
 from elastic.migration.record import Outcome
-from elastic.model.ids import ComponentId
+from elastic.model.ids import ComponentId, node_of
 from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
@@ -22,7 +23,7 @@ from elastic.worker.going import Going
 from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.saving import Saving
-from tests.unit.worker.moving_harness import Moving, Stores
+from tests.unit.worker.moving_harness import Moving, Stores, _Nimbus
 
 ENTRIES = 20_000
 COUNT = 3000
@@ -291,6 +292,36 @@ def test_nothing_is_copied_any_more_of_what_was_rolled_back_before_the_pause() -
         assert not worker.saving._old
         cluster.wait(lambda: not worker.saving._kept and not worker.saving._keeping)
         cluster.wait(lambda: not tracking.is_tracking(worker.tasks[large].component.texts))
+        cluster.wait(lambda: bool(cluster.stores.closed))
+        cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+
+
+def test_what_is_given_back_while_it_is_being_saved_is_closed_afterwards() -> None:
+    name, topology, large = with_a_large_state()
+    saving, may_end = threading.Event(), threading.Event()
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        task = cluster.task(large)
+
+        def commits() -> None:
+            if task.stopped:
+                saving.set()
+                assert may_end.wait(30.0)
+
+        try:
+            cluster.stores.on_commit = commits
+            move = _Nimbus(cluster, {large: 1}, 1.0)
+            hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in cluster.processes)
+            while not saving.wait(0.02):
+                move.driver.feed(ev.Observed(move._marks(), hosts))
+            move.driver.feed(ev.AbortAsked("somebody wants it back"))
+            assert move.run(30.0).tasks[0].outcome is Outcome.ROLLED_BACK
+            cluster.wait(lambda: not task.stopped)
+            cluster.processes[0].worker.saving._pool.submit(lambda: None).result(30.0)  # it had its turn
+            assert not cluster.stores.closed, "it is being used"
+        finally:
+            may_end.set()
+        cluster.wait(lambda: bool(cluster.stores.closed))
         cluster.wait_finished()
     assert _found[name] == sum(range(ENTRIES)) + COUNT
 
