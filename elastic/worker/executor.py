@@ -162,12 +162,16 @@ class Executor:
             to = task.wanted_by
             if to is None or to is self:
                 return
-            self.tasks.pop(task.id, None)
-            to._coming.discard(task.id)
-            to.tasks[task.id] = task
-            task.holder = to
             task.handed_over = time.monotonic()
-            task.give_to(to)
+            self._give(task, to)
+
+    def _give(self, task: Task, to: Executor) -> None:
+        """On the holder's thread, under the lock of all hands."""
+        self.tasks.pop(task.id, None)
+        to._coming.discard(task.id)
+        to.tasks[task.id] = task
+        task.holder = to
+        task.give_to(to)
 
     def retire(self) -> None:
         """End as soon as no task is here and none is coming."""
@@ -190,8 +194,9 @@ class Executor:
 
         def close() -> None:
             with self._hands:
-                if self.tasks.get(task.id) is task:
-                    del self.tasks[task.id]
+                holder = task.holder  # not this one, if it has changed hands since
+                if holder is not None and holder.tasks.get(task.id) is task:
+                    del holder.tasks[task.id]
             self._dirty.pop(task.id, None)
             self._unread.pop(task.id, None)
             task.close()
@@ -262,8 +267,11 @@ class Executor:
             self.hand_on(task, task.outputs.flush)
         task.stand_still()
 
-    def prepare_guest(self, task: Task) -> None:
-        """Take up a task that is not to run before its state has come, and prepare it. On the thread; raises what user code raises."""
+    def prepare_guest(self, task: Task, runs: Executor) -> None:
+        """Prepare a task that is not to run before its state has come, and give it to the executor that runs it then.
+
+        On the thread; raises what user code raises, and keeps the task in that case.
+        """
         with self._hands:
             task.holder = task.wanted_by = self
             self.tasks[task.id] = task
@@ -272,6 +280,9 @@ class Executor:
             task.outputs.emitter = self
         if not task.finished:
             self._prepare(task)
+        with self._hands:
+            task.wanted_by = runs
+            self._give(task, runs)
 
     def _prepare(self, task: Task) -> None:
         """As the present call into user code."""

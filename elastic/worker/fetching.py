@@ -33,7 +33,6 @@ from elastic.worker.stores import GROWN, LOT, StateStores, StoredState
 from elastic.worker.together import Together
 
 if TYPE_CHECKING:
-    from elastic.worker.task import Task
     from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
@@ -187,7 +186,8 @@ class Fetching:
             self._waiting -= 1
             coming.queued = False
         try:
-            arrival = self._on_task(side, lambda task: Arrival(task.component))
+            task = self._wait(side, self._worker.moving.prepared(side))
+            arrival = Arrival(task.component)
             with self._lock:
                 if self._coming.get(side.task) is coming:
                     coming.arrival = arrival
@@ -301,24 +301,13 @@ class Fetching:
     def _put_in(self, coming: Coming, steps: Iterator[None]) -> Future[None]:
         """Have all steps done on the executor that the task is to run on, slice by slice."""
         moving, side = self._worker.moving, coming.side
-        going_in = PuttingIn(moving.home(side), lambda: moving.arriving(side), steps)
+        home = moving.prepared(side).result(0).executor
+        assert home is not None
+        going_in = PuttingIn(home, lambda: moving.check(side), steps)
         with self._lock:
             coming.going_in = going_in
         going_in.begin(urgent=coming.last.is_set())
         return going_in.done
-
-    def _on_task(self, side: Side, what: Callable[[Task], T]) -> T:
-        """Have something done on the executor that the task is to run on, once it is prepared there."""
-        done: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                done.set_result(what(self._worker.moving.arriving(side)))
-            except BaseException as e:
-                done.set_exception(e)
-
-        self._worker.moving.home(side).call(call)
-        return self._wait(side, done)
 
     def _wait(self, side: Side, done: Future[T]) -> T:
         deadline = time.monotonic() + LONGEST

@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext
+from concurrent.futures import Future, InvalidStateError
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,7 +81,7 @@ class MovingTasks:
         self._worker = worker
         self._saving = saving
         self._sides: dict[int, Side] = {}
-        self._homes: dict[Side, Executor] = {}
+        self._prepared: dict[Side, Future[Task]] = {}
         self._lock = threading.Lock()
         self._lots: dict[Executor, _Lot] = {}
 
@@ -121,7 +122,9 @@ class MovingTasks:
         self._forget(action.task)
         side = self._sides[action.task] = Side(action.task, action.epoch, action.attempt)
         component = worker.spec.component_of(TaskId(action.task))
-        executor = self._homes[side] = worker.guest(component.id, action.epoch)
+        here: Future[Task] = Future()
+        self._prepared[side] = here
+        home = worker.guest(component.id, action.epoch)
         worker.will_start(action.task)
         ready = self._saving.fetching.get_ready()
 
@@ -138,7 +141,7 @@ class MovingTasks:
                     return
                 worker.arriving[task.id] = task
             try:
-                executor.prepare_guest(task)
+                home.prepares.prepare_guest(task, home.runs)
             finally:
                 gone = worker.arriving.get(task.id) is not task
                 if gone:  # discarded meanwhile, maybe before its executor had it: nobody else would take it away from there
@@ -146,9 +149,11 @@ class MovingTasks:
             if gone:
                 return
             self.step(task, side.epoch, "prepared")
+            with suppress(InvalidStateError):  # it has just been discarded
+                here.set_result(task)
             ready.add_done_callback(prepared)
 
-        executor.call(self._guarded(side, "prepare()", prepare))
+        home.prepares.call(self._guarded(side, "prepare()", prepare))
 
     def install(self, action: ac.Install) -> None:
         """See the port."""
@@ -222,27 +227,26 @@ class MovingTasks:
             self._worker.discard(task)
         self._worker.will_not_start(action.task)
 
-    def home(self, side: Side) -> Executor:
-        """The executor that a task is prepared on. From any thread.
+    def prepared(self, side: Side) -> Future[Task]:
+        """Done when a task is prepared, and held by the executor that it is to run on. Ends with `Unavailable` if it does not come after
+        all. From any thread.
 
         Raises:
             Unavailable: It does not come any more.
         """
-        found = self._homes.get(side)
+        found = self._prepared.get(side)
         if found is None:
-            raise Unavailable(f"task {side.task} does not come here any more")
+            raise _comes_no_more(side.task)
         return found
 
-    def arriving(self, side: Side) -> Task:
-        """A task that is prepared, on the executor's thread.
+    def check(self, side: Side) -> None:
+        """See that a task that was prepared is still to come.
 
         Raises:
-            Unavailable: It does not come any more.
+            Unavailable: It is not.
         """
-        task = self._worker.arriving.get(side.task)
-        if task is None or not (task.prepared or task.finished) or self._sides.get(side.task) != side:
-            raise Unavailable(f"task {side.task} does not come here any more")
-        return task
+        if self._sides.get(side.task) != side or side.task not in self._worker.arriving:
+            raise _comes_no_more(side.task)
 
     # ------------------------------------------------------------------ parts
 
@@ -250,7 +254,10 @@ class MovingTasks:
         """It is here, or does not come."""
         side = self._sides.pop(task, None)
         if side is not None:
-            self._homes.pop(side, None)
+            here = self._prepared.pop(side, None)
+            if here is not None:
+                with suppress(InvalidStateError):  # it was prepared
+                    here.set_exception(_comes_no_more(task))
             self._saving.fetching.forget_ahead(side)
 
     def _guarded(self, side: Side, what: str, call: Callable[[], None]) -> Callable[[], None]:
@@ -271,3 +278,7 @@ class MovingTasks:
         """Tell how far a task has come (`docs/events.md`, "move-step")."""
         details: dict[str, str | int | float] = {"epoch": epoch, "step": step, "at": time.time(), **more}
         self._worker.on_task_event(task, "move-step", f"Task {task.id} is {step}.", Severity.INFO, details)
+
+
+def _comes_no_more(task: int) -> Unavailable:
+    return Unavailable(f"task {task} does not come here any more")

@@ -28,7 +28,7 @@ from elastic.worker.batch import Item, Streams
 from elastic.worker.components import ComponentSource
 from elastic.worker.executor import Executor
 from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
-from elastic.worker.guests import Guests
+from elastic.worker.guests import Guests, Home
 from elastic.worker.haste import Haste, few_stand_still
 from elastic.worker.leaving import Leaving
 from elastic.worker.making import TaskMaker, config_of
@@ -252,8 +252,8 @@ class Worker:
         task.finished = number in self._finished
         return task
 
-    def guest(self, component: ComponentId, epoch: int) -> Executor:
-        """The executor of tasks that come here with that move, until the assignment says where they are to run."""
+    def guest(self, component: ComponentId, epoch: int) -> Home:
+        """The executors of tasks that come here with that move, until the assignment says where they are to run."""
         with self._lock:
             return self._guests.of(component, epoch)
 

@@ -99,12 +99,12 @@ def test_who_is_discarded_just_before_its_executor_has_it_is_not_kept_there(
     prepared = threading.Event()
     prepare, to_prepare = Executor.prepare_guest, Task.prepare
 
-    def discarded_first(self: Executor, task: Task) -> None:
+    def discarded_first(self: Executor, task: Task, runs: Executor) -> None:
         tasks.append(task)
         with worker.moves.exclusive():
             worker.moving.discard(ac.DiscardTask(number, 1, 1))
         try:
-            prepare(self, task)
+            prepare(self, task, runs)
         finally:
             prepared.set()
 

@@ -1,0 +1,100 @@
+"""Tasks that come with a move are prepared by one thread and run by another: `prepare()` may take long, and nobody waits for it who runs
+here already."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from elastic import Bolt, Fields, Spout, StatefulBolt, TopologyBuilder
+from elastic.api.context import TopologyContext
+from elastic.migration.decide import SOON
+from elastic.migration.record import Outcome
+from elastic.model.ids import ComponentId
+from tests.unit.worker.moving_harness import Moving
+
+PATIENCE = 30.0
+AT_FIRST = 1 + SOON
+"""Tasks that get ready before the first is paused; those after them do so while these come, one by one."""
+TASKS = AT_FIRST + SOON // 2
+
+
+class World:
+    """What tasks and the test tell each other."""
+
+    def __init__(self) -> None:
+        self.prepares = itertools.count(1)
+        self.may_prepare = threading.Event()
+        self.here: dict[int, threading.Event] = defaultdict(threading.Event)
+
+
+world = World()
+
+
+class Numbers(Spout):
+    """Ascending."""
+
+    outputs = Fields(number=int)
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def next_tuple(self) -> None:
+        self.next += 1
+        self.emit(self.next)
+
+
+class Late:
+    """The first ones of a move are prepared at once, and the others when they may."""
+
+    def prepare(self, context: TopologyContext) -> None:
+        nth = next(world.prepares)
+        self.here = world.here[context.task] if nth > TASKS else None
+        if nth > TASKS + AT_FIRST:
+            assert world.may_prepare.wait(2 * PATIENCE)
+
+    def execute(self, tup: Any) -> None:
+        if self.here is not None:
+            self.here.set()
+
+
+class Stateless(Late, Bolt):
+    """Keeps nothing."""
+
+
+class Stateful(Late, StatefulBolt):
+    """Has a state to be put in."""
+
+    def get_state(self) -> object:
+        return 1
+
+    def set_state(self, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [Stateless, Stateful])
+def test_who_is_restored_runs_while_others_are_prepared(kind: type[Bolt]) -> None:
+    global world
+    world = World()
+    b = TopologyBuilder("late")
+    b.spout("numbers", Numbers(), rate=2000.0)
+    b.bolt("late", kind(), tasks=TASKS, executors=1).shuffle("numbers")
+    topology = b.build()
+    tasks = topology.spec.tasks_of(ComponentId("late"))
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        cluster.wait(lambda: all(t.prepared for t in cluster.processes[0].worker.tasks.values()))
+        record = []
+        moving = threading.Thread(
+            target=lambda: record.append(cluster.move(dict.fromkeys(tasks, 1), share=1 / TASKS)), daemon=True
+        )
+        moving.start()
+        came = world.here[tasks[AT_FIRST - 1]].wait(PATIENCE)
+        world.may_prepare.set()
+        moving.join(PATIENCE)
+        assert came, "it has waited for what others prepare"
+        assert [t.outcome for t in record[0].tasks] == [Outcome.COMMITTED] * TASKS
+        worker = cluster.processes[1].worker
+        cluster.wait(lambda: not worker._guests.all() and not worker.ending())
