@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment
-from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.model.records import TopologyStatus
 from elastic.nimbus import placing
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan, same
 from elastic.scheduler.base import Scheduler
+from elastic.scheduler.round_robin import natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,28 +151,43 @@ def _places(facts: Facts, scheduler: Scheduler, ending: set[TopologyName], rules
         if t.assignment is None or base is None:
             yield Place(t.name, new, -1)
             continue
-        plan = planned(t, base if same(new, base) else new, facts.now, over=bool(placing.stuck(t, rules)))
+        plan = planned(t, base if same(new, base) else new, facts, over=bool(placing.stuck(t, rules)))
         step = placing.step(t, facts, plan, rules)
         if step.assignment is not t.assignment or step.plan != t.plan:
             yield Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
 
 
-_NODES = "nodes have come, gone, or are being drained"
-
-
-def planned(t: TopologyFacts, desired: Assignment, now: float, *, over: bool) -> Plan:
+def planned(t: TopologyFacts, desired: Assignment, facts: Facts, *, over: bool) -> Plan:
     """The plan that makes an assignment true which nobody has asked for: nodes have come or gone, or are being drained.
 
     Args:
         over: All that is left of the present plan was given up: what moves now does not do so because of that.
     """
     if t.plan is None:
-        return Plan(desired, _NODES, now)
+        return Plan(desired, _why(t, desired, facts), facts.now)
     if t.plan.assignment is desired:
         return t.plan
     if t.plan.halted and same(t.plan.assignment, desired):
         return t.plan
-    return replace(t.plan, assignment=desired, asked=now, why=_NODES if over else t.plan.why)
+    why = _why(t, desired, facts) if over or not t.plan.request else t.plan.why
+    return replace(t.plan, assignment=desired, asked=facts.now, why=why)
+
+
+def _why(t: TopologyFacts, desired: Assignment, facts: Facts) -> str:
+    """Which nodes it is that tasks leave, and why."""
+    before, after = t.assignment.place_of() if t.assignment is not None else {}, desired.place_of()
+    left = sorted({node_of(w) for n, w in before.items() if after.get(n) != w}, key=natural)
+    drained = [n for n in left if n in facts.drains or (n in facts.nodes and facts.nodes[n].draining)]
+    gone = [n for n in left if n not in facts.nodes and n not in drained]
+    parts = [
+        f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} {one if len(nodes) == 1 else more}"
+        for nodes, one, more in (
+            (drained, "is being drained", "are being drained"),
+            (gone, "is gone", "are gone"),
+        )
+        if nodes
+    ]
+    return "; ".join(parts) or "nodes have come, gone, or are being drained"
 
 
 def _begins(facts: Facts, ending: set[TopologyName], rules: Rules, sizes: Sizes) -> Iterable[Begin]:

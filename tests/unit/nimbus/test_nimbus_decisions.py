@@ -153,6 +153,7 @@ def test_a_lost_node_is_left_when_it_is_not_expected_any_more() -> None:
 def test_a_worker_that_outlives_its_node_is_not_robbed() -> None:
     place = placed(decide(facts(topology(), nodes=(node(N2),)), RoundRobinScheduler(), LIMITS))
     assert set(place.assignment.place_of().values()) == {W} and place.plan is not None and not place.gone
+    assert place.plan.why == "node n1 is gone"
     after = replace(topology(), assignment=place.assignment, plan=place.plan)
     assert decide(facts(after, nodes=(node(N2),)), RoundRobinScheduler(), LIMITS) == ()
 
@@ -175,6 +176,7 @@ def test_a_draining_node_is_left_by_moves(stateful: bool, force: bool) -> None:
     given = facts(t, nodes=(node(N1), node(N2)), drains={N1: force})
     (begin,) = decide(given, RoundRobinScheduler(), LIMITS)
     assert isinstance(begin, Begin) and begin.record.epoch == 1 and begin.record.began == NOW
+    assert begin.record.why == "node n1 is being drained"
     assert {(m.task, m.source, m.target) for m in begin.record.tasks} == {
         (n, f"{W}#1", f"{target}#1") for n in (1, 2)
     }
