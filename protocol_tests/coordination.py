@@ -55,6 +55,7 @@ class Coordination:
         self.lag = 0.3
         self.delay = 2.0
         self.writes = 0
+        self.on_removed: Callable[[], None] = lambda: None
         self.sessions: list[Session] = []
         self._first = 0
         self._views: list[View] = []
@@ -231,6 +232,7 @@ class Coordination:
         if node is not None:
             del self.moves[action.epoch]
             self._changed()
+            self.on_removed()
         return True
 
     def place(self, leader: int, version: int, places: dict[int, WorkerId]) -> bool:

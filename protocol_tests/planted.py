@@ -22,7 +22,7 @@ from elastic.migration.mover_old import MoverOld
 from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import Outcome, Phase
+from elastic.migration.record import MoveRecord, Outcome, Phase
 from elastic.migration.table import EmitterState, NewState, NotifierState, OldState
 from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
@@ -85,7 +85,7 @@ def _release_before_drained() -> list[Patch]:
 
 
 def _rollback_after_saved() -> list[Patch]:
-    def back(task: Any, draft: Any, expired: Any) -> Any:
+    def back(task: Any, saved: Any, draft: Any, expired: Any) -> Any:
         if task.target in draft.hosts and decide.restore_timer(task) not in expired:
             return task
         draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
@@ -285,6 +285,17 @@ def _old_side_does_not_hear_of_restored() -> list[Patch]:
     return [(MoverOld, "_settled", settled)]
 
 
+def _stores_of_the_last_attempt_alone() -> list[Patch]:
+    def nodes(self: MoveRecord) -> tuple[Any, ...]:
+        return tuple(sorted({n for t in self.tasks for n in (t.source_node, t.target_node)}))
+
+    return [(MoveRecord, "nodes", nodes)]
+
+
+def _nodes_do_not_hear_that_a_move_has_ended() -> list[Patch]:
+    return [(Stores, "record_gone", lambda self: None)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -314,6 +325,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "restored without condition": _marks_without_condition,
     "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,
     "restored by word, and the old side would not let go": _old_side_does_not_hear_of_restored,
+    "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,
+    "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
 }
 ALL = {**NAMED, **MORE}
 

@@ -265,6 +265,39 @@ def node_dies_after_saved() -> None:
     assert not world.truth.lost() and not world.truth.lost_states
 
 
+def _held(world: World) -> dict[NodeId, list[tuple[int, int]]]:
+    return {node: sorted(store.data) for node, store in world.stores.at.items() if store.data}
+
+
+def saved_where_it_is_not_restored() -> None:
+    """Saved at both nodes, and restored at a third one, as the new side's process has died. Nimbus empties all stores that got something,
+    before the record goes."""
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    assert _held(world).keys() == {"n0", "n1"}
+    world._kill_worker(worker(world, B), notice=2, restart=2000)
+    world._kill_worker(worker(world, A), notice=2, restart=2000)
+    until(world, lambda: 1 not in world.coordination.moves)
+    assert not _held(world), f"left behind: {_held(world)}"
+    world.finish()
+    assert world.coordination.places[2] in (C, D)
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def store_not_reached_at_the_end() -> None:
+    """A store that serves, and that Nimbus does not reach when it empties the stores: its node sees to it."""
+    world = calm()
+    flow(world)
+    world.stores.at[NodeId("n0")].reached = False
+    move(world, {2: B})
+    until(world, lambda: 1 not in world.coordination.moves)
+    assert _held(world).keys() == {"n0"}
+    world.finish()
+    assert not _held(world)
+
+
 def given_up_while_restoring() -> None:
     """Another place is chosen while the new side fetches, which does not hear of it: its `restored` is refused."""
     world = calm(shape=line(hints=False))

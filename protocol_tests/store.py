@@ -1,4 +1,7 @@
-"""Simulated state stores, one on each node: slow, full, down for a while, or gone with their node."""
+"""Simulated state stores, one on each node: slow, full, down for a while, out of Nimbus's reach, or gone with their node.
+
+A node removes from its store what belongs to no move any more: when the store begins to serve, and when a record has gone.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ class Store:
         self.ended: set[int] = set()
         self.up = True
         self.full = False
+        self.reached = True
         self.life = 1
 
 
@@ -64,8 +68,6 @@ class Stores:
             self._keep(store, epoch, task, part)
 
     def _keep(self, store: Store, epoch: int, task: int, value: Any) -> None:
-        if not store.data:
-            self.clock.at(self.clock.now + 100, self._collect, store)
         store.data[epoch, task] = value
         self.lives[store.node, epoch, task] = store.life
 
@@ -88,7 +90,7 @@ class Stores:
     def clean(self, epoch: int, nodes: tuple[NodeId, ...], done: Callable[[], None]) -> None:
         def arrive() -> None:
             for node in nodes:
-                if self.at[node].up:
+                if self.at[node].up and self.at[node].reached:
                     self._forget(self.at[node], epoch)
             done()
 
@@ -111,12 +113,15 @@ class Stores:
         store.up = True
         self._collect(store)
 
+    def record_gone(self) -> None:
+        """A record was removed: every node hears of that."""
+        for store in self.at.values():
+            self.clock.after(self.delay, self._collect, store)
+
     def _collect(self, store: Store) -> None:
-        active = self._active()
-        for epoch in {k[0] for k in store.data} - active:
-            self._forget(store, epoch)
-        if store.data:
-            self.clock.at(self.clock.now + 100, self._collect, store)
+        if store.up:
+            for epoch in {k[0] for k in store.data} - self._active():
+                self._forget(store, epoch)
 
     def lose(self, node: NodeId) -> None:
         """The node goes, with everything on it."""

@@ -20,6 +20,8 @@ from elastic.migration.record import (
     TaskMove,
     stage_of,
 )
+from elastic.model.codec import decode as read
+from elastic.model.codec import encode as written
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 
 A, B = Incarnation("t@a/0#1"), Incarnation("t@b/0#1")
@@ -147,3 +149,26 @@ def test_a_move_that_has_no_rest_would_be_found(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(AssertionError):
         test_the_next_batch_is_paused_when_the_stream_has_had_its_rest()
+
+
+def test_all_stores_that_got_something_are_known_whoever_restores_it() -> None:
+    """Saved at a and b; b's process dies, and then c's: what is decided of it is in the record."""
+    a, b, c, d = (Host(WorkerId(f"t@{n}/0"), Incarnation(f"t@{n}/0#1"), NodeId(n), 0) for n in "abcd")
+    task = TaskMove(TaskId(1), "c", A, B, a.node, b.node)
+    made = MoveRecord(TopologyName("t"), Epoch(1), "", (task,), 1)
+    marks = {
+        A: Marked(Marks(A, (1,), saved={1: SavedMark((a.node, b.node), 9)}), 1),
+        B: Marked(Marks(B, prepared={1: 1}), 1),
+    }
+    for living, nodes in (((c,), "abc"), ((d,), "abcd")):
+        found = decide(made, 0, marks, living, ())
+        assert found.commit is not None
+        marks |= {m.incarnation: Marked(m.marks, 2) for m in found.commit.marks}
+        made = read(written(found.commit.record), MoveRecord)
+        assert made.tasks[0].target == living[0].incarnation and made.nodes() == tuple(nodes)
+
+
+def test_a_record_of_before_stores_were_named_is_read() -> None:
+    made = record(1)
+    assert b'"stores":[]' in written(made)
+    assert read(written(made).replace(b'"stores":[],', b""), MoveRecord) == made

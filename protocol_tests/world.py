@@ -31,6 +31,7 @@ FREE = (
         "crash nimbus",
         "store down",
         "store full",
+        "store not reached",
     ),
     *("prepare fails", "install fails", "save fails", "abort", "timer early"),
 )
@@ -65,6 +66,7 @@ class World:
         self.coordination.delay = self.rnd.choice((1.0, 2.0, 2.0, 8.0))
         nodes = sorted(set(self.shape.workers.values()))
         self.stores = Stores(self.clock, nodes, lambda: set(self.coordination.moves))
+        self.coordination.on_removed = self.stores.record_gone
         self.workers: dict[WorkerId, Worker | None] = dict.fromkeys(sorted(self.shape.workers))
         self._down: set[NodeId] = set()
         self.nimbus: Nimbus | None = None
@@ -238,6 +240,14 @@ class World:
 
     def _not_full(self, node: NodeId) -> None:
         self.stores.at[node].full = False
+
+    def do_store_not_reached(self, which: int, longest: float) -> None:
+        """By Nimbus, when it empties the stores."""
+        store = self.stores.at[sorted(self.stores.at)[which % len(self.stores.at)]]
+        if store.reached:
+            self.count("store not reached")
+            store.reached = False
+            self.clock.after(longest, setattr, store, "reached", True)
 
     def _plan_failure(self, kind: str) -> None:
         self.count(kind)

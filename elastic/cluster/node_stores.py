@@ -295,7 +295,7 @@ class NodeStores:
         """Delete what a move has left, and refuse what may still come of it.
 
         Returns:
-            Nodes that were out of reach: their supervisors collect it when their stores serve again.
+            Nodes that were out of reach: their supervisors collect it when the record has gone, or their stores serve again.
         """
         wanted = [(state_key(topology, task), epoch) for task in tasks]
         missed = []

@@ -1,8 +1,8 @@
 """Removes from a node's state store what belongs to no move any more.
 
 Nimbus cleans the stores that it reaches at the end of a move (`NodeStores.clean`). What it did not reach, and what topologies leave that
-were killed within a move, is found here, by the node itself: when its store begins to serve, when its session was interrupted, and when a
-topology has gone.
+were killed within a move, is found here, by the node itself: when its store begins to serve, when its session was interrupted, when the
+record of a move has gone, and when a topology has.
 
 What is kept are the tasks of moves whose records are there. Their numbers only grow, also over topologies of one name; what is newer than
 the newest number that was read is left alone.
@@ -10,6 +10,7 @@ the newest number that was read is left alone.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -95,7 +96,8 @@ class Sweeper:
         self._due = False
         self._closed = False
         self._interrupted = False
-        self._topologies: frozenset[str] = frozenset()
+        self._moves: dict[str, Watch] = {}
+        self._names: dict[str, frozenset[str]] = {}
         self._watches: list[Watch] = []
         self._store: GrpcStore | None = None
         self._thread = threading.Thread(target=self._work, name="elastic-sweep", daemon=True)
@@ -117,12 +119,12 @@ class Sweeper:
 
     def close(self) -> None:
         """End; a sweep that is under way is given up. Safe to call twice."""
-        for watch in self._watches:
-            watch.cancel()
         with self._condition:
             self._closed = True
             self._condition.notify()
-            store = self._store
+            store, watches = self._store, [*self._watches, *self._moves.values()]
+        for watch in watches:
+            watch.cancel()
         if store is not None:
             store.close()
         if self._thread.ident is not None:
@@ -136,8 +138,26 @@ class Sweeper:
             self._note()
 
     def _on_topologies(self, names: tuple[str, ...]) -> None:
-        before, self._topologies = self._topologies, frozenset(names)
-        if before - self._topologies:
+        gone = self._moves.keys() - set(names)
+        for name in gone:
+            with self._condition:
+                self._moves.pop(name).cancel()
+            self._names.pop(name, None)
+        for name in set(names) - self._moves.keys():
+            watch = self._coordination.watch_children(
+                paths.moves(TopologyName(name)), functools.partial(self._on_moves, name)
+            )
+            with self._condition:
+                self._moves[name] = watch
+                if self._closed:
+                    watch.cancel()
+        if gone:
+            self._note()
+
+    def _on_moves(self, name: str, epochs: tuple[str, ...]) -> None:
+        before, self._names[name] = self._names.get(name), frozenset(epochs)
+        # One that has come and gone in between is not named: what is told then is what was told before.
+        if before is not None and not before < self._names[name]:
             self._note()
 
     def _note(self) -> None:
@@ -146,31 +166,36 @@ class Sweeper:
             self._condition.notify()
 
     def _work(self) -> None:
-        pause: float | None = None
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._closed or (self._due and self._address), pause)
+                self._condition.wait_for(lambda: self._closed or (self._due and self._address))
                 if self._closed:
                     return
                 self._due = False
-                self._store = store = GrpcStore(self._address)
-            pause = None
+                store = self._connected()
             try:
                 done = sweep(self._coordination, store)
             except (ElasticError, StateStoreError, msgspec.MsgspecError, ValueError) as error:
                 if self._closed:
                     return
                 log.info("the state store is looked through again later: %s", error)
+                store.close()
                 with self._condition:
-                    self._due = True
+                    self._due, self._store = True, None
                 if self._ended(_AGAIN):
                     return
             else:
                 if done.keys:
                     log.info("removed what %d tasks of ended moves had left: %d bytes", done.keys, done.size)
                 self._swept(done)
-            finally:
-                store.close()
+
+    def _connected(self) -> GrpcStore:
+        """To where the store serves now; kept, as every move that ends has it looked through. With the condition."""
+        if self._store is None or self._store.address != self._address:
+            if self._store is not None:
+                self._store.close()
+            self._store = GrpcStore(self._address)
+        return self._store
 
     def _ended(self, seconds: float) -> bool:
         """Wait a little before another attempt. Returns whether it is to end."""

@@ -28,6 +28,7 @@ class _Node:
     owner: int = 0
     changed: int = 0
     """When the value was set, in the server's count of changes."""
+    created: int = 0
     children_changed: int = 0
     next: int = 0
     """Of the sequential children."""
@@ -101,7 +102,7 @@ class MemoryZooKeeper:
         if above.owner:
             raise Conflict(f"{path}: its parent is ephemeral and cannot have children")
         now = next(self._clock)
-        self._nodes[path] = _Node(data, owner=owner, changed=now, children_changed=now)
+        self._nodes[path] = _Node(data, owner=owner, changed=now, created=now, children_changed=now)
         above.children.add(path.rpartition("/")[2])
         above.children_changed = now
         above.next += 1
@@ -287,6 +288,6 @@ class MemoryCoordination:
             node = self._server._nodes.get(path)
             if kind is Kind.VALUE:
                 return (None, None) if node is None else (node.changed, Versioned(node.data, node.version))
-            if node is None or not node.children:
+            if node is None or node.children_changed == node.created:
                 return None, ()
             return node.children_changed, tuple(sorted(node.children))

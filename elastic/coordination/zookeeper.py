@@ -365,7 +365,9 @@ class ZooKeeperCoordination:
                 found, stat = self._ask(what, lambda: self._begin_watched(kind, path), begun=begun)
                 if kind is Kind.VALUE:
                     return (stat.czxid, stat.mzxid), Versioned(found, stat.version)
-                return (stat.czxid, stat.pzxid) if found else None, tuple(sorted(found))
+                # One that has never had children is as good as none; one whose only child has come and gone has changed.
+                changed = bool(found) or stat.pzxid != stat.czxid
+                return (stat.czxid, stat.pzxid) if changed else None, tuple(sorted(found))
             except NotFound:
                 if self._ask(what, lambda: self._client.exists_async(path, watch=note)) is None:
                     return None, None if kind is Kind.VALUE else ()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from elastic.migration.actions import Commit, MarksChange, Say
 from elastic.migration.events import Host
-from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, TaskMove, stage_of
+from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove, stage_of
 from elastic.model.ids import Incarnation, WorkerId, worker_of
 
 PREPARE, PAUSE, RESTORE, REST = "prepare", "pause", "restore", "rest"
@@ -128,15 +128,15 @@ def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
 
 
 def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
-    phase, _ = stage_of(task, draft.record, draft.marks)
+    phase, saved = stage_of(task, draft.record, draft.marks)
     if phase is Phase.RESTORED:
         draft.places.append((task.task, worker_of(task.target)))
         draft.says.append(
             Say("task-moved", task.task, f"Task {task.task} runs in worker {worker_of(task.target)} now.")
         )
         return replace(task, outcome=Outcome.COMMITTED)
-    if phase is Phase.SAVED:
-        return _forward(task, draft, expired)
+    if saved is not None:
+        return _forward(task, saved, draft, expired)
     reason = _why_back(task, phase, draft, expired)
     if not reason:
         return task
@@ -179,7 +179,7 @@ def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[T
     return ""
 
 
-def _forward(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
+def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
     """A saved task: leave it, or find another new side."""
     marks = draft.marks[task.target].marks
     failed = marks.failed.get(task.task)
@@ -214,7 +214,12 @@ def _forward(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskM
         )
     )
     return replace(
-        task, target=host.incarnation, target_node=host.node, attempt=task.attempt + 1, reason=reason
+        task,
+        target=host.incarnation,
+        target_node=host.node,
+        attempt=task.attempt + 1,
+        reason=reason,
+        stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
 
 

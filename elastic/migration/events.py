@@ -400,7 +400,7 @@ class RecordConflict:
 
 @dataclass(frozen=True, slots=True)
 class StoresCleaned:
-    """No reachable store holds anything of the move; an unreachable one collects it when it comes back."""
+    """No reachable store holds anything of the move; its node empties an unreachable one when the record has gone."""
 
 
 @dataclass(frozen=True, slots=True)

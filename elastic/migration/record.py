@@ -76,6 +76,7 @@ class TaskMove:
         source: The worker life that runs it when the move begins.
         target: The worker life that is to run it; another one after a new side has died.
         source_node, target_node: Whose stores get the state.
+        stores: Further nodes in whose stores some of it may lie: where it was saved before another new side was chosen.
         batch: Paused together with the others of that number, from 0.
         attempt: Which new side this is, from 1.
         reason: Why it was rolled back, or why this is not the first attempt.
@@ -91,6 +92,7 @@ class TaskMove:
     attempt: int = 1
     outcome: Outcome = Outcome.OPEN
     reason: str = ""
+    stores: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class MoveRecord:
 
     def nodes(self) -> tuple[NodeId, ...]:
         """The nodes in whose stores something of this move may lie, sorted."""
-        return tuple(sorted({n for t in self.tasks for n in (t.source_node, t.target_node)}))
+        return tuple(sorted({n for t in self.tasks for n in (t.source_node, t.target_node, *t.stores)}))
 
 
 @dataclass(frozen=True, slots=True)

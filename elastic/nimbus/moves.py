@@ -323,7 +323,7 @@ class Moves:
             missed = self._stores.clean(record.topology, record.epoch, tasks, record.nodes())
             if missed:
                 log.info(
-                    "move %d of topology %s: the stores of %s clean up when they are back",
+                    "move %d of topology %s: the stores of %s were not reached; their nodes empty them",
                     record.epoch,
                     record.topology,
                     ", ".join(missed),

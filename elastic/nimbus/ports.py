@@ -48,7 +48,7 @@ class StateCleaning(Protocol):
         """Delete what these nodes' stores hold of the move's tasks, and refuse what may still come of it. Blocks, with a bound.
 
         Returns:
-            Nodes that were out of reach: they collect it when they come back.
+            Nodes that were out of reach: they collect it when the record has gone, or when they come back.
         """
 
     def nodes_changed(self) -> None:

@@ -211,6 +211,26 @@ def test_a_child_that_came_back_under_its_name_is_a_change(service: Service, ses
     assert first.calls == [("a",)] * 2
 
 
+def test_an_only_child_that_came_and_went_before_that_was_read_is_a_change(session: Coordination) -> None:
+    session.create("/p")
+    first: Seen[tuple[str, ...]] = Seen()
+    session.watch_children("/p", first)
+    first.until_last(())
+    held, go = threading.Event(), threading.Event()
+
+    def hold(_: Versioned | None) -> None:  # calls come one at a time: nothing is read meanwhile
+        held.set()
+        go.wait(PATIENCE)
+
+    session.watch_value("/q", hold)
+    assert held.wait(PATIENCE)
+    session.create("/p/a")
+    session.delete("/p/a")
+    go.set()
+    first.wait(lambda calls: len(calls) == 2)
+    assert first.calls == [()] * 2
+
+
 def test_a_cancelled_watch_is_silent_and_others_go_on(session: Coordination) -> None:
     silent: Seen[Versioned | None] = Seen()
     going: Seen[Versioned | None] = Seen()

@@ -116,3 +116,29 @@ def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) 
     finally:
         sweeper.close()
         server.close()
+
+
+def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
+    """Nimbus may not have reached the store, which went on serving."""
+    done: queue.Queue[Collected] = queue.Queue()
+    server = StoreServer(bench.store)
+    server.start()
+    sweeper = Sweeper(bench.coordination, done.put)
+    try:
+        bench.newest(0)
+        sweeper.start()
+        sweeper.serving(server.address)
+        assert done.get(timeout=30).keys == 0
+        for epoch in (5, 6, 7):  # one after the other, and one that begins while another ends
+            bench.newest(epoch)
+            bench.record(epoch, epoch)
+            bench.save(epoch, epoch)
+            if epoch == 6:
+                continue
+            kept = {f"t/{e}": e for e in (6,) if epoch == 7}
+            bench.coordination.delete(paths.move(T, Epoch(epoch)))
+            while bench.held() != kept:
+                done.get(timeout=30)
+    finally:
+        sweeper.close()
+        server.close()
