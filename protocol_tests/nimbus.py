@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError, Refused
@@ -145,7 +146,14 @@ class Nimbus:
         return len(places)
 
     def abort(self, epoch: int) -> None:
-        self.feed(epoch, ev.AbortAsked("an operator aborted the move"))
+        coordination = self.world.coordination
+        node = coordination.moves.get(epoch)
+        if not self.alive or not self.session.connected or node is None:
+            return
+        if not node.record.settled and not node.record.abort:
+            written = ac.Commit(replace(node.record, abort="an operator aborted the move"), node.version)
+            if coordination.commit(self.term, written):
+                self.feed(epoch, ev.AbortAsked(node.record, node.version))
         self.look()
 
 

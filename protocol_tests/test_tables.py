@@ -30,6 +30,7 @@ A, B, C = (Incarnation(f"t@n{n}/0#1") for n in range(3))
 NODES = (NodeId("n0"), NodeId("n1"))
 PART = TaskMove(TaskId(2), "c", A, B, *NODES)
 RECORD = MoveRecord(TopologyName("t"), Epoch(1), "why", (PART,))
+ABORTED = replace(RECORD, abort="why")
 SETTLED = replace(RECORD, tasks=(replace(PART, outcome=Outcome.ROLLED_BACK),), paused=1)
 
 
@@ -112,7 +113,7 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
             observed(A, B, saved=SAVED, b={"failed": {2: FailedMark(1, "gone", True)}}),
             observed(B),
             observed(A, B, closed=True),
-            ev.AbortAsked("why"),
+            ev.AbortAsked(ABORTED, 1),
             ev.TimerFired("prepare", 0),
             ev.RecordWritten(1),
             ev.RecordConflict(RECORD, 1),

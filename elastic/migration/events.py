@@ -370,9 +370,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class AbortAsked:
-    """An operator wants the move to end: what is not saved goes back."""
+    """An operator wants the move to end: what is not saved goes back. The record says so already, and this is its version now."""
 
-    why: str
+    record: MoveRecord
+    version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,6 @@ from elastic.migration.record import MoveRecord
 from elastic.migration.role import Actions, Role
 from elastic.migration.table import NOTIFIER, NotifierState
 
-ABORTED = "an operator aborted the move"
-
 
 class Notifier(Role):
     """See the module."""
@@ -105,7 +103,10 @@ class Notifier(Role):
         return ()
 
     def _aborted(self, event: ev.AbortAsked) -> Actions:
-        self._abort = event.why or ABORTED
+        # While a write of ours is under way, the next one conflicts, and the record is read anew.
+        self._abort = event.record.abort
+        if self.state is NotifierState.WATCHING:
+            self.record, self.version = event.record, event.version
         return ()
 
     def _timer(self, event: ev.TimerFired) -> Actions:

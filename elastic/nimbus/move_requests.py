@@ -30,11 +30,12 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
         epochs = under_way if epoch is None else [Epoch(epoch)]
         if not epochs and (t.plan is None or t.plan.halted):
             raise Refused(f"no move of topology {name!r} is under way", remedy=f"see `elastic moves {name}`")
+        also = []
         if t.plan is not None and not t.plan.halted:
-            halted = replace(t.plan, halted=why)
-            reign.commit([Set(paths.plan(t.name), encode(halted), t.plan_version)])
-            if t.plan.request:
-                reign.note_aborted(t.plan.request, why)
+            also = [Set(paths.plan(t.name), encode(replace(t.plan, halted=why)), t.plan_version)]
+        reign.moves.abort(t, epochs, why, also)
+        if also and t.plan is not None and t.plan.request:
+            reign.note_aborted(t.plan.request, why)
         reign.tell(
             Event(
                 time.time(),
@@ -44,7 +45,6 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
                 details={"epochs": " ".join(map(str, epochs)), "why": why},
             )
         )
-        reign.moves.abort(t, epochs, why)
         reign.moves.run(reign.facts())
         reign.note_moves()
     return tuple(int(e) for e in epochs)

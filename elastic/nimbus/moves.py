@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from elastic.coordination import paths
-from elastic.coordination.base import Check, Delete, Operation
+from elastic.coordination.base import Check, Delete, Operation, Set
 from elastic.errors import Conflict, ElasticError, ProtocolViolation, Superseded, Unavailable
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, notifier_driver
 from elastic.migration.notifier import Notifier
 from elastic.migration.record import MoveRecord
 from elastic.migration.table import NotifierState
+from elastic.model.codec import encode
 from elastic.model.ids import Epoch, Incarnation, TopologyName, node_of, worker_of
 from elastic.model.records import WorkerInfo
 from elastic.nimbus import stories
@@ -138,13 +139,34 @@ class Moves:
         self._publish()
         self._leader.tell(stories.began(record))
 
-    def abort(self, t: TopologyFacts, epochs: Sequence[Epoch], why: str) -> None:
-        """End moves early: what is not saved goes back."""
+    def abort(self, t: TopologyFacts, epochs: Sequence[Epoch], why: str, also: Sequence[Operation]) -> None:
+        """End moves early: what is not saved goes back. Their records say so when this returns, whatever becomes of this Nimbus.
+
+        Args:
+            also: Written with it.
+
+        Raises:
+            Conflict: Something has changed since it was read; nothing was written.
+        """
+        operations, told = list(also), []
         for epoch in epochs:
+            path = paths.move(t.name, epoch)
+            record, version = self._leader.read(path, MoveRecord)
+            if record is None or record.settled:
+                continue
+            # One that says so already was written by a request that may not have heard of it: nor has the notifier then.
+            if not record.abort:
+                record, version = replace(record, abort=why), version + 1
+                operations.append(Set(path, encode(record), version - 1))
+            told.append((epoch, ev.AbortAsked(record, version)))
+        if operations:
+            self._leader.commit(operations)
+        for epoch, event in told:
             job = self._jobs.get((t.state.id, epoch))
             if job is not None:
-                self._feed(job, ev.AbortAsked(why))
+                self._feed(job, event)
                 job.seen = None
+        self._publish()
 
     # --- running
 

@@ -391,6 +391,52 @@ def test_an_abort_leaves_what_is_saved(moving_in_memory: Moving) -> None:
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
 
 
+def test_an_abort_that_was_answered_is_known_to_whoever_leads_next(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nimbus dies before it has decided anything on it: it may not have read all marks yet."""
+    moving = moving_in_memory
+    first = moving.started({"a": 1, "b": 1})
+    second = moving.nimbus("h:2", wait=False)
+    moving.actors.hold("saved")
+    first.move("wc", "count", "b", wait=0)
+    moving.phase(first, Phase.PAUSED)
+    assert first._reign is not None
+    monkeypatch.setattr(first._reign.moves, "run", lambda facts: True)
+    assert first.abort_move("wc", why="tea time") == (1,)
+    assert first.moves("wc")[0].state == "aborting"
+    takes_over(moving, second)
+    moving.until(second, lambda t: not t.moves)
+    (move,) = moving.moves(second)
+    assert {(t.phase, t.reason) for t in move.tasks} == {("rolled back", "tea time")}
+    assert set(places(moving).values()) == {A}
+
+
+def test_an_abort_of_which_nobody_knows_whether_it_was_written_is_asked_again(
+    moving_in_memory: Moving,
+) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("saved")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.PAUSED)
+    session = moving.cluster.sessions["h:1"]
+    real = session.transaction
+
+    def breaking(operations: list[Operation]) -> None:
+        session.transaction = real  # type: ignore[method-assign]
+        real(operations)
+        raise NotConnected("the connection broke")
+
+    session.transaction = breaking  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        nimbus.abort_move("wc", why="tea time")
+    assert nimbus.abort_move("wc") == (1,)
+    moving.until(nimbus, lambda t: not t.moves)
+    (move,) = moving.moves(nimbus)
+    assert {(t.phase, t.reason) for t in move.tasks} == {("rolled back", "tea time")}
+
+
 def test_an_aborted_drain_stays_aborted_until_somebody_asks(moving_in_memory: Moving) -> None:
     moving = moving_in_memory
     nimbus = moving.started({"a": 1, "b": 1})
