@@ -19,7 +19,7 @@ from elastic.coordination.base import Coordination, Looked, SessionState, Versio
 from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.record import Marked, MoveRecord, decode_marks, encode_marks
+from elastic.migration.record import Marked, Marks, MoveRecord, decode_marks, encode_marks
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
 from elastic.model.assignment import Assignment
@@ -344,7 +344,7 @@ class MarksWriter:
     """The port `elastic.migration.ports.OwnMarks`.
 
     Args:
-        before: Called before each write: what has to be written down first.
+        before: Called before each write, with what is to be written: something else may have to be written down first.
         feed: Takes the events that follow.
         wrote: Told of what was written.
     """
@@ -354,7 +354,7 @@ class MarksWriter:
         coordination: Coordination,
         topology: TopologyName,
         me: Incarnation,
-        before: Callable[[], None],
+        before: Callable[[Marks], None],
         feed: Callable[[ev.MarksRead], None],
         wrote: Callable[[str, Versioned], None],
     ) -> None:
@@ -416,7 +416,7 @@ class MarksWriter:
             self._feed(ev.MarksRead(epoch, marked))
 
     def _write(self, action: ac.WriteMarks) -> Marked | None:
-        self._before()
+        self._before(action.marks)
         path, data = (
             paths.move_marks(self._topology, Epoch(action.epoch), self._me),
             encode_marks(action.marks),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
+from elastic.migration.record import Marks
 from elastic.model import codec
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
@@ -92,8 +93,10 @@ class ProgressWriter:
             for name in self._coordination.children(self._root) or ()
         ]
         records = [codec.decode(stored.data, Progress) for stored in found if stored is not None]
-        holders = last_holders(records, but=self._incarnation)
         worker = self._of()
+        # Read just before this: whoever it came to may have ended before it could say since when.
+        moves = [move.record for move in worker.moves.participant.view.moves]
+        holders = last_holders(records, self._incarnation, moves)
         lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
         for component, before in sorted(lost):
             tasks = sorted(
@@ -145,12 +148,16 @@ class ProgressWriter:
             else:
                 self._since_due = self._since_due or now + SINCE
 
-    def write_first(self) -> None:
-        """What has to be written before marks are. Since when tasks are here does not: that would be one more write within a pause.
+    def write_first(self, marks: Marks) -> None:
+        """What has to be written before these marks are. Since when tasks are here does not: that would be one more write within a pause.
+        Unless the move may go when they are written: nothing else says then who has its tasks.
 
         Raises:
             Unavailable: It may not have been written.
         """
+        if marks.closed:
+            self.write(all_of_it=True)
+            return
         with self._lock:
             progress = self._now()
             if self._is_urgent(progress) and worth_writing(progress):

@@ -2,7 +2,8 @@
 
 A worker lists a stateful task in its `Progress` before the task begins there: nobody starts it empty later on without noticing. When such a
 record was written is its place among all writes, which is known afterwards; the next one says so, once the task has begun. So of all
-that list a task, the one with the greatest place had it last, and one without has only been about to.
+that list a task, the one with the greatest place had it last, and one without has only been about to. Unless the task has moved there: then
+it has begun, and the record of the move stays until the place is written.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
+from elastic.migration.record import MoveRecord, Outcome
 from elastic.model.ids import Incarnation
 from elastic.model.records import Held, Progress
+
+_NEWEST = 1 << 64
+"""A place among all writes that is greater than any."""
 
 
 class States:
@@ -53,15 +58,26 @@ def listed(progress: Progress | None) -> frozenset[int]:
     return frozenset(t for h in (progress.held if progress is not None else ()) for t in h.tasks)
 
 
-def last_holders(records: Iterable[Progress], but: Incarnation) -> dict[int, Incarnation]:
+def last_holders(
+    records: Iterable[Progress], but: Incarnation, moves: Iterable[MoveRecord] = ()
+) -> dict[int, Incarnation]:
     """Who had each task last, of all that are listed anywhere.
 
     Args:
         but: A life that does not count: the one that asks.
+        moves: Those that have a record.
     """
-    found: dict[int, Held] = {}
+    found: dict[int, tuple[int, Incarnation]] = {}
+    came: dict[int, Incarnation] = {}
+    for part in (part for move in sorted(moves, key=lambda m: m.epoch) for part in move.tasks):
+        if part.outcome is Outcome.COMMITTED:
+            came[part.task] = part.target
+        elif part.outcome is Outcome.LOST:
+            came.pop(part.task, None)
     for held in (h for record in records for h in record.held if h.incarnation != but):
         for task in held.tasks:
-            if task not in found or found[task].since < held.since:
-                found[task] = held
-    return {task: held.incarnation for task, held in found.items()}
+            has_come = not held.since and came.get(task) == held.incarnation
+            since = _NEWEST if has_come else held.since
+            if task not in found or found[task][0] < since:
+                found[task] = since, held.incarnation
+    return {task: life for task, (_, life) in found.items()}

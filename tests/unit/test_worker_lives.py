@@ -15,8 +15,10 @@ from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
 from elastic.cluster.worker_progress import SINCE
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
+from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove
+from elastic.migration.view import MoveView, View
 from elastic.model import codec
-from elastic.model.ids import Incarnation, WorkerId
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.records import Held, Progress
 from elastic.supervisor.options import SupervisorOptions
 
@@ -106,6 +108,47 @@ def test_who_was_only_about_to_have_it_is_not_named(life: Any) -> None:
     assert lost(life, {2, 4}) == {FIRST: "2", THERE: "4"}
 
 
+def view(life: Any, *moves: tuple[int, Incarnation, Outcome]) -> None:
+    """Moves of task 2 to these lives."""
+    records = [
+        MoveRecord(
+            TopologyName("t"),
+            Epoch(epoch),
+            "",
+            (TaskMove(TaskId(2), "count", FIRST, target, NodeId("n"), NodeId("m"), outcome=outcome),),
+        )
+        for epoch, target, outcome in moves
+    ]
+    life.worker.moves.participant.view = View(1, 2, tuple(map(MoveView, records)), {}, {})
+
+
+def test_who_a_task_has_moved_to_is_named_before_it_has_said_since_when(life: Any) -> None:
+    """Both sides of the move ended before the one had written that the task is no more there, and the other since when it is."""
+    elsewhere(life, Held(THERE, 0, (2, 3)))
+    view(life, (1, THERE, Outcome.COMMITTED))
+    assert lost(life, {2, 3}) == {THERE: "2", FIRST: "3"}
+    for moves in (
+        [(1, THERE, Outcome.ROLLED_BACK)],
+        [(1, THERE, Outcome.COMMITTED), (2, FIRST, Outcome.COMMITTED)],
+        [(1, THERE, Outcome.COMMITTED), (2, FIRST, Outcome.LOST)],
+    ):
+        view(life, *moves)
+        assert lost(life, {2, 3}) == {FIRST: "2, 3"}, moves
+
+
+def test_since_when_a_task_is_here_is_written_before_the_move_may_go(life: Any) -> None:
+    life._progress.inherit()
+    life.worker.will_start(2)
+    life._progress.write()
+    life.worker.tasks[2] = SimpleNamespace(finished=False, drained=0)
+    life._progress.write_first(Marks(SECOND, restored={2: 1}))
+    assert codec.decode(life._coordination.get(PATH).data, Progress).held == (Held(FIRST, 5, (2, 3)),)
+    life._progress.write_first(Marks(SECOND, restored={2: 1}, closed=True))
+    one, two = codec.decode(life._coordination.get(PATH).data, Progress).held
+    assert one == Held(FIRST, 5, (3,))
+    assert (two.incarnation, two.tasks) == (SECOND, (2,)) and two.since > 0
+
+
 def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> None:
     life._progress.inherit()
     life.worker.will_start(2)
@@ -114,7 +157,7 @@ def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> No
     assert stored.held == (Held(FIRST, 5, (2, 3)),), "should it die now, the first life had them last"
     life.worker.tasks[2] = SimpleNamespace(finished=False, drained=0)
     version = life._coordination.get(PATH).version
-    life._progress.write_first()
+    life._progress.write_first(Marks(SECOND))
     assert life._coordination.get(PATH).version == version, "marks do not wait for that"
     life._progress.write()
     assert life._coordination.get(PATH).version == version, "more of it may come"

@@ -149,7 +149,7 @@ class Process:
             self.session,
             name,
             self.me,
-            lambda: world.before_marks(),
+            lambda marks: world.before_marks(),
             self._feed,
             lambda path, value: self.views.wrote(path, value),
         )
