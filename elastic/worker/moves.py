@@ -214,9 +214,10 @@ class Moves:
             self._resumed(target)  # its links begin anew elsewhere, and nobody opens them here
 
     def hand_in(self, task: int) -> None:
-        """What has come too early for the task comes now."""
+        """What has come too early for the task comes now, and what was held back for it until it is here."""
         for event in self._early.pop(task, ()):
             self.feed(event)
+        self.room(task)
 
     def _gate(self, source: int) -> AbstractContextManager[object]:
         task = self._tasks.get(source)
@@ -418,7 +419,9 @@ class Moves:
         """Whether what is held for a task of this process is to be handed to it now."""
         task, key = self._tasks.get(link.target), (link.source, link.target)
         passed = self._passed.get(key, 0)
-        if task is not None and passed < PASSED * link.limit and not task.has_room(item):
+        if task is None or not task.keeps_up(link):
+            return False  # it is to start here and has not, or waits for what is before this
+        if passed < PASSED * link.limit and not task.has_room(item):
             return False
         self._passed[key] = passed + item.count
         return True

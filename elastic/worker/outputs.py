@@ -357,15 +357,19 @@ class Outputs:
 
     def _put_here(self, out: Out, link: LinkEnd, item: Item, frames: list[wire.Frame] | None) -> int:
         local = out.destination.local
+        if local is None:
+            return FULL  # it is to start here and has not: its emitters wait for that as they wait for room
         if frames:  # it was to go elsewhere, and some of it may have
             while frames:
                 part = frames.pop(0).item(self._streams)
                 self._crossing.arrived(out.destination.task, link.life, link.left(part.weight), part)
             return ASK
-        answer = ASK if local is None else local.offer(item, link.life, link.sent + 1)
+        answer = local.offer(item, link.life, link.sent + 1)
         if answer == TAKEN:
             link.left(item.weight)
         elif answer == ASK:
+            if not local.keeps_up(link):
+                return FULL
             self._crossing.arrived(out.destination.task, link.life, link.left(item.weight), item)
         return answer
 

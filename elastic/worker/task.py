@@ -21,6 +21,7 @@ from elastic.api.components import Bolt, Component, Spout, TaskHook, overrides
 from elastic.api.context import Source, TopologyContext
 from elastic.api.settings import setting
 from elastic.errors import ExecutionError
+from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.receiver import Receiver
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
@@ -168,6 +169,22 @@ class Task:
                 return True
             self._refused = True
             self._kept_out.add(item.source)
+            return False
+
+    def keeps_up(self, link: LinkEnd) -> bool:
+        """Whether it has taken what was given to it over a link from a task of this process, up to as much as may wait for it. What it has
+        not taken lies with the moves: they have not come to it, or it is not the next. False: `room` will be called.
+        """
+        with self._lock:
+            receiver = self.receivers.get(link.source)
+            if receiver is None:
+                return False  # it has just left
+            # Of a life that it has not heard of it has taken nothing.
+            taken = link.base if receiver.life < link.life else max(link.base, receiver.seen)
+            if link.sent - taken < self._capacity or receiver.life > link.life:
+                return True
+            self._refused = True
+            self._kept_out.add(link.source)
             return False
 
     @property

@@ -201,13 +201,13 @@ class Worker:
         for number in started:
             self.tasks[number] = self._made(number, here[number].component)
         for number in started:
-            self.ways.put_here(self.tasks[number])
-        for number in started:
             task = self.tasks[number]
             if task.spec.stateful:
                 self._started.add(number)
             self.moves.started(task, self._outside.life())
-            task.outputs.refresh()  # before its first tuple: who is here is known now
+            self.ways.put_here(task)  # its links end here now
+        for number in started:
+            self.tasks[number].outputs.refresh()  # before its first tuple: who is here is known now
         for id in sorted(wanted - self.executors.keys()):
             self.executors[id] = self._new_executor(id)
         for id, numbers in groupby(started, lambda t: here[t]):
@@ -277,8 +277,8 @@ class Worker:
             self.tasks[task.id] = task
             if task.finished:
                 self._finished.add(task.id)
-            self.ways.put_here(task)
             self.moves.attach(task)
+            self.ways.put_here(task)
             self._refresh_outputs()
             self._set_status(task)
             if task.finished or task.drained:  # what it had to repeat meanwhile, its former place has not
