@@ -192,6 +192,10 @@ def _new_place_forgets_the_fence() -> list[Patch]:
     return [(Emitter, "__init__", made)]
 
 
+def _next_life_is_this_one() -> list[Patch]:
+    return [(Participant, "_keep_for_later", lambda self, event: False)]
+
+
 def _links_go_on_after_they_were_exported() -> list[Patch]:
     real = Participant._run
 
@@ -314,6 +318,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "begins before restored is accepted": _begins_before_restored_is_accepted,
     "the new place forgets the fence": _new_place_forgets_the_fence,
     "links end where it was put in": _links_end_where_it_was_put_in,
+    "what is for the next life is for this one": _next_life_is_this_one,
     "links go on after they were exported": _links_go_on_after_they_were_exported,
     "stops within a tuple": _stops_within_a_tuple,
     "saves to one node": _saves_to_one_node,

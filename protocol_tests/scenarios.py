@@ -182,6 +182,38 @@ def given_back_after_it_was_put_in() -> None:
     assert [a.item for a in came if isinstance(a, ac.Accept)] == ["tuple"], came
 
 
+def told_of_the_outcome_by_who_emits() -> None:
+    """Task 2 has been saved in a, restored in b, which died, and a is to start it anew. Who emits to it knows that before a does: what it
+    says is for the next life of the task, not for the one that is about to go. Had the task stayed, it would be for this one."""
+    a, b = (Incarnation(f"{w}#1") for w in (A, B))
+    for outcome in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
+        me = Participant(a, Wiring({1: (2,)}), 8)
+        places = {1: C, 2: A}
+        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.TaskStarted(2, 3))
+        me.handle(ev.Opened(1, 2, 7, 4, 0))
+        moving = _record(a, b, task=2, epoch=1)
+        marks = {a: Marked(Marks(a), 0), b: Marked(Marks(b, prepared={2: 1}), 1)}
+        preparing = replace(moving, paused=0)
+        me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), places)))
+        me.handle(ev.StoreAsked(2, 1))
+        me.handle(ev.MarksRead(1, Marked(Marks(a, asked=(2,)), 1)))
+        me.handle(ev.FenceArrived(1, 2, 1, 7, 4))
+        me.handle(ev.ViewRead(_view(3, 1, (MoveView(moving, marks),), places)))
+        me.handle(ev.Stopped(2, 1))
+        assert ac.Save in _kinds(me.handle(ev.Delivered(2, 1)))
+        kept = me.handle(ev.Opened(1, 2, 7, 4, 0)), me.handle(ev.Arrived(1, 2, 7, 5, 1, "tuple"))
+        assert not any(kept), kept
+        ended = MoveView(replace(moving, tasks=(replace(moving.tasks[0], outcome=outcome),)), marks)
+        came = me.handle(ev.ViewRead(_view(4, 1, (ended,), places)))
+        kind = ac.NotHere if outcome is Outcome.COMMITTED else ac.TellAgain
+        notes = [x.event for x in came if isinstance(x, kind)]
+        if outcome is Outcome.COMMITTED:
+            me.handle(ev.TaskStarted(2, 8))
+        came = tuple(x for event in notes for x in me.handle(event))
+        assert [x.item for x in came if isinstance(x, ac.Accept)] == ["tuple"], (outcome, came)
+
+
 def pause_comes_while_saving() -> None:
     """Task 1's links have been exported; a pause of its target must wait for its next place, which does not know of a fence sent now."""
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))

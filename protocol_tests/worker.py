@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ class Worker:
         self.tasks: dict[int, Task] = {}
         self.prepared: dict[int, Task] = {}
         self.early: dict[int, list[Any]] = {}
+        self.again: deque[Any] = deque()
         self.begun: list[int] = []  # what has come early for them comes when the present event is answered
         self.blocked: set[tuple[int, int]] = set()
         self.wants_room: set[tuple[int, int]] = set()
@@ -92,6 +94,8 @@ class Worker:
         self.world.saw(self.participant)
         while self.begun:
             self._hand_in(self.begun.pop())
+        while self.again:
+            self.feed(self.again.popleft())
 
     def later(self, longest: float, event: Any) -> None:
         self.clock.after(longest, self.feed, event)
@@ -106,10 +110,10 @@ class Worker:
             return
         before = self.participant.view
         view = read_by(self.me, view)
-        self.feed(ev.ViewRead(view))
         for task in list(self.early):
             if before.stands(task).owner == self.me and view.places[task] != self.id:
                 del self.early[task]  # it was to come, and goes elsewhere
+        self.feed(ev.ViewRead(view))
         for task, worker in view.places.items():
             if worker == self.id and self._to_start(view, task) and task not in self._starting:
                 self._starting.add(task)
@@ -284,6 +288,9 @@ class Worker:
     def not_here(self, action: ac.NotHere) -> None:
         self.early.setdefault(action.target, []).append(action.event)
 
+    def tell_again(self, action: ac.TellAgain) -> None:
+        self.again.append(action.event)
+
     def _hand_in(self, task: int) -> None:
         for event in self.early.pop(task, ()):
             self.feed(event)
@@ -312,9 +319,9 @@ class Worker:
             if target in mine:
                 for early in receiver.export().early:
                     truth.taint(source, target, early.item.item)
-        for t, events in self.early.items():
-            for event in events:
-                if isinstance(event, ev.Arrived) and t in mine:
+        for t in mine:
+            for event in (*self.early.get(t, ()), *self.participant.kept_for_later(t)):
+                if isinstance(event, ev.Arrived):
                     truth.taint(event.source, t, event.item.item)
         for frame in world.network.frames(lambda c: c.source is self):
             if isinstance(frame, ev.Arrived) and frame.source in mine:

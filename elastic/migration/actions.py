@@ -104,6 +104,14 @@ class NotHere:
 
 
 @dataclass(frozen=True, slots=True)
+class TellAgain:
+    """The target has stayed here: the event, which was kept until that was known, is to be told when this answer has been carried out."""
+
+    target: int
+    event: Any
+
+
+@dataclass(frozen=True, slots=True)
 class FenceReached:
     """Everything up to that fence has been taken."""
 

@@ -135,6 +135,7 @@ def participant_driver(
             ac.Accept: links.accept,
             ac.Drop: links.drop,
             ac.NotHere: links.not_here,
+            ac.TellAgain: links.tell_again,
             ac.ConfirmOutput: links.confirm_output,
             ac.StopTask: tasks.stop,
             ac.ContinueTask: tasks.go_on,

@@ -86,6 +86,7 @@ class Participant:
         self._closing: set[int] = set()
         self._frozen: set[int] = set()
         self._sealed: set[int] = set()
+        self._later: dict[int, dict[int, list[Any]]] = {}  # target -> source -> see `_keep_for_later`
         self._behind: set[int] = set()  # targets of which a link was told more than this process has read
         self._doors: dict[type, Callable[[Any, Out], None]] = {
             **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
@@ -142,7 +143,13 @@ class Participant:
         """Whether nothing of any move is left here."""
         flowing = all(e.state is EmitterState.FLOWING and not e.buffer for e in self.emitters.values())
         return flowing and not (
-            self.old or self.new or self._scribes or self._frozen or self._sealed or self._arriving
+            self.old
+            or self.new
+            or self._scribes
+            or self._frozen
+            or self._sealed
+            or self._arriving
+            or self._later
         )
 
     # ------------------------------------------------------------------ what a view says
@@ -307,8 +314,25 @@ class Participant:
         receiver = self.receivers.get((event.source, event.target))
         if receiver is None:
             out.append((ac.NotHere(event.target, event),))
-        else:
+        elif not self._keep_for_later(event):
             self._run(receiver, event, out)
+
+    def _keep_for_later(self, event: ev.Opened | ev.Arrived | ev.FenceArrived) -> bool:
+        """Everything of the task has been exported, and who emits to it goes on: it knows the outcome, which has not been read here yet.
+        Where the task went may have died, and this process be the one to start it anew: what is said then is for that life of it. If the
+        task has stayed it is taken afterwards. Senders' windows bound it.
+        """
+        if event.target not in self._sealed or event.target not in self.old:
+            return False
+        links = self._later.get(event.target, {})
+        if event.source not in links and not (isinstance(event, ev.Opened) and not event.epoch):
+            return False
+        self._later.setdefault(event.target, links).setdefault(event.source, []).append(event)
+        return True
+
+    def kept_for_later(self, task: int) -> tuple[Any, ...]:
+        """What has come for a task that is about to go, and is for its next life, or for after its move."""
+        return tuple(event for events in self._later.get(task, {}).values() for event in events)
 
     def _is_of_now(self, event: Any) -> bool:
         """What a fence, or the opening for one, has to do with: a move that is not over for the task here."""
@@ -415,12 +439,16 @@ class Participant:
         self._run(old, ev.Settled(task, old.epoch, here), out)
         self._frozen.discard(task)
         self._sealed.discard(task)
+        later = self.kept_for_later(task)
+        self._later.pop(task, None)
         if not here:
             self.tasks.pop(task, None)
             self._forget_links(task, out)
+            out.append([ac.NotHere(task, event) for event in later])
             return
         for source in self.wiring.emitters_of(task):
             self.receivers[source, task].forget_fence(old.epoch)
+        out.append([ac.TellAgain(task, event) for event in later])
         for target in self.wiring.targets_of(task):
             self._follow_link(task, target, out, again=True)
 

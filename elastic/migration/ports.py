@@ -41,6 +41,9 @@ class Links(Protocol):
         What is kept is bounded by the senders' windows, and by the life of those senders.
         """
 
+    def tell_again(self, action: ac.TellAgain) -> None:
+        """Tell the participant of the event when everything that is to be done now has been."""
+
     def confirm_output(self, action: ac.ConfirmOutput) -> None:
         """-> `Delivered`, when every frame that the task has sent was received, or its receiver's process is gone."""
 

@@ -178,13 +178,12 @@ class Moves:
     def see(self, view: View) -> None:
         """Coordination was read: everything follows it, and whoever waits for a way looks again."""
         with self.exclusive():
-            before = self.participant.view
-            self.feed(ev.ViewRead(view))
-            place = worker_of(self.me)
+            before, place = self.participant.view, worker_of(self.me)
             for task in list(self._early):
-                # It was to come, and goes elsewhere.
+                # It was to come, and goes elsewhere. What is too early only from this view on was said by who knows more.
                 if before.stands(task).owner == self.me and view.places.get(task) != place:
                     self._forget_early(task)
+            self.feed(ev.ViewRead(view))
         self._ways.signal_all()
 
     def started(self, task: Task, life: int) -> None:
@@ -346,6 +345,10 @@ class Moves:
     def not_here(self, action: ac.NotHere) -> None:
         """See `elastic.migration.ports.Links`."""
         self._early.setdefault(action.target, []).append(action.event)
+
+    def tell_again(self, action: ac.TellAgain) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._posted.append(action.event)
 
     def confirm_output(self, action: ac.ConfirmOutput) -> None:
         """See `elastic.migration.ports.Links`."""
