@@ -42,6 +42,10 @@ class ExecutorStopped(BaseException):
     """Unwinds user code in an executor that has to end. Not an Exception: user code must not swallow it."""
 
 
+class TaskReleased(ExecutorStopped):
+    """Unwinds user code of a task that runs elsewhere by now, or nowhere: that one is closed, and its executor goes on with others."""
+
+
 # A wait is bounded so that no lost wake-up can hang an executor; it isn't how the wake-up normally comes.
 _LONGEST_WAIT = 1.0
 

@@ -15,17 +15,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
 from elastic.worker.content import fill
-from elastic.worker.destination import Destination, ExecutorStopped
+from elastic.worker.destination import Destination, ExecutorStopped, TaskReleased
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.haste import Haste
 from elastic.worker.task import SLICE, Task
 
-T = TypeVar("T")
 YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
@@ -160,7 +159,7 @@ class Executor:
         self.flush_links()
         with self._hands:
             to = task.wanted_by
-            if to is None or to is self:
+            if to is None or to is self or task.closed:
                 return
             task.handed_over = time.monotonic()
             self._give(task, to)
@@ -231,7 +230,7 @@ class Executor:
 
         self.urge(do)
 
-    def hand_on(self, task: Task, what: Callable[[], T]) -> T:
+    def hand_on(self, task: Task, what: Callable[[], None]) -> None:
         """Hand on what a task has emitted outside of a tuple. On the thread.
 
         That may have to wait for room, with a part of a batch sent and a part not. What a move asks of the task meanwhile is done
@@ -239,11 +238,12 @@ class Executor:
         """
         self._handing.append(task)
         try:
-            result = what()
+            what()
+        except TaskReleased:
+            pass  # what is left of it is for nobody; what is deferred closes it
         finally:
             self._handing.pop()
         self._do_deferred(task)
-        return result
 
     def _is_within(self, task: Task) -> bool:
         """Whether a tuple of the task, or handing on what it has emitted, is under way."""
@@ -392,6 +392,9 @@ class Executor:
         if not task.prepared and not task.finished:
             try:
                 self._prepare(task)
+            except TaskReleased:
+                self._do_deferred(task)
+                return
             except ExecutorStopped:
                 raise
             except BaseException as e:
@@ -501,6 +504,8 @@ class Executor:
         self.current, self.busy_since = task, began
         try:
             again = task.run(began + (SLICE / SHORTER if self._haste.on else SLICE))
+        except TaskReleased:
+            again = False
         except ExecutorStopped:
             raise
         except BaseException as e:

@@ -23,6 +23,7 @@ from elastic.model.events import Severity
 from elastic.model.ids import TaskId
 from elastic.worker.content import Arrival, pending
 from elastic.worker.content.engine import EngineState
+from elastic.worker.destination import ExecutorStopped, TaskReleased
 from elastic.worker.failures import described
 from elastic.worker.stores import SMALL
 
@@ -267,7 +268,11 @@ class MovingTasks:
         def guarded() -> None:
             try:
                 call()
-            except Exception as e:
+            except TaskReleased:
+                log.info("task %d does not come here any more, and has emitted since", side.task)
+            except ExecutorStopped:
+                raise
+            except BaseException as e:
                 reason = e.message if isinstance(e, ElasticError) else described(e)
                 log.warning("task %d cannot come here: %s raised %s", side.task, what, reason, exc_info=True)
                 worker.moves.feed(ev.NewFailed(*side, f"{what} of task {side.task} failed: {reason}"))

@@ -22,7 +22,7 @@ from elastic.model.topology import ComponentSpec
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, Stream, Streams
 from elastic.worker.crossing import ASK, FULL, TAKEN, Crossing, Out, Subscription
-from elastic.worker.destination import Destination, Emitter, ExecutorStopped
+from elastic.worker.destination import Destination, Emitter, TaskReleased
 from elastic.worker.joining import joined
 from elastic.worker.routes import LocalFirst, Routes
 
@@ -283,6 +283,8 @@ class Outputs:
         try:
             self._put(out, batch)
         except ExecutionError as e:
+            if out.link is None:
+                raise  # not because of what it is
             # Nothing of the batch was sent. One tuple that cannot be sent must not cost those around it.
             if count == 1:
                 self.on_unsendable(e, rows[0] if rows else record)
@@ -302,8 +304,8 @@ class Outputs:
         counts as sent can be stuck in front of a task that stands still.
 
         Raises:
-            ExecutorStopped: The executor has to end.
-            ExecutionError: It cannot be sent to another process (`TupleTooLarge`, unpicklable).
+            ExecutorStopped: The executor has to end; `TaskReleased`: the task has.
+            ExecutionError: It cannot be sent to another process (`TupleTooLarge`, unpicklable); or the task does not run here yet.
         """
         crossing, me, destination, emitter = self._crossing, self._me, out.destination, self.emitter
         assert emitter is not None
@@ -332,6 +334,14 @@ class Outputs:
                         if done is ASK:
                             crossing.work()
                         return
+                elif (
+                    not self._released
+                ):  # others may come to wait for whoever waited here, and it might never run
+                    raise ExecutionError(
+                        f"Task {self.task} of {str(self.component.id)!r} has emitted more than can wait until it runs here "
+                        f"({self._limit} tuples for each target task, no record batches).",
+                        remedy="Emit less in prepare() and set_state(), or later.",
+                    )
                 if not blocked:
                     self.flush_hungry(besides=out)  # what is for others need not wait along
                     emitter.begin_blocked(
@@ -341,7 +351,7 @@ class Outputs:
                 emitter.flush_links()
                 emitter.attend()
                 if self._released:
-                    raise ExecutorStopped
+                    raise TaskReleased
                 destination.wait(sequence)
         finally:
             if blocked:
