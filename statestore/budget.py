@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statestore.base import OVERHEAD, Capacity
 from statestore.errors import Full
 
-_REMEDY = "Give the store more room, move less at once, or collect what ended moves have left."
+_REMEDY = "Give the store more room (its limit), or store less at once."
 
 
 class Budget:

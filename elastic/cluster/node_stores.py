@@ -20,7 +20,7 @@ from elastic.migration.record import state_key
 from elastic.model.ids import NodeId, TopologyName
 from statestore import errors as store_errors
 from statestore.base import Piece, State, Ticket
-from statestore.errors import Full, StateStoreError
+from statestore.errors import StateStoreError
 
 T = TypeVar("T")
 PATIENCE = 10.0
@@ -107,7 +107,7 @@ class NodeStores:
             size: Bytes that are expected; more may be put while there is room.
 
         Raises:
-            statestore.errors.Full: A store has no room; nothing is reserved anywhere, and nothing was written.
+            NoRoom: A store has no room; nothing is reserved anywhere, and nothing was written.
             Superseded: A newer epoch, or another writer, owns the key.
             Unavailable: A store cannot be reached, or a node is gone.
         """
@@ -144,7 +144,7 @@ class NodeStores:
             sizes: Bytes that are expected, by key.
 
         Raises:
-            statestore.errors.Full: A store has no room for all of them; nothing is reserved anywhere.
+            NoRoom: A store has no room for all of them; nothing is reserved anywhere.
             Unavailable: A store cannot be reached, or a node is gone.
         """
         doing = f"keep room for {len(sizes)} states"
@@ -162,7 +162,7 @@ class NodeStores:
             _release(epoch, list(sizes), ways)
             raise
 
-    def save_many(self, states: Sequence[State], nodes: Sequence[NodeId]) -> list[ElasticError | Full | None]:
+    def save_many(self, states: Sequence[State], nodes: Sequence[NodeId]) -> list[ElasticError | None]:
         """Begin, put and commit many small states: several messages of many states in place of three for each.
 
         Args:
@@ -172,26 +172,26 @@ class NodeStores:
         Returns:
             For each state in order: None when every node has confirmed it, else why not. Doing it again is harmless.
         """
-        outcomes: list[ElasticError | Full | None] = []
+        outcomes: list[ElasticError | None] = []
         for begin, end in groups(states):
             part = states[begin:end]
             try:
                 outcomes += self._by_ways(nodes, lambda ways: self._save(part, ways))  # noqa: B023
             except NotFound as error:
                 outcomes += [Unavailable(f"states cannot be stored: {error.message}")] * len(part)
-            except (ElasticError, Full) as error:
+            except ElasticError as error:
                 outcomes += [error] * len(part)
         return outcomes
 
-    def _save(self, states: Sequence[State], ways: dict[NodeId, Way]) -> list[ElasticError | Full | None]:
+    def _save(self, states: Sequence[State], ways: dict[NodeId, Way]) -> list[ElasticError | None]:
         """As many as go with one message."""
-        outcomes: list[ElasticError | Full | None] = [None] * len(states)
+        outcomes: list[ElasticError | None] = [None] * len(states)
 
         def took(node: NodeId, found: list[StateStoreError | None]) -> None:
             for at, error in enumerate(found):
                 if error is not None and outcomes[at] is None:
                     doing = f"save {states[at].ticket.key}"
-                    outcomes[at] = error if isinstance(error, Full) else translated(error, node, doing)
+                    outcomes[at] = translated(error, node, doing)
 
         ask_all(
             [(n, lambda n=n, w=w: w.start_save(states, partial(took, n))) for n, w in ways.items()],  # type: ignore[misc]

@@ -64,7 +64,7 @@ class StateWrite:
             Its number, for `commit`.
 
         Raises:
-            statestore.errors.Full: It is more than was asked for, and there is no room for that.
+            NoRoom: It is more than was asked for, and there is no room for that.
             Superseded: A newer epoch owns the key.
             Unavailable: A store cannot be reached.
         """
@@ -97,7 +97,7 @@ class StateWrite:
 
         Raises:
             Superseded: A newer epoch owns the key.
-            statestore.errors.Full: A store has no room.
+            NoRoom: A store has no room.
             Unavailable: A store cannot be reached; whether it has committed is not known. It may be tried again.
         """
         pieces = [self._pieces[n] for n in numbers]

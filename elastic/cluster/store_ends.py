@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from elastic.errors import Conflict, ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId
+from elastic.model.words import size
 from statestore import errors
 from statestore.base import RESERVED_FOR, Fetched, Piece, State, Ticket, pack
 from statestore.bulk import open_one
@@ -221,40 +223,50 @@ def ask_all(starts: Sequence[tuple[NodeId, Callable[[], Finish]]], doing: str) -
     """Make a call to several nodes at once; every one that was started is finished.
 
     Raises:
-        statestore.errors.Full: As a store said it.
+        NoRoom: A store has none.
         ElasticError: The first other thing that was wrong.
     """
     started: list[tuple[NodeId, Finish]] = []
-    wrong: ElasticError | errors.Full | None = None
+    wrong: ElasticError | None = None
     try:
         for node, start in starts:
             with told(node, doing):
                 started.append((node, start()))
-    except (ElasticError, errors.Full) as error:
+    except ElasticError as error:
         wrong = error
     for node, finished in started:
         try:
             with told(node, doing):
                 finished()
-        except (ElasticError, errors.Full) as error:
+        except ElasticError as error:
             wrong = wrong or error
     if wrong is not None:
         raise wrong
 
 
+class NoRoom(errors.Full, ElasticError):
+    """`Full`, as the rest of elastic says it: which node's store, how much, and what helps, in one line."""
+
+
 @contextlib.contextmanager
 def told(node: NodeId, doing: str) -> Iterator[None]:
-    """Errors of a store as elastic's, except `Full`, which stays what it is."""
+    """Errors of a store as elastic's; `Full` stays one of both."""
     try:
         yield
-    except errors.Full:
-        raise
     except StateStoreError as error:
         raise translated(error, node, doing) from error
 
 
 def translated(error: StateStoreError, node: NodeId, doing: str) -> ElasticError:
     """What a store's error is to the rest of elastic."""
+    if isinstance(error, errors.Full):
+        full = partial(NoRoom, needed=error.needed, free=error.free, limit=error.limit)
+        if not error.limit:  # it is the disk that is full
+            return full(f"node {node} cannot {doing}: {error.message}")
+        return full(
+            f"node {node} cannot {doing}: its state store has no room for {size(error.needed)} more, {size(error.free)} of "
+            f"{size(error.limit)} are free; `elastic up --store-memory` gives stores more, or move less at once"
+        )
     text = f"node {node} cannot {doing}: {error.message}"
     if isinstance(error, errors.Superseded):
         return Superseded(text, remedy=error.remedy)

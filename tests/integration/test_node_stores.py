@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import signal
 import tempfile
 import threading
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 from elastic.cluster.node_stores import Gone, NodeStores, StoredState
-from elastic.cluster.store_ends import FarWay
+from elastic.cluster.store_ends import FarWay, NoRoom
 from elastic.cluster.store_service import StoreService
 from elastic.errors import ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId, TopologyName
@@ -197,7 +198,15 @@ def test_without_room_nothing_is_written_anywhere(pair: Pair, task: int) -> None
         direct_b.reserve(99, {"other": (before[1].free - 4 * MIB) * 60 // 64})
         with pytest.raises(Full) as refused:
             other.begin(key(task), 5, "w#1", [A, B], 16 * MIB)
-        assert refused.value.needed >= 16 * MIB > refused.value.free and refused.value.limit == LIMIT
+        full = refused.value
+        assert full.needed >= 16 * MIB > full.free and full.limit == LIMIT
+        assert isinstance(full, ElasticError) and not full.remedy and "\n" not in str(full)
+        assert str(full).startswith(
+            f"node b cannot keep room for {key(task)}: its state store has no room for 16 MiB more, "
+        )
+        assert "--store-memory" in str(full)
+        again = pickle.loads(pickle.dumps(full))
+        assert isinstance(again, NoRoom) and str(again) == str(full) and again.needed == full.needed
         with pytest.raises(Full):
             other.reserve(5, {key(task): 8 * MIB, f"{key(task)}a": 8 * MIB}, [A, B])
         direct_b.release(99, ["other"])

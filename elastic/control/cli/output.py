@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from elastic.control.cli.settings import Settings
+from elastic.model.words import size as size
 
 Row = Mapping[str, Any]
 GAP = "  "
@@ -133,15 +134,6 @@ def number(value: float) -> str:
 def share(value: float) -> str:
     """A share of 1 as a percentage."""
     return f"{value * 100:.0f}%"
-
-
-def size(value: float) -> str:
-    """Bytes, for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
 
 
 def duration(seconds: float) -> str:
