@@ -35,6 +35,15 @@ def test_move_says_what_each_task_cost() -> None:
     assert "word-count: 2 tasks moved; longest pause 20.0 ms; 4.0 KiB (move 3)." in result.stderr
 
 
+def test_a_move_that_was_tried_again_counts_each_task_once_and_says_which_attempt_failed() -> None:
+    tasks = (task_move(2), task_move(3, "rolled back", reason="no room", size=0, pause=0.0, times={}))
+    client = FakeClient(coming=[move(3, tasks=tasks), move(4, tasks=(task_move(3),))])
+    result = invoke(client, "move", "word-count", "2-3", "--to", "node-2")
+    assert result.exit_code == 0, result.stderr
+    assert "task 3, move 3: no room" in result.stdout
+    assert "word-count: 2 tasks moved; longest pause 12.5 ms; 4.0 KiB (moves 3, 4)." in result.stderr
+
+
 def test_move_as_json_has_the_moves_that_it_caused() -> None:
     client = FakeClient(moved=[move(2)], coming=[under_way(), move()])
     data = json.loads(invoke(client, "-o", "json", "move", "word-count", "2", "3", "--to", "node-2").stdout)
@@ -244,6 +253,14 @@ def test_the_cost_of_several_moves() -> None:
     back: MoveView = move(4, tasks=(task_move(5, "rolled back", pause=0.0), task_move(6, "lost", pause=0.5)))
     assert cost([plain(move()), plain(back)]) == (
         "2 of 4 tasks moved, 1 stayed, 1 lost their state; longest pause 500 ms; 4.0 KiB"
+    )
+    # What was tried again is no other task.
+    first = move(4, tasks=(task_move(5, "rolled back", pause=0.0), task_move(6)))
+    second = move(5, tasks=(task_move(5),))
+    assert cost([plain(second), plain(first)]) == "2 tasks moved; longest pause 12.5 ms; 4.0 KiB"
+    third = move(6, tasks=(task_move(5, "rolled back", pause=0.0),))
+    assert cost([plain(first), plain(third)]) == (
+        "1 of 2 tasks moved, 1 stayed; longest pause 12.5 ms; 2.0 KiB"
     )
     nobody = move(tasks=(task_move(1, pause=0.0),))
     assert cost([plain(nobody)]) == "1 task moved; nobody had to wait; 2.0 KiB"

@@ -185,9 +185,12 @@ def outcome(move: Row) -> str:
 
 
 def cost(moves: Sequence[Row]) -> str:
-    """What moves did, in one sentence: tasks, the longest pause, bytes."""
-    tasks = sum(len(m["tasks"]) for m in moves)
-    moved, back, lost = (sum(m[k] for m in moves) for k in ("moved", "rolled_back", "lost"))
+    """What moves did, in one sentence: tasks, the longest pause, bytes. What was tried more than once is one task."""
+    last: dict[tuple[str, int], str] = {}
+    for m in sorted(moves, key=lambda m: (m["began"], m["epoch"])):
+        last.update({(m["topology"], t["task"]): t["phase"] for t in m["tasks"]})
+    tasks, phases = len(last), list(last.values())
+    moved, back, lost = (phases.count(phase) for phase in ("committed", "rolled back", "lost"))
     unhappy = "".join(f", {n} {what}" for n, what in ((back, "stayed"), (lost, "lost their state")) if n)
     done = counted(moved, "task") if moved == tasks else f"{moved} of {counted(tasks, 'task')}"
     longest = max((m["pause"] for m in moves), default=0.0)
@@ -226,4 +229,5 @@ def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
     output.table(settings, columns, rows)
     for row in rows:
         if row["reason"]:
-            click.echo(f"task {row['task']}: {row['reason']}")
+            which = f", move {row['move']}" if len(moves) > 1 else ""
+            click.echo(f"task {row['task']}{which}: {row['reason']}")
