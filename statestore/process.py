@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -15,6 +16,10 @@ from pathlib import Path
 from statestore import lifetime
 from statestore.errors import Missing
 from statestore.lifetime import Spawn
+
+_READ = 4096
+_ERROR = re.compile(r" ERROR statestore[\w.]*: ")
+"""What the server's own errors look like in its log; those of libraries only lead to them."""
 
 
 class StoreProcess:
@@ -44,6 +49,8 @@ class StoreProcess:
         self._listen = listen
         self._python = python
         self.process: subprocess.Popen[bytes] | None = None
+        self._said = 0
+        """Bytes in the log when it was started last."""
 
     @property
     def address(self) -> str:
@@ -58,6 +65,8 @@ class StoreProcess:
         """
         argv = [self._python, "-m", "statestore.server", *self.arguments]
         argv += ["--listen", self._listen, "--parent", str(os.getpid())]
+        with contextlib.suppress(OSError):
+            self._said = self.log.stat().st_size
         try:
             self.process = self._spawn(argv, log=self.log, stdout=subprocess.PIPE)
         except OSError as error:
@@ -84,7 +93,7 @@ class StoreProcess:
             if not data:
                 code = process.wait()
                 raise Missing(
-                    f"the state store ended with exit code {code}: {_tail(self.log)}",
+                    f"the state store ended with exit code {code}: {_reason(self.log, self._said)}",
                     remedy=f"Its log: {self.log}",
                 )
             said += data
@@ -122,9 +131,16 @@ class StoreProcess:
         self.stop()
 
 
-def _tail(log: Path, lines: int = 3) -> str:
+def _reason(log: Path, since: int, lines: int = 3) -> str:
+    """Why it ended: its own last word of an error, else the last lines of what it has said since."""
     try:
-        text = log.read_bytes()[-4096:].decode(errors="replace")
+        with log.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(since if since <= size else 0, size - _READ))
+            said = file.read().decode(errors="replace").rstrip().splitlines()
     except OSError:
         return "no log"
-    return "\n".join(text.rstrip().splitlines()[-lines:]) or "its log is empty"
+    last = next((n for n in range(len(said) - 1, -1, -1) if _ERROR.search(said[n])), None)
+    if last is not None:
+        return "\n".join([_ERROR.split(said[last], maxsplit=1)[1], *said[last + 1 :]])
+    return "\n".join(said[-lines:]) or "its log is empty"

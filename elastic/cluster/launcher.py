@@ -144,10 +144,15 @@ def _prepare(options: UpOptions, on_progress: Callable[[str], None]) -> None:
     """What may take minutes the first time, and can be given up by Ctrl-C at any moment."""
     from elastic.cluster.commands import away
 
-    if options.store == "hazelcast" and not away(options, options.host):
-        import tempfile
+    kind, _, members = options.store.partition(":")
+    if kind != "hazelcast" or away(options, options.host):
+        return
+    from elastic.cluster.grid_service import External, check_reachable, prepare
 
-        from elastic.cluster.grid_service import prepare
+    if members:
+        check_reachable(External.parse(members))
+    else:
+        import tempfile
 
         with tempfile.TemporaryDirectory(prefix="elastic-hazelcast-") as directory:
             prepare(Path(directory), on_progress)

@@ -283,6 +283,11 @@ def test_an_external_ensemble_is_used_and_left_as_it_was(
         ({"master": "local"}, ConfigError, "--master"),
         ({"zookeeper": "127.0.0.1:1/x", "ready_timeout": 0.5}, Unavailable, "no ZooKeeper at 127.0.0.1:1/x"),
         ({"zookeeper": "nonsense:port"}, ConfigError, "nonsense:port"),
+        (
+            {"store": "hazelcast:x@127.0.0.1:1,127.0.0.1:2"},
+            Unavailable,
+            r"no member of the Hazelcast cluster x can be reached: 127\.0\.0\.1:1 \(.*refused\), 127\.0\.0\.1:2 \(",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_and_leaves_nothing(

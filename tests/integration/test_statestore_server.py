@@ -18,7 +18,7 @@ from elastic import procs
 from statestore.client import GrpcStore
 from statestore.errors import Invalid, Missing, NotFound, Unavailable
 from statestore.memory import MemoryStore
-from statestore.process import StoreProcess
+from statestore.process import StoreProcess, _reason
 from statestore.service import StoreServer
 from statestore.writing import Write, read_bytes
 
@@ -109,8 +109,28 @@ def test_what_it_cannot_do_is_said(arguments: list[str], code: int, said: str) -
 def test_a_server_that_cannot_start_is_quoted(tmp_path: Path) -> None:
     with StoreProcess(["--backend", "memory"], tmp_path / "a") as first:
         second = StoreProcess(["--backend", "memory"], tmp_path / "b", listen=first.address)
-        with pytest.raises(Missing, match=r"cannot listen"):
+        (tmp_path / "b").write_text("2026-01-01 00:00:00,000 ERROR statestore: an earlier one\n")
+        with pytest.raises(
+            Missing, match=r"^the state store ended with exit code 1: [^\d].*cannot listen"
+        ) as info:
             second.start()
+    assert "earlier" not in str(info.value)
+
+
+def test_the_reason_is_what_the_store_says_and_not_the_libraries_it_uses(tmp_path: Path) -> None:
+    log, at = tmp_path / "log", "2026-01-01 00:00:00,000"
+    lines = [
+        f"{at} WARNING hazelcast.connection: Unable to connect to AddressHolder(host=10.1.2.3, port=5701)",
+        f"{at} ERROR statestore: the Hazelcast cluster x at 10.1.2.3:5701 cannot be reached: no cluster",
+        "  Do its members run?",
+    ]
+    log.write_text("\n".join(lines) + "\n")
+    assert _reason(log, 0) == (
+        "the Hazelcast cluster x at 10.1.2.3:5701 cannot be reached: no cluster\n  Do its members run?"
+    )
+    log.write_text(lines[0])
+    assert _reason(log, 0) == lines[0] and _reason(log, 1 << 20) == lines[0]
+    assert _reason(tmp_path / "none", 0) == "no log"
 
 
 def test_a_store_that_is_not_there_is_said_in_bounded_time() -> None:
