@@ -24,6 +24,7 @@ from elastic.cluster import commands, network
 from elastic.cluster import directory as dirs
 from elastic.cluster.children import Kept, stop_all
 from elastic.cluster.directory import ClusterInfo
+from elastic.cluster.java import find_java
 from elastic.cluster.loop import Hand, Loop
 from elastic.cluster.nodes import Nodes
 from elastic.cluster.options import UpOptions
@@ -115,8 +116,10 @@ class Launcher:
             self._zookeeper = options.zookeeper
             self._tell(f"using ZooKeeper at {self._zookeeper}")
         else:
+            # Without Java nothing is said to be starting.
+            java = find_java()
             self._server = EmbeddedZooKeeper(
-                self.directory / "zookeeper", free_port(options.bind), host=options.bind
+                self.directory / "zookeeper", free_port(options.bind), host=options.bind, java=java
             )
             self._zookeeper = self._server.address
             self._keep("zookeeper", self._start_server, self.directory / "zookeeper" / "zookeeper.log")

@@ -15,6 +15,7 @@ from elastic.model import codec
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
 from elastic.model.records import Progress
+from elastic.model.words import counted
 from elastic.worker.worker import Worker
 
 SINCE = 0.5
@@ -106,7 +107,8 @@ class ProgressWriter:
             worker.lost_state(tasks)
             worker.event(
                 "state-lost",
-                f"The state of {len(tasks)} tasks of {str(component)!r} ({numbers}) ended with {before}; they start empty.",
+                f"The state of {counted(len(tasks), 'task')} of {str(component)!r} ({numbers}) ended with {before}; "
+                f"{'it starts' if len(tasks) == 1 else 'they start'} empty.",
                 Severity.ERROR,
                 component=str(component),
                 details={"tasks": numbers, "count": len(tasks), "before": str(before)},

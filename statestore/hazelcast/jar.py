@@ -68,7 +68,7 @@ def obtain_jar(
         return found
     maven = find_maven()
     if maven is None:
-        raise Missing(problem(cache), remedy=_remedy(cache))
+        raise Missing(problem(cache), remedy=remedy(cache))
     try:
         cache.mkdir(parents=True, exist_ok=True)
         fetched = Path(tempfile.mkdtemp(dir=cache, prefix=".new-"))
@@ -80,7 +80,7 @@ def obtain_jar(
         _run(maven, fetched, spawn, timeout, cache)
         jar = fetched / NAME
         if not jar.is_file():
-            raise Missing(f"Maven ended without an error, but without {NAME}", remedy=_remedy(cache))
+            raise Missing(f"Maven ended without an error, but without {NAME}", remedy=remedy(cache))
         found_sum = hashlib.sha256(jar.read_bytes()).hexdigest()
         if found_sum != SHA256:
             raise Missing(
@@ -102,11 +102,11 @@ def _run(maven: Path, into: Path, spawn: Spawn, timeout: float, cache: Path) -> 
     try:
         process = spawn(argv, log=log)
     except OSError as error:
-        raise Missing(f"Maven cannot be started: {error}", remedy=_remedy(cache)) from error
+        raise Missing(f"Maven cannot be started: {error}", remedy=remedy(cache)) from error
     try:
         code = process.wait(timeout)
     except subprocess.TimeoutExpired:
-        raise Missing(f"Maven has not fetched {NAME} within {timeout:g} s", remedy=_remedy(cache)) from None
+        raise Missing(f"Maven has not fetched {NAME} within {timeout:g} s", remedy=remedy(cache)) from None
     finally:
         if process.poll() is None:
             process.kill()
@@ -114,11 +114,12 @@ def _run(maven: Path, into: Path, spawn: Spawn, timeout: float, cache: Path) -> 
     if code != 0:
         said = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
         reason = said[0] if said else f"exit code {code}"
-        raise Missing(f"Maven could not fetch {NAME}: {reason}", remedy=_remedy(cache))
+        raise Missing(f"Maven could not fetch {NAME}: {reason}", remedy=remedy(cache))
 
 
-def _remedy(cache: Path) -> str:
+def remedy(cache: Path | None = None) -> str:
+    """What to do where `problem` says something."""
     return (
         f"Install Maven (for instance: apt-get install maven) and see that it reaches its repository, or put {NAME} into "
-        f"{cache}. The embedded store needs neither."
+        f"{cache or cache_directory()}. The embedded store needs neither."
     )

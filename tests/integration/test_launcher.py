@@ -304,8 +304,10 @@ def test_a_taken_port_and_a_missing_java_are_said(home: Path, monkeypatch: pytes
         with pytest.raises(EnvironmentProblem, match=f"port {port} is taken"):
             start_background(UpOptions(cluster="bad", home=str(home), port=port), quiet)
     monkeypatch.setenv("ELASTIC_JAVA", "none")
+    said: list[str] = []
     with pytest.raises(EnvironmentProblem, match="no Java"):
-        start_background(UpOptions(cluster="bad", home=str(home)), quiet)
+        start_background(UpOptions(cluster="bad", home=str(home)), said.append)
+    assert not [line for line in said if line.startswith("starting")]
     assert left(home / "bad") == []
 
 

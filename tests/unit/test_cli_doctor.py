@@ -13,6 +13,7 @@ from cli_fake import invoke
 from elastic.control.cli import checks
 from elastic.control.cli.settings import Settings
 from elastic.errors import EnvironmentProblem
+from statestore.hazelcast import jar
 
 
 def test_python_too_old_or_too_new() -> None:
@@ -79,6 +80,18 @@ def test_home_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "LEAST_FILES", 1 << 40)
     assert checks.files().status in (checks.WARNING, checks.OK)
+
+
+def test_without_hazelcasts_server_and_maven_it_is_said_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jar, "find_jar", lambda: None)
+    monkeypatch.setattr("shutil.which", lambda name: "/opt/mvn")
+    assert checks.maven().status == checks.OK
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    lacks = checks.maven()
+    assert lacks.status == checks.WARNING and "--store hazelcast" in lacks.message
+    assert "apt-get install maven" in lacks.remedy and str(jar.cache_directory()) in lacks.remedy
 
 
 def test_a_check_that_breaks_is_a_problem_not_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def test_one_move_with_every_step_relative_to_the_pause() -> None:
 def test_a_move_that_nobody_knows_is_4() -> None:
     result = invoke(FakeClient(moved=[move()]), "moves", "word-count", "9")
     assert result.exit_code == 4 and "elastic events word-count" in result.stderr
+    assert result.stderr.startswith("error: topology 'word-count' has no move 9 that is known\n")
     assert invoke(FakeClient(), "moves", "word-count", "9", "--watch").exit_code == 2
 
 

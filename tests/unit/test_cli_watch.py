@@ -30,6 +30,17 @@ def test_events_once_are_one_list_and_watched_are_lines() -> None:
     assert client.calls[1] == ("events", 0, "", True, None)
 
 
+def test_events_that_came_late_are_where_they_belong() -> None:
+    """A node tells what happened before there was a leader when there is one."""
+    client = FakeClient(happened=[event(2.0), event(1.0), event(3.0)])
+    lines = invoke(client, "events").stdout.splitlines()
+    assert [line[-3:] for line in lines] == ["1.0", "2.0", "3.0"]
+    found = json.loads(invoke(client, "events", "-o", "json").stdout)
+    assert [e["time"] for e in found] == [1.0, 2.0, 3.0]
+    watched = invoke(client, "events", "--watch").stdout.splitlines()
+    assert [line[-3:] for line in watched] == ["2.0", "1.0", "3.0"]
+
+
 def test_events_since() -> None:
     client = FakeClient(happened=[event(1.0), event(time.time() - 1)])
     assert len(invoke(client, "events", "--since", "1h").stdout.splitlines()) == 1

@@ -294,7 +294,12 @@ def maven() -> Check:
         return Check(
             "maven", OK, f"at {found}; the Hazelcast server is fetched with it when it is first wanted"
         )
-    return Check("maven", OK, "not found; only --store hazelcast needs it, to fetch the server")
+    return Check(
+        "maven",
+        WARNING,
+        f"neither Maven (mvn) nor {jar.NAME} is here: --store hazelcast cannot start members",
+        jar.remedy(),
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

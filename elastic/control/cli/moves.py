@@ -228,8 +228,8 @@ def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, w
     if one is None:
         known = ", ".join(str(m.epoch) for m in found[:10]) or "none"
         raise NotFound(
-            f"Nothing is known of move {epoch} of {name}.",
-            remedy=f"The newest that are: {known}. Older ones are in {settings.command('events', str(name))}.",
+            f"topology {name!r} has no move {epoch} that is known",
+            remedy=f"the newest that are: {known}; older ones are in `{settings.command('events', str(name))}`",
         )
     output.show(settings, present.move(one), lambda: _one(settings, one))
 

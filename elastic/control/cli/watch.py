@@ -33,26 +33,31 @@ SEVERITY_COLORS = {Severity.WARNING: "yellow", Severity.ERROR: "red"}
 def events(settings: Settings, name: str | None, watch: bool, since: float | None, tail: int | None) -> None:
     """Print what happened in the cluster; watch it.
 
+    Oldest first, by the clocks of the processes that tell them; with --watch in the order in which they arrive.
     docs/events.md lists the kinds of events. With --watch, JSON is one object a line and YAML one document
     an event; without it both are one list.
     """
     earliest = time.time() - since if since is not None else 0.0
-    collected = []
-    any_seen = False
+    collected: list[Event] = []
     with leaving("the cluster goes on."), settings.connect() as client:
         for _, event in client.events(topology=name or "", follow=watch, tail=tail):
             if event.time < earliest:
                 continue
-            any_seen = True
-            if settings.output == "table":
+            if not watch:
+                collected.append(event)
+            elif settings.output == "table":
                 _line(settings, event)
-            elif watch:
-                output.write(settings, present.event(event), one_line=True)
             else:
-                collected.append(present.event(event))
-    if settings.output != "table" and not watch:
-        output.write(settings, collected)
-    elif not any_seen and not watch:
+                output.write(settings, present.event(event), one_line=True)
+    if watch:
+        return
+    collected.sort(key=lambda event: event.time)  # nodes keep theirs until there is a leader to send them to
+    if settings.output != "table":
+        output.write(settings, [present.event(event) for event in collected])
+        return
+    for event in collected:
+        _line(settings, event)
+    if not collected:
         note(f"No events of {name!r}." if name else "No events.")
 
 
