@@ -278,7 +278,7 @@ def node_summaries(facts: Facts, reports: Mapping[NodeId, NodeReport]) -> tuple[
                 id=id,
                 alive=info is not None,
                 wanted=wanted is not None,
-                draining=id in facts.drains or (info is not None and info.draining),
+                draining=facts.draining(id),
                 slots=info.slots if info is not None else wanted.slots if wanted is not None else 0,
                 used=len(workers),
                 workers=workers,

@@ -177,7 +177,7 @@ def _why(t: TopologyFacts, desired: Assignment, facts: Facts) -> str:
     """Which nodes it is that tasks leave, and why."""
     before, after = t.assignment.place_of() if t.assignment is not None else {}, desired.place_of()
     left = sorted({node_of(w) for n, w in before.items() if after.get(n) != w}, key=natural)
-    drained = [n for n in left if n in facts.drains or (n in facts.nodes and facts.nodes[n].draining)]
+    drained = [n for n in left if facts.draining(n)]
     gone = [n for n in left if n not in facts.nodes and n not in drained]
     parts = [
         f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)} {one if len(nodes) == 1 else more}"

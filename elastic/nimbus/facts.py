@@ -218,6 +218,10 @@ class Facts:
                 view.append(NodeSlots(id, max(slots), absent=True))
         return ClusterView(tuple(view))
 
+    def draining(self, node: NodeId) -> bool:
+        """Whether the node is to be emptied: it was asked for, or the node says so itself."""
+        return node in self.drains or (node in self.nodes and self.nodes[node].draining)
+
     def missing(self) -> set[NodeId]:
         """Nodes that have executors and are not there."""
         return {s.node for a in self.assignments.values() for s in a.workers.values()} - set(self.nodes)

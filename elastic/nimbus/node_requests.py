@@ -14,13 +14,14 @@ from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, node_of
 from elastic.model.records import WantedNode
 from elastic.model.views import NodeSummary
-from elastic.nimbus import answers, placing
+from elastic.nimbus import answers, draining, placing
 from elastic.nimbus.facts import Facts
 from elastic.nimbus.lookup import stateful_on
 from elastic.nimbus.mirror import FORCE
 from elastic.nimbus.reign import Reign
 
 MAX_NODES = 1000
+_SENTENCES = 5
 
 
 def nodes(reign: Reign) -> tuple[NodeSummary, ...]:
@@ -80,6 +81,11 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
                 node=name,
             )
         )
+        if node in facts.drains and not force:
+            # What was said of it before is as it was, and nobody would say it again.
+            for t in facts.in_order():
+                if workers := draining.kept(t, facts).get(node):
+                    reign.tell(draining.told(t, node, workers, facts.now))
     reign.wait_for(lambda f: node in f.drains, reign.options.answer_timeout, f"node {name!r} was drained")
 
     def done(f: Facts) -> bool:
@@ -89,7 +95,7 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
 
     if wait > 0 and not reign.wait_for(done, wait, f"node {name!r} was being drained"):
         raise DeadlineExceeded(
-            f"node {name!r} was not drained after {wait:g} s: {_why(reign.facts(), node)}",
+            f"node {name!r} was not drained after {wait:g} s: {_why(reign, node)}",
             remedy="it goes on draining, and gets nothing new",
         )
 
@@ -121,10 +127,20 @@ def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
     return result
 
 
-def _why(facts: Facts, node: NodeId) -> str:
-    assigned, living = facts.assigned_to(node), facts.living_on(node)
-    if assigned:
-        return f"no other place is free for {', '.join(assigned)}"
-    if living:
+def _why(reign: Reign, node: NodeId) -> str:
+    facts = reign.facts()
+    sentences = []
+    for t in facts.in_order():
+        if t.assignment is None or not any(s.node == node for s in t.assignment.workers.values()):
+            continue
+        if workers := draining.kept(t, facts).get(node):
+            sentences.append(draining.no_place(workers))
+        sentences += [*placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)]
+    if sentences:
+        more = len(sentences) - _SENTENCES
+        return "; ".join(sentences[:_SENTENCES]) + (f"; and {more} more" if more > 0 else "")
+    if living := facts.living_on(node):
         return f"{', '.join(living)} still live"
+    if assigned := facts.assigned_to(node):
+        return f"{', '.join(assigned)} have their places there still"
     return "its supervisor is still there"

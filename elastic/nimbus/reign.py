@@ -27,7 +27,7 @@ from elastic.model.codec import encode
 from elastic.model.events import Event
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import TopologyState, TopologyStatus
-from elastic.nimbus import decisions
+from elastic.nimbus import decisions, draining
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.decided import Decided
 from elastic.nimbus.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
@@ -98,6 +98,7 @@ class Reign:
         self._expected: dict[NodeId, float] = {}
         self._prune = True
         self._decided = Decided()
+        self._stays = draining.Stays()
         self.mirror = Mirror(coordination)
         self.aborted: dict[str, str] = {}
         """Requests whose moves an operator has aborted, and why."""
@@ -292,6 +293,8 @@ class Reign:
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
                 if not self._decide(facts):
+                    for event in self._stays.news(facts):
+                        self.tell(event)
                     self._prune_bundles(facts)
                     due = decisions.next_deadline(facts, self._limits)
                     self._decided.note(facts, self.scheduler, due)

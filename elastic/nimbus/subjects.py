@@ -91,7 +91,7 @@ def nodes(facts: Facts, view: LoadView, asked: Asked) -> list[Node]:
                 executors=executors[id],
                 alive=info is not None,
                 since=asked.get(id, 0.0),
-                draining=id in facts.drains or (info is not None and info.draining),
+                draining=facts.draining(id),
                 fixed=wanted is None,
             )
         )

@@ -123,7 +123,7 @@ def _check_node(facts: Facts, t: TopologyFacts, node: NodeId) -> None:
         raise NotFound(
             f"there is no node {node!r}", remedy=f"there are: {', '.join(sorted(facts.nodes)) or 'none'}"
         )
-    if node in facts.drains or facts.nodes[node].draining:
+    if facts.draining(node):
         raise Refused(f"node {node!r} is being drained: it gets nothing new", remedy="name another node")
 
 

@@ -20,7 +20,7 @@ from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import TopologySpec
 from elastic.model.views import TopologyDetail, TopologySummary
 from elastic.model.words import counted
-from elastic.nimbus import answers, placing
+from elastic.nimbus import answers, draining, placing
 from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
 from elastic.nimbus.lookup import echo, find, running, same
 from elastic.nimbus.ports import NodeGateway
@@ -256,10 +256,10 @@ def describe(reign: Reign, name: str) -> TopologyDetail:
     store = reign.reports
     store.see(t.name, t.workers, facts.now)
     detail = answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
-    more = [*placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)] if t.running else []
+    more = [*draining.waits(t, facts), *placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)]
     return replace(
         detail,
-        waits=(*detail.waits, *more),
+        waits=(*detail.waits, *(more if t.running else ())),
         moves=tuple(m for m in reign.move_log.views(t.name) if m.state != "ended"),
         moved=reign.move_log.totals(t.name),
     )

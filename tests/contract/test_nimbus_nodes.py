@@ -100,7 +100,7 @@ def test_draining_by_force_also_ends_what_cannot_be_moved(cluster: Cluster) -> N
     before = cluster.started(nimbus, spec()).place_of()
     stuck = next(t for t, w in sorted(before.items()) if "@node-1/" in w)
     cluster.actors.fails["saved", stuck] = "it cannot be pickled"
-    with pytest.raises(DeadlineExceeded, match="no other place is free for wc@node-1/0"):
+    with pytest.raises(DeadlineExceeded, match=rf"1 s: task {stuck} stays in worker wc@node-1/0.*pickled"):
         nimbus.drain_node("node-1", wait=1)
     cluster.event(nimbus, "move-given-up")
     assert any(f"task {stuck} stays in worker wc@node-1/0" in w for w in nimbus.describe("wc").waits)
@@ -119,6 +119,15 @@ def test_draining_says_what_finds_no_other_place(cluster: Cluster) -> None:
     cluster.started(nimbus, spec(workers=1, stateful=False))
     with pytest.raises(DeadlineExceeded, match="no other place is free for wc@node-1/0"):
         nimbus.drain_node("node-1", wait=0.1)
+    waits = "node node-1 is being drained, and no other place is free for wc@node-1/0"
+    cluster.event(nimbus, "node-drain-waits")
+    (told,) = (e for _, e in nimbus.events.since(0) if e.kind == "node-drain-waits")
+    assert told.message.startswith(f"topology wc: {waits}") and told.details["workers"] == "wc@node-1/0"
+    assert any(w.startswith(waits) for w in nimbus.describe("wc").waits)
+    nimbus.rebalance("wc", executors={"count": 2}, wait=PATIENCE)
+    assert cluster.kinds(nimbus).count("node-drain-waits") == 1, "once, whatever is decided meanwhile"
+    nimbus.drain_node("node-1", wait=0)
+    assert cluster.kinds(nimbus).count("node-drain-waits") == 2, "whoever asks again is told again"
     nimbus.add_nodes(1, slots=2, wait=PATIENCE)
     cluster.until(nimbus, lambda: [n.id for n in nimbus.nodes()] == ["node-2"])
 

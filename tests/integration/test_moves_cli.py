@@ -294,6 +294,12 @@ def test_draining_a_node_moves_everything_away(cluster: Cluster) -> None:
     moves = drained.data["moves"]
     assert {t["task"] for m in moves for t in m["tasks"] if t["phase"] == "committed"} == leaving
     assert not [w for w in places(cluster).values() if f"@{node}/" in w]
+    (last,) = {n["node"] for n in cluster.data("nodes", "list")}
+    stays = cluster("nodes", "drain", last, "--wait", "1")
+    says = f"node {last} is being drained, and no other place is free for counted@{last}/"
+    assert stays.code == 8 and says in stays.err, stays.err
+    assert any(w.startswith(says) for w in cluster.described("counted")["waits"])
+    assert says in cluster("moves", "counted").err
     executed = counters(cluster)["count"]["executed"]
     wait_until("it goes on", lambda: counters(cluster)["count"]["executed"] > executed)
     assert counters(cluster)["count"]["failed"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from elastic.control.cli.moving import cost, progress, ranges, step
 from elastic.control.cli.present import STEPS
 from elastic.control.cli.present import move as plain
 from elastic.errors import Refused, Unavailable
+from elastic.model.events import Event, Severity
 from elastic.model.ids import WorkerId
 from elastic.model.views import MoveView
 
@@ -165,6 +167,16 @@ def test_drain_shows_the_moves_that_empty_the_node() -> None:
     data = json.loads(invoke(client, "-o", "json", "nodes", "drain", "node-1").stdout)
     assert [m["epoch"] for m in data["moves"]] == [3], "not what leaves another node"
     assert (data["node"], data["gone"]) == ("node-1", True)
+
+
+def test_drain_says_what_finds_no_other_place() -> None:
+    says = "node node-1 is being drained, and no other place is free for word-count@node-1/0"
+    told = Event(1.0, "node-drain-waits", says, Severity.WARNING, topology="word-count", node="node-1")
+    others = [replace(told, kind="node-draining"), replace(told, node="node-2")]
+    client = FakeClient(happened=[*others, told])
+    assert invoke(client, "nodes", "drain", "node-1").stderr.splitlines()[0] == says
+    client.details["word-count"] = detail(waits=(says,))
+    assert f"word-count: {says}" in invoke(client, "moves", "word-count").stderr
 
 
 def test_moves_lists_them() -> None:

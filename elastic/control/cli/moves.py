@@ -253,7 +253,8 @@ def _took(move: Row) -> float:
 
 def _list(settings: Settings, name: str | None, found: Sequence[MoveView], waits: Sequence[str]) -> None:
     for sentence in waits:
-        if sentence.startswith("task "):  # it is to move, and no move of it has begun
+        # It is to move, and no move of it has begun; or it is to leave a node, and there is no place for it.
+        if sentence.startswith("task ") or " is being drained, " in sentence:
             note(f"{name}: {sentence}")
     if not found:
         note(f"No moves{' of ' + name if name else ''} yet. Move tasks: {settings.command('move', '--help')}")

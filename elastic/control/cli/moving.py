@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +17,7 @@ from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import ElasticError
+from elastic.model.events import Event
 from elastic.model.views import MoveView, TaskMoveView
 from elastic.model.words import counted
 
@@ -125,6 +127,42 @@ class Following:
             self._changed.notify_all()
         under_way = [m for m in self.moves() if m.state != "ended"]
         self._waiting.update(progress(under_way, self._concerns) if under_way else "")
+
+
+class Telling:
+    """Has `waiting` write a line for each event that concerns a request, for as long as it is entered. It follows them on a thread of its
+    own; when it cannot, the request is made all the same.
+    """
+
+    def __init__(self, settings: Settings, waiting: Waiting, concerns: Callable[[Event], bool]) -> None:
+        self._settings, self._waiting, self._concerns = settings, waiting, concerns
+        self._client: Client | None = None
+        self._since = 0
+        self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
+
+    def __enter__(self) -> Telling:
+        self._client = self._settings.connect()
+        try:
+            self._since = max((number for number, _ in self._client.events(tail=1)), default=0)
+        except BaseException:
+            self._client.close()
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        self._client.close()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        assert self._client is not None
+        with suppress(ElasticError):
+            for _, event in self._client.events(since=self._since, follow=True):
+                if self._concerns(event):
+                    self._waiting.line(event.message)
 
 
 def _key(move: MoveView) -> Key:

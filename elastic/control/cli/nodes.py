@@ -7,10 +7,11 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
-from elastic.control.cli.moving import Following, cost, show_tasks
+from elastic.control.cli.moving import Following, Telling, cost, show_tasks
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
+from elastic.model.events import Event
 from elastic.model.ids import node_of
 from elastic.model.views import TaskMoveView
 from elastic.model.words import counted
@@ -139,12 +140,16 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
     def there(task: TaskMoveView) -> bool:
         return node_of(task.source) == node
 
+    def stays(event: Event) -> bool:
+        return event.kind == "node-drain-waits" and event.node == node
+
     listed, moves_shown = settings.command("nodes", "list"), settings.command("moves")
     left = f"{node}, once told to, goes on draining; {listed} and {moves_shown} show how far it is."
     with (
         Waiting(f"draining {node}") as waiting,
         leaving(left),
         settings.connect() as client,
+        Telling(settings, waiting, stays),
         Following(settings, "", waiting, concerns=there) as following,
     ):
         client.drain_node(node, wait=wait, force=force)
