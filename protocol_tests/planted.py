@@ -278,6 +278,12 @@ def _whose_old_place_is_gone_is_absent() -> list[Patch]:
     return [(View, "absent", absent)]
 
 
+def _asked_before_it_has_gone_on() -> list[Patch]:
+    from protocol_tests.tasks import Task
+
+    return [(Task, "when_gone_on", lambda self, what: what())]
+
+
 def _old_side_does_not_hear_of_restored() -> list[Patch]:
     real = MoverOld._settled
 
@@ -328,6 +334,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "a part is taken for the whole": _a_part_is_the_whole,
     "a rollback refuses saved alone": _rollback_refuses_saved_alone,
     "restored without condition": _marks_without_condition,
+    "a next move begins before the task has gone on": _asked_before_it_has_gone_on,
     "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,
     "restored by word, and the old side would not let go": _old_side_does_not_hear_of_restored,
     "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,

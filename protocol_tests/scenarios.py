@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
@@ -383,6 +384,33 @@ def rolled_back_while_restoring() -> None:
     heard(world.coordination.sync(session))
     world.finish()
     assert world.coordination.places[2] == A
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def moved_again_while_it_is_read() -> None:
+    """A task is given back while its state is being read, and is to move again before that has ended. It goes on before that move takes
+    its state, and not after it."""
+    world = calm()
+    flow(world)
+    being_read: list[Callable[[], None]] = []
+    with patch.object(world.stores, "read", being_read.append):
+        move(world, {2: B})
+        until(world, lambda: bool(being_read))
+        assert world.nimbus is not None
+        world.nimbus.abort(1)
+        until(world, lambda: 1 not in world.coordination.moves)
+        assert worker(world, A).tasks[2].stopped
+        flow(world)
+        move(world, {2: B})
+        over = world.clock.now + 40
+        until(world, lambda: len(being_read) == 2 or world.clock.now > over)
+        being_read[0]()
+        until(world, lambda: len(being_read) == 2)
+        over = world.clock.now + 10
+        until(world, lambda: world.clock.now > over)
+    being_read[1]()
+    world.finish()
+    assert world.coordination.places[2] == B
     assert not world.truth.lost() and not world.truth.lost_states
 
 

@@ -39,10 +39,14 @@ class Stores:
 
     def __init__(self, clock: Clock, nodes: list[NodeId], active: Callable[[], set[int]]) -> None:
         self.clock = clock
-        self.delay = 2.0
+        self.delay, self.reading = 2.0, 2.0
         self.at = {n: Store(n) for n in nodes}
         self.lives: dict[tuple[NodeId, int, int], int] = {}
         self._active = active
+
+    def read(self, done: Callable[[], None]) -> None:
+        """A state is read, which takes its time: only then does any of it reach a store."""
+        self.clock.after(self.reading, done)
 
     def put(self, node: NodeId, epoch: int, task: int, value: Any, done: Callable[[str], None]) -> None:
         """`done("")`, or why not."""

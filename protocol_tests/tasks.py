@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol_tests.truth import Fold, Item, fold
@@ -48,6 +49,8 @@ class Task:
         self.stopped = False
         self.closed = False
         self._scheduled = False
+        self._is_read = self._given_back = False
+        self._after: Callable[[], None] | None = None
 
     def content(self) -> Content:
         return Content(dict(self.state), tuple(self.queue), self.timer, self.number, self.budget)
@@ -63,11 +66,42 @@ class Task:
 
     def stop(self, epoch: int) -> None:
         self.stopping = epoch
+        if self.stopped:
+            self.worker.stopped(self)
         self.wake()
 
     def go_on(self) -> None:
+        """When its state is not being read any more; what was to come after that does not."""
+        self._after = None
+        if self._is_read:
+            self._given_back = True
+            return
         self.stopping, self.stopped = 0, False
         self.wake()
+
+    def read(self, then: Callable[[], None]) -> None:
+        """Its state is read, which takes its time. Then it goes on, should it have been given back meanwhile."""
+        self._is_read = True
+
+        def was_read() -> None:
+            self._is_read = False
+            if not self._given_back:
+                then()
+                return
+            self._given_back = False
+            after = self._after
+            self.go_on()
+            if after is not None:
+                after()
+
+        self.worker.world.stores.read(was_read)
+
+    def when_gone_on(self, what: Callable[[], None]) -> None:
+        """Now, or when it goes on if that is still to come."""
+        if self._given_back:
+            self._after = what
+        else:
+            what()
 
     def _step(self) -> None:
         self._scheduled = False

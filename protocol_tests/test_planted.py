@@ -23,6 +23,7 @@ SCENARIOS = {
     "who comes back without its state is who had left": scenarios.started_anew_where_it_came_from,
     "a rollback refuses saved alone": scenarios.rolled_back_while_restoring,
     "restored without condition": scenarios.rolled_back_while_restoring,
+    "a next move begins before the task has gone on": scenarios.moved_again_while_it_is_read,
     "whose old place is gone sends no fence": scenarios.emitter_may_be_restored_by_word,
     "only the last attempt's stores are emptied": scenarios.saved_where_it_is_not_restored,
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,

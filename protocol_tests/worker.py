@@ -414,6 +414,11 @@ class _Store:
         self.w = worker
 
     def ask(self, action: ac.AskStore) -> None:
+        self.w.tasks[action.task].when_gone_on(lambda: self._ask(action))
+
+    def _ask(self, action: ac.AskStore) -> None:
+        if not self.w.alive:
+            return
         stores = self.w.world.stores
         full = [n for n in action.nodes if stores.at[n].full]
         if full:
@@ -444,8 +449,11 @@ class _Store:
                 else:
                     w.feed(ev.SaveDone(action.task, action.epoch, action.nodes, 1))
 
-        for node in action.nodes:
-            w.world.stores.put(node, action.epoch, action.task, value, done)
+        def put() -> None:
+            for node in action.nodes:
+                w.world.stores.put(node, action.epoch, action.task, value, done)
+
+        w.tasks[action.task].read(put)
 
     def fetch_ahead(self, action: ac.FetchAhead) -> None:
         if self.w.world.takes_fault("fetching ahead fails"):
