@@ -222,6 +222,7 @@ def _plan(
     """
     if t.assignment is None or t.base is None:
         raise Refused(f"topology {t.name!r} has no assignment")
+    why = why if share is None else f"{why}, share {share:g}"
     request = secrets.token_hex(4)
     wanted = t.base.place_of()
     tasks = frozenset(named) | {n for n, w in desired.place_of().items() if w != wanted.get(n)}

@@ -127,6 +127,7 @@ def test_large_moves_pause_a_part_at_a_time(moving_in_memory: Moving) -> None:
     assert [e.details["tasks"] for _, e in nimbus.events.since(0) if e.kind == "move-paused"] == [6, 6]
     nimbus.move("wc", "count", "a", wait=PATIENCE, share=0.25)
     assert [e.details["tasks"] for _, e in nimbus.events.since(0) if e.kind == "move-paused"][2:] == [3] * 4
+    assert [m.why for m in nimbus.moves()] == ["move count to a, share 0.25", "move count to b"]
 
 
 def test_while_tasks_are_on_their_way_both_workers_are_named_and_nobody_is_placed_twice(

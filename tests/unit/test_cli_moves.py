@@ -184,7 +184,7 @@ def test_moves_lists_them() -> None:
     result = invoke(client, "moves")
     head, running, ended = result.stdout.splitlines()
     assert head.split() == ["TOPOLOGY", "MOVE", "STATE", "TASKS", "SIZE", "PAUSE", "BEGAN", "TOOK", "WHY"]
-    assert "running" in running and "0 of 2 tasks moved" in running
+    assert "running" in running and "0 of 2 tasks moved" in running and " ms so far" in running
     assert "2 tasks moved" in ended and "20.0 ms" in ended and "2.0 s" in ended
     assert "task 2 waits for fences" in result.stderr
     away = "task 5 waits for the state store of node node-2, which is being started again"
@@ -209,6 +209,8 @@ def test_one_move_with_every_step_relative_to_the_pause() -> None:
         assert part in text, part
     text = invoke(client, "moves", "word-count", "4").stdout
     assert "paused 2; prepared 3" in text and "task 2 waits for fences" in text
+    two, three = (line for line in text.splitlines() if "  count  " in line)
+    assert " ms so far" in two and "so far" not in three, "one stands still, and one runs"
     assert json.loads(invoke(client, "-o", "json", "moves", "word-count", "4").stdout)["state"] == "running"
 
 

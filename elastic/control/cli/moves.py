@@ -21,6 +21,7 @@ from elastic.control.cli.moving import (
     cost,
     milliseconds,
     outcome,
+    pause,
     show_tasks,
     steps,
     task_rows,
@@ -207,8 +208,9 @@ def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: flo
 def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, watch: bool) -> None:
     """List moves of tasks, under way and ended; or show one.
 
-    PAUSE is the longest that senders held what was for one of its tasks. The times of a task's steps are relative
-    to its pause, by the clocks of the processes in which they happened. Nimbus keeps the last 50 of each topology.
+    PAUSE is the longest that senders held what was for one of its tasks, or for how long one has stood still so far.
+    The times of a task's steps are relative to its pause, by the clocks of the processes in which they happened.
+    Nimbus keeps the last 50 of each topology.
     """
     if watch and epoch is not None:
         raise click.UsageError("--watch follows all moves of a topology: leave EPOCH out.")
@@ -240,7 +242,7 @@ MOVE_COLUMNS = [
     Column("STATE", "state", status=True),
     Column("TASKS", outcome),
     Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
-    Column("PAUSE", lambda r: milliseconds(r["pause"]) if r["pause"] else None, right=True),
+    Column("PAUSE", lambda r: pause(r["tasks"], r["pause"]), right=True),
     Column("BEGAN", lambda r: output.clock(r["began"])),
     Column("TOOK", lambda r: output.duration(_took(r)), right=True),
     Column("WHY", "why"),
@@ -278,7 +280,7 @@ def _one(settings: Settings, one: MoveView) -> None:
             ("Took", output.duration(_took(plain))),
             ("Tasks", outcome(plain) if one.state == "ended" else steps(one.tasks)),
             ("State moved", output.size(plain["size"])),
-            ("Longest pause", milliseconds(plain["pause"])),
+            ("Longest pause", pause(plain["tasks"], plain["pause"]) or milliseconds(0.0)),
         ],
     )
     click.echo()

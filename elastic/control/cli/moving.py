@@ -25,6 +25,7 @@ SETTLE = 6.0
 """Seconds that the last words of moves are waited for: Nimbus itself waits for those of workers (its option move_linger)."""
 
 _ORDER = ("resumed", "restored", "saved", "paused", "prepared", "preparing", "waiting", "stayed", "lost")
+_STILL = ("paused", "saved")
 Key = tuple[str, int, float]
 
 
@@ -212,6 +213,16 @@ def milliseconds(seconds: float) -> str:
     return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms"
 
 
+def pause(tasks: Sequence[Row], told: float) -> str | None:
+    """The longest of some tasks, as it was told of those that go on; of what stands still, for how long it has so far."""
+    now = time.time()
+    still = (t["times"].get("paused", now) for t in tasks if t["phase"] in _STILL)
+    so_far = max((now - at for at in still), default=0.0)
+    if so_far > told:
+        return f"{milliseconds(so_far)} so far"
+    return milliseconds(told) if told or any("resumed" in t["times"] for t in tasks) else None
+
+
 def outcome(move: Row) -> str:
     """What became of a move's tasks, in a few words; or how far it is."""
     tasks = len(move["tasks"])
@@ -233,8 +244,8 @@ def cost(moves: Sequence[Row]) -> str:
     done = counted(moved, "task") if moved == tasks else f"{moved} of {counted(tasks, 'task')}"
     longest = max((m["pause"] for m in moves), default=0.0)
     size = output.size(sum(m["size"] for m in moves))
-    pause = f"longest pause {milliseconds(longest)}" if longest else "nobody had to wait"
-    return f"{done} moved{unhappy}; {pause}; {size}"
+    waited = f"longest pause {milliseconds(longest)}" if longest else "nobody had to wait"
+    return f"{done} moved{unhappy}; {waited}; {size}"
 
 
 TASK_COLUMNS = [
@@ -243,7 +254,7 @@ TASK_COLUMNS = [
     Column("FROM", "source"),
     Column("TO", "target"),
     Column("OUTCOME", "step", status=True),
-    Column("PAUSE", lambda r: milliseconds(r["pause"]) if "resumed" in r["times"] else None, right=True),
+    Column("PAUSE", lambda r: pause([r], r["pause"]), right=True),
     Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
 ]
 
