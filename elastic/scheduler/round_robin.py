@@ -128,7 +128,9 @@ class _Placing:
     # --- slots
 
     def _free(self) -> dict[NodeId, list[int]]:
-        mine = {(s.node, s.slot) for s in self.workers.values()}
+        """Slots for further workers, by node; those of workers of its own that have got empty first: their processes live."""
+        busy = self._staying() | set(self.leaving.values())
+        mine = {(s.node, s.slot) for w, s in self.workers.items() if w in busy}
         result = {}
         for node in self.nodes.values():
             if node.open:
@@ -138,18 +140,21 @@ class _Placing:
                     if (node.id, i) not in self.others and (node.id, i) not in mine
                 ]
                 if free:
-                    result[node.id] = free
+                    result[node.id] = sorted(free, key=lambda i, n=node.id: ((n, i) not in self.owned, i))  # type: ignore[misc]
         return result
 
     def _take_slots(self, count: int) -> list[WorkerId]:
-        """Make up to `count` workers, on the nodes that have fewest of this topology, then on those with
-        most free slots."""
+        """Make up to `count` workers, on the nodes that have fewest of this topology, then where one of it has got empty, then on
+        those with most free slots."""
         free = self._free()
         staying = self._staying()
         mine = Counter(slot.node for worker, slot in self.workers.items() if worker in staying)
         result = []
         while count > 0 and free:
-            node = min(free, key=lambda n: (mine[n], -len(free[n]), natural(n)))
+            node = min(
+                free,
+                key=lambda n: (mine[n], (n, free[n][0]) not in self.owned, -len(free[n]), natural(n)),
+            )
             slot = WorkerSlot(node, free[node].pop(0))
             if not free[node]:
                 del free[node]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elastic.errors import InvalidParallelism, Refused
-from elastic.model.assignment import Assignment
-from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName
+from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
+from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.split import split_tasks
 from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
@@ -181,6 +181,25 @@ def test_spreading_moves_workers_without_state_to_nodes_that_came_later() -> Non
     stateful = spec(workers=3, a=(6, 6, True))
     a = place(Demand(stateful, 3), nodes(n1=3))
     assert place(Demand(stateful, 3, rebalance=True, spread=True), nodes(n1=3, n2=3), a) is a
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_worker_that_a_new_number_of_executors_empties_is_used_again(slot: int) -> None:
+    """Its process lives, and some of the tasks are in it: none of them goes to a third worker."""
+    s = spec(workers=2, numbers=(1, 1, False), count=(4, 2, True))
+    a, b = WorkerId("t@n1/0"), WorkerId(f"t@n2/{slot}")
+    now = Assignment(
+        TopologyName("t"),
+        Epoch(1),
+        {a: WorkerSlot(NodeId("n1"), 0), b: WorkerSlot(NodeId("n2"), slot)},
+        (
+            (ExecutorId(ComponentId("numbers"), TaskId(1), TaskId(1)), a),
+            (ExecutorId(ComponentId("count"), TaskId(2), TaskId(3)), a),
+            (ExecutorId(ComponentId("count"), TaskId(4), TaskId(5)), b),
+        ),
+    )
+    demand = Demand(s, 2, {ComponentId("count"): 1}, rebalance=True, movable=True)
+    assert shape(place(demand, nodes(n1=2, n2=2), now)) == {a: ["numbers[1-1]"], b: ["count[2-5]"]}
 
 
 def test_rebalance_refuses_workers_that_have_no_slot_or_no_executor() -> None:
