@@ -266,9 +266,11 @@ class _Placing:
         wanted = self.demand.workers
         executors = len(self.placed) + len(self.waiting) + len(self.leaving)
         if not 1 <= wanted <= executors:
+            each = ", ".join(f"{c.id}={self._wanted(c)}" for c in self.demand.spec.components)
             raise Refused(
-                f"topology {self.name!r} has {counted(executors, 'executor')} and cannot run in {counted(wanted, 'worker')}",
-                remedy=f"ask for 1 to {counted(executors, 'worker')}",
+                f"topology {self.name!r} is to have {counted(executors, 'executor')} ({each}) and cannot run in "
+                f"{counted(wanted, 'worker')}",
+                remedy=f"ask for 1 to {counted(executors, 'worker')}, or for more executors (`--executors COMPONENT=N`)",
             )
         holding = {w for e, w in self.placed.items() if self.demand.pinned(e)}
         if wanted < len(holding):

@@ -207,7 +207,7 @@ def test_rebalance_refuses_workers_that_have_no_slot_or_no_executor() -> None:
     a = place(Demand(s, 1), cluster)
     with pytest.raises(Refused, match="there are slots for 2"):
         rebalanced(a, cluster, s, workers=3)
-    with pytest.raises(Refused, match="4 executors and cannot run in 5"):
+    with pytest.raises(Refused, match=r"is to have 4 executors \(a=4\) and cannot run in 5 workers"):
         rebalanced(a, cluster, s, workers=5)
 
 
