@@ -232,6 +232,19 @@ class Task:
             raise ExecutionError(f"task {self.id} has not begun here")
         executor.on_task(self, what)
 
+    def between_slices(self, what: Callable[[], None]) -> None:
+        """Have something done between two slices of work, on the thread of whoever runs it by then. Nothing is, while nobody does."""
+        executor = self.executor
+
+        def do() -> None:
+            if self.executor is executor:
+                what()
+            else:  # it changed hands meanwhile
+                self.between_slices(what)
+
+        if executor is not None:
+            executor.call(do)
+
     def give_to(self, executor: Executor | None) -> None:
         """Make `executor` the one that runs this task. Called by the present one between two slices, or when there is none."""
         with self._lock:
@@ -324,7 +337,7 @@ class Task:
                 if self.executor is not None:
                     if self._unsaid:
                         targets, self._unsaid = tuple(self._unsaid), set()
-                        self.executor.call(lambda: self.say_again(targets))
+                        self.between_slices(lambda: self.say_again(targets))
                     self.executor.ready.put(self)
 
     def _taken_over(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
 
@@ -151,7 +151,7 @@ class Worker:
                 for task in list(self.tasks.values()):
                     # Also one that is at it: some have heard its End, and it says it again when all have.
                     if task.finishing or task.finished or task.drained:
-                        self._on_task_thread(task, functools.partial(task.say_again, elsewhere))
+                        task.between_slices(functools.partial(task.say_again, elsewhere))
             allocation = self._allocation
         if allocation is not None and self.missing(allocation):
             self._listener.on_startable()
@@ -363,11 +363,6 @@ class Worker:
             ) from e
 
     # ------------------------------------------------------------------ ways
-
-    def _on_task_thread(self, task: Task, what: Callable[[], None]) -> None:
-        executor = task.executor
-        if executor is not None:
-            executor.call(what)
 
     def _set_status(self, task: Task) -> None:
         allocation = self._allocation

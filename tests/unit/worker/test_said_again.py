@@ -111,3 +111,41 @@ def test_who_goes_on_while_it_notes_what_to_say_again_says_it() -> None:
         task.go_on()
         assert said.wait(PATIENCE)
         assert marks == [(MarkKind.END, targets)]
+
+
+def test_it_is_said_by_whoever_runs_the_task_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the tasks gets another executor between the moment at which it is asked to and that at which it says it."""
+    b = TopologyBuilder("said-by")
+    b.spout("numbers", Numbers(10), tasks=2, executors=1)
+    b.bolt("check", Check("said-by")).fields("numbers", "source", "key")
+    with InProcess(b.build(), 2, place=lambda c, i: int(c == "check")) as cluster:
+        cluster.wait_finished()
+        tasks = dict(cluster.workers[0].tasks)
+        (before,) = {task.executor for task in tasks.values()}
+        assert before is not None
+        go_on, said = threading.Event(), threading.Event()
+        by: dict[int, tuple[object, object]] = {}
+        mark = Outputs.mark
+
+        def watched(self: Outputs, *what: Any) -> None:
+            mark(self, *what)
+            task = tasks.get(self.task)
+            if task is not None and task.executor is not None:
+                by[self.task] = threading.current_thread(), task.executor.thread
+                if by.keys() == tasks.keys():
+                    said.set()
+
+        monkeypatch.setattr(Outputs, "mark", watched)
+
+        def wait() -> None:
+            assert go_on.wait(PATIENCE)
+
+        before.call(wait)
+        try:
+            cluster.apply(numbers=2)
+            cluster.crash(1)
+        finally:
+            go_on.set()
+        assert said.wait(PATIENCE)
+        assert len(set(by.values())) == 2, "each has its own by now"
+        assert all(who is its for who, its in by.values())
