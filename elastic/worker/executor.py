@@ -11,6 +11,7 @@ import contextlib
 import functools
 import heapq
 import itertools
+import logging
 import queue
 import threading
 import time
@@ -25,6 +26,7 @@ from elastic.worker.failures import described, user_traceback
 from elastic.worker.haste import Haste
 from elastic.worker.task import SLICE, Task
 
+log = logging.getLogger("elastic.worker")
 YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
@@ -412,23 +414,35 @@ class Executor:
             # By the thread itself: to ask for that of one that has ended brings the process down.
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
-            self._loop()
-        except ExecutorStopped:
-            pass
-        finally:
+            self._told(self._loop)
             self._over = True  # first: what comes from here on is passed on by whoever brings it
             self._pass_on()
             for task in list(self.tasks.values()):
                 self.current, self.busy_since = task, time.monotonic()
-                try:
-                    if not self._abandon and not task.closed:
-                        task.outputs.flush()
-                except ExecutorStopped:
-                    pass
+                if not self._abandon and not task.closed:
+                    self._told(task.outputs.flush)
                 task.close()
             self.current, self.busy_since = None, 0.0
             self.flush_links()
+        finally:
             self._on_ended(self)
+
+    def _told(self, what: Callable[[], None]) -> None:
+        """Do it; an error that nobody expects fails the topology. The thread ends with it, and all its tasks are closed: without a word
+        they would just stand still.
+        """
+        try:
+            what()
+        except BaseException as e:
+            if isinstance(e, ExecutorStopped) and (self._over or self._abandon):
+                return
+            log.exception("executor %s cannot go on", self.id)
+            tasks = [t for t in self.tasks.values() if not t.closed]
+            for task in tasks[:1]:
+                task.failures.give_up(
+                    f"Executor {self.id} was ended, with {len(tasks)} tasks, by {described(e)}",
+                    user_traceback(e),
+                )
 
     def _pass_on(self) -> None:
         """At the end: what stands in the queue and belongs to somebody else goes there; calls are still carried out."""
@@ -438,8 +452,7 @@ class Executor:
             except queue.Empty:
                 return
             if item.__class__ is not Task:
-                with contextlib.suppress(ExecutorStopped):
-                    item()
+                self._told(item)
             elif item.executor is not None and item.executor is not self:
                 item.executor.ready.put(item)
 

@@ -376,7 +376,7 @@ class Task:
             self._listener.on_task_event(
                 self,
                 "batch-unreadable",
-                f"{item.count} tuples from task {item.source} could not be read: {e}",
+                f"{item.count} tuples from task {item.source} could not be read: {described(e)}",
                 Severity.ERROR,
                 {"traceback": traceback.format_exc()},
             )

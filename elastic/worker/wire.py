@@ -31,6 +31,7 @@ from elastic.model.ids import Incarnation
 from elastic.transport.base import LARGEST_URGENT, Buffer, TransportOptions
 from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
+from elastic.worker.failures import described
 
 MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED = 1, 2, 3, 4, 5, 6, 7, 8
 _HEAD = struct.Struct("!BHIIQQ")
@@ -193,10 +194,10 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
                 except Exception as e:
                     raise ExecutionError(
                         f"Field {field.name!r} of stream {item.stream.spec.id!r} of {item.stream.component!r} holds a "
-                        f"{type(getattr(row, field.name)).__name__} that cannot be sent to another process: {e}"
+                        f"{type(getattr(row, field.name)).__name__} that cannot be sent to another process: {described(e)}"
                     ) from e
         raise ExecutionError(
-            f"Tuples of {item.stream.component!r} cannot be sent to another process: {whole}"
+            f"Tuples of {item.stream.component!r} cannot be sent to another process: {described(whole)}"
         ) from whole
 
 

@@ -377,7 +377,7 @@ class Worker:
         except Exception as e:
             self.event(
                 "frame-unreadable",
-                f"A frame from {source} for task {target} could not be read: {e}",
+                f"A frame from {source} for task {target} could not be read: {described(e)}",
                 Severity.ERROR,
                 task=target,
             )

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from elastic.errors import ExecutionError
-from elastic.worker.failures import shown
+from elastic.worker.failures import described, shown
 
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 """Types that come back as they are. Their subclasses don't."""
@@ -90,7 +90,7 @@ def blame(entries: dict[Any, Any], state: str, owner: str, error: Exception) -> 
             except Exception as e:
                 return ExecutionError(
                     f"State {state!r} of {owner} cannot be copied: {what} is a {type(thing).__name__} that "
-                    f"cannot be pickled: {type(e).__name__}: {e}",
+                    f"cannot be pickled: {described(e)}",
                     remedy="Keep in state only what can be pickled; open files, sockets, locks and connections in prepare().",
                 )
-    return ExecutionError(f"State {state!r} of {owner} cannot be copied: {type(error).__name__}: {error}")
+    return ExecutionError(f"State {state!r} of {owner} cannot be copied: {described(error)}")

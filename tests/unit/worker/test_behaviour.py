@@ -170,13 +170,14 @@ def test_whatever_is_raised_wherever_the_topology_ends_with_a_reason(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_without_the_check_a_dead_thread_would_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted fault: an executor that lets SystemExit end its thread."""
+    """Planted fault: an executor that lets SystemExit end its thread, and does not tell."""
 
     def unguarded(self: Executor, task: Any) -> None:
         if task.run(time.monotonic() + 0.002):
             self.ready.put(task)
 
     monkeypatch.setattr(Executor, "_run_task", unguarded)
+    monkeypatch.setattr(Executor, "_told", lambda self, what: what())
     with LocalCluster() as cluster:
         r = cluster.submit(topology(Do(execute=leave)))
         r.worker.executors[next(i for i in r.worker.executors if i.component == "bolt")].thread.join(LIMIT)
