@@ -173,6 +173,7 @@ def rebalance(
     examples=[
         ("elastic scale word-count count=4", "four threads run count's tasks, while it runs"),
         ("elastic scale word-count split=2 count=8", "two components at once"),
+        ("elastic scale word-count count=8 --share 0.25", "at most a quarter of its tasks paused at once"),
     ],
     see=("rebalance", "move", "moves", "top"),
 )

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
             "elastic up --zookeeper zk1:2181,zk2:2181/elastic",
             "with a ZooKeeper ensemble that is there already",
         ),
+        (
+            "elastic up --nodes 3 --store hazelcast --store-memory 1G",
+            "states that move lie in Hazelcast, with a backup: a member with 1 GB of heap on every node",
+        ),
     ],
     see=("down", "doctor", "nodes", "submit"),
 )

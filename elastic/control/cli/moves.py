@@ -53,7 +53,12 @@ _ALL = 0
             "a component, a quarter of it at a time",
         ),
         ("elastic move word-count count --to node-2 --no-wait", "begin, and return at once"),
+        (
+            "elastic move word-count lines 'count[3-4]' --to node-2",
+            "a spout, and an executor that it feeds, in one move",
+        ),
         ("elastic move word-count --abort", "end all its moves early: what is not saved goes back"),
+        ("elastic move word-count --abort 7", "move 7 alone"),
     ],
     see=("moves", "scale", "rebalance", "nodes drain"),
 )
