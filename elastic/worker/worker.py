@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Protocol
 
 from elastic.api.settings import setting
-from elastic.errors import ElasticError, ExecutionError
+from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration.events import TaskGone
 from elastic.migration.view import NOBODY, View
 from elastic.model.assignment import ExecutorId
@@ -253,8 +253,14 @@ class Worker:
         return task
 
     def guest(self, component: ComponentId, epoch: int) -> Home:
-        """The executors of tasks that come here with that move, until the assignment says where they are to run."""
+        """The executors of tasks that come here with that move, until the assignment says where they are to run.
+
+        Raises:
+            Unavailable: The worker is about to end: nobody would stop them.
+        """
         with self._lock:
+            if self._closed:
+                raise Unavailable("the worker is about to end")
             return self._guests.of(component, epoch)
 
     def will_start(self, task: int) -> None:

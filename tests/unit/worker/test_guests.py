@@ -12,6 +12,8 @@ import pytest
 
 from elastic import Bolt, Fields, Spout, StatefulBolt, TopologyBuilder
 from elastic.api.context import TopologyContext
+from elastic.errors import Unavailable
+from elastic.migration import actions as ac
 from elastic.migration.decide import SOON
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
@@ -98,3 +100,14 @@ def test_who_is_restored_runs_while_others_are_prepared(kind: type[Bolt]) -> Non
         assert [t.outcome for t in record[0].tasks] == [Outcome.COMMITTED] * TASKS
         worker = cluster.processes[1].worker
         cluster.wait(lambda: not worker._guests.all() and not worker.ending())
+
+
+def test_a_worker_that_is_about_to_end_prepares_nobody() -> None:
+    """A view may be followed while it ends: nobody would stop a thread that is started then."""
+    b = TopologyBuilder("ending")
+    b.spout("numbers", Numbers(), rate=2000.0)
+    with Moving(b.build(), 1, lambda c, i: 0) as cluster:
+        worker = cluster.processes[0].worker
+    with worker.moves.exclusive(), pytest.raises(Unavailable):
+        worker.moving.prepare(ac.PrepareTask(1, 1, 1))
+    assert not worker._guests.all()
