@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from elastic import Topology
@@ -357,6 +358,12 @@ class _Nimbus:
         self.driver = notifier_driver(
             self.notifier, records=self, cleaning=self, timers=self, voice=self, on_fatal=self._fatal
         )
+
+    def abort(self, why: str) -> None:
+        """As an operator does: it is in the record first."""
+        record = replace(self.notifier.record, abort=why)
+        version = self.session.set(self.path, codec.encode(record), version=self.notifier.version)
+        self.driver.feed(ev.AbortAsked(record, version))
 
     def run(self, limit: float) -> MoveRecord:
         told = threading.Event()

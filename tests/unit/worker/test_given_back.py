@@ -97,7 +97,7 @@ class World:
         move.driver.feed(ev.Observed(move._marks(), hosts))
 
     def give_back(self, move: _Nimbus) -> None:
-        move.driver.feed(ev.AbortAsked("somebody wants it back"))
+        move.abort("somebody wants it back")
         assert move.run(LIMIT).tasks[0].outcome is Outcome.ROLLED_BACK
 
     def asked_too_early(self) -> bool:

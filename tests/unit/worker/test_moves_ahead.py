@@ -314,7 +314,7 @@ def test_what_is_given_back_while_it_is_being_saved_is_closed_afterwards() -> No
             hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in cluster.processes)
             while not saving.wait(0.02):
                 move.driver.feed(ev.Observed(move._marks(), hosts))
-            move.driver.feed(ev.AbortAsked("somebody wants it back"))
+            move.abort("somebody wants it back")
             assert move.run(30.0).tasks[0].outcome is Outcome.ROLLED_BACK
             cluster.wait(lambda: not task.stopped)
             cluster.processes[0].worker.saving._pool.submit(lambda: None).result(30.0)  # it had its turn
