@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, TypeVar
 from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import Unavailable
 from elastic.worker.content import Copier
+from elastic.worker.failures import described
 from elastic.worker.stores import StateWrite
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
 
+log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
 LONGEST = 300.0
 """Seconds that a step on an executor is waited for: a call into user code may last long, and the move's own time ends it before."""
@@ -63,7 +66,10 @@ class Going:
                 self.users -= 1
                 over = self.ended and not self.users
             if over and self.write is not None:
-                self.write.close()
+                try:
+                    self.write.close()
+                except Exception as e:  # nobody's work ends for that
+                    log.info("what was copied of task %d was not let go of: %s", self.task.id, described(e))
 
     def on_task(self, what: Callable[[], T]) -> T:
         """Have something done on the task's executor, between two tuples of it."""
