@@ -13,6 +13,7 @@ from elastic.control.cli.moving import cost, progress, ranges, step
 from elastic.control.cli.present import STEPS
 from elastic.control.cli.present import move as plain
 from elastic.errors import Refused, Unavailable
+from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
 from elastic.model.ids import WorkerId
 from elastic.model.views import MoveView
@@ -44,6 +45,27 @@ def test_a_move_that_was_tried_again_counts_each_task_once_and_says_which_attemp
     assert result.exit_code == 0, result.stderr
     assert "task 3, move 3: no room" in result.stdout
     assert "word-count: 2 tasks moved; longest pause 12.5 ms; 4.0 KiB (moves 3, 4)." in result.stderr
+
+
+def test_a_move_that_fails_in_part_says_what_has_moved() -> None:
+    tasks = (task_move(2), task_move(3, "rolled back", reason="no module", size=0, pause=0.0, times={}))
+
+    class Failing(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            self._moves_now()
+            raise Refused("1 task cannot be moved: task 3: no module", remedy="ask again")
+
+        rebalance = move
+
+    for words in (("move", "word-count", "2-3", "--to", "node-2"), ("scale", "word-count", "count=2")):
+        client = Failing(coming=[move(3, tasks=tasks), under_way(4)])
+        result = invoke(client, *words)
+        assert result.exit_code == 6
+        assert "moved" in result.stdout and "task 3: no module" in result.stdout
+        assert "word-count: 1 of 2 tasks moved, 1 stayed;" in result.stderr
+        assert "error: 1 task cannot be moved: task 3: no module" in result.stderr
+        result = invoke(Failing(coming=[move(3, tasks=tasks)]), "-o", "json", *words)
+        assert result.exit_code == 6 and result.stdout == ""
 
 
 def test_move_as_json_has_the_moves_that_it_caused() -> None:

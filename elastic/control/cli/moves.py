@@ -29,7 +29,7 @@ from elastic.control.cli.moving import (
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.settings import Settings
-from elastic.errors import DeadlineExceeded, NotFound
+from elastic.errors import DeadlineExceeded, NotFound, Refused
 from elastic.model.views import MoveView
 from elastic.model.words import counted
 
@@ -132,14 +132,22 @@ def move(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
         )
         return
+    failed: Refused | None = None
     with (
         Waiting(f"moving {words} of {name} to {where}") as waiting,
         leaving(left),
         settings.connect() as client,
         Following(settings, name, waiting) as following,
     ):
-        epoch = client.move(name, ",".join(what), where, wait=wait, share=share).epoch
-        moves = following.settle(client)
+        try:
+            epoch = client.move(name, ",".join(what), where, wait=wait, share=share).epoch
+        except Refused as error:
+            failed, done = error, following.over(client)
+        else:
+            moves = following.settle(client)
+    if failed is not None:
+        tell_partly(settings, name, done)
+        raise failed
     tell(settings, {"topology": name, "epoch": int(epoch)}, moves)
     if not moves:
         note(f"{name}: nothing had to move: {_named(what)} at {where} already.")
@@ -164,6 +172,13 @@ def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> 
     if moves:
         numbers = ", ".join(str(m.epoch) for m in moves)
         note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
+
+
+def tell_partly(settings: Settings, name: str, moves: Sequence[MoveView]) -> None:
+    """What has been done of a request that failed, for people."""
+    if moves and settings.output == "table":
+        show_tasks(settings, moves)
+        note(f"{name}: {cost([present.move(m) for m in moves])}.")
 
 
 def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:

@@ -96,6 +96,11 @@ class Following:
             found = [m for m in self._moves.values() if any(map(self._concerns, m.tasks))]
         return tuple(sorted(found, key=lambda m: (m.began, m.topology, m.epoch)))
 
+    def over(self, client: Client) -> tuple[MoveView, ...]:
+        """Those of `moves` in which every task has its outcome by now."""
+        self._take(client.moves(self._topology))
+        return tuple(m for m in self.moves() if m.state in ("closing", "ended"))
+
     def wait_until(self, true: Callable[[Sequence[MoveView]], bool], timeout: float) -> bool:
         """Wait until it is so of `moves`; False when it is not in time, or cannot be followed any more."""
         until = time.monotonic() + timeout
