@@ -81,8 +81,8 @@ def _hands_on(executor: Executor) -> None:
 )
 def test_an_error_that_nobody_expects_fails_the_topology(how: Callable[[Executor], None]) -> None:
     with ticking() as cluster:
-        cluster.wait(lambda: len(cluster.workers[0].tasks) == 2)
         (executor,) = cluster.workers[0].executors.values()
+        cluster.wait(lambda: len(executor.tasks) == 2)
         how(executor)
         cluster.wait(lambda: bool(cluster.failures))
         assert "was ended, with 2 tasks, by Mute: (str raised Mute)" in cluster.failures[0]
