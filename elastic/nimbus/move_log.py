@@ -33,6 +33,7 @@ _PHASES = {
     Phase.LOST: "lost",
 }
 _STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
+_STANDING = (Phase.PAUSED, Phase.SAVED, Phase.RESTORED)
 _SENTENCES = 20
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Of pauses in the totals, seconds."""
@@ -40,10 +41,15 @@ _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 @dataclass
 class _Task:
-    """What is known of a task's part."""
+    """What is known of a task's part.
+
+    Attributes:
+        stood: It was paused. That its batch counts as paused does not say so: it may have gone back before.
+    """
 
     move: TaskMove
     phase: str
+    stood: bool
     times: dict[str, float] = field(default_factory=dict)
     size: int = 0
     pause: float = 0.0
@@ -145,11 +151,7 @@ class MoveLog:
         """Whether everything has been said that can be: both sides of what has moved, and emitters of all that was paused, are through."""
         return all(
             (x.phase != "committed" or {"saved", "begun"} <= x.times.keys())
-            and (
-                "resumed" in x.times
-                or not wiring.emitters_of(n)
-                or (x.phase != "committed" and x.move.batch >= move.record.paused)
-            )
+            and ("resumed" in x.times or not wiring.emitters_of(n) or not (x.phase == "committed" or x.stood))
             for n, x in move.tasks.items()
         )
 
@@ -168,7 +170,10 @@ class MoveLog:
             saved = marked.marks.saved.get(task.task) if marked is not None else None
             known = move.tasks.get(task.task)
             if known is None:
-                known = move.tasks[task.task] = _Task(task, _PHASES[phase])
+                # Of what has ended before this leader looked nobody knows.
+                stood = bool(task.outcome) and task.batch < found.record.paused
+                known = move.tasks[task.task] = _Task(task, _PHASES[phase], stood)
+            known.stood |= phase in _STANDING
             size = saved.size if saved is not None else known.size
             if known.phase != _PHASES[phase]:
                 move.goes_on(task.task)

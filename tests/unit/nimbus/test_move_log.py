@@ -135,6 +135,14 @@ def test_the_pause_of_what_does_not_move_is_told_with_the_end(outcome: Outcome) 
     assert move_ended(told).details["pause_ms"] == 18_664.0
 
 
+def test_what_goes_back_before_its_pause_keeps_no_end_waiting() -> None:
+    """A batch counts as paused as soon as nobody of it is left to be paused."""
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record(1)), 10.0)
+    log.see(facts(replace(record(1, Outcome.ROLLED_BACK), paused=1)), 11.0)
+    assert len(log.see(facts(), 11.0)) == 1
+
+
 def test_totals_add_up_and_begin_anew_with_another_topology() -> None:
     log = MoveLog(kept=1, linger=0)
     log.see(facts(record()), 10.0)
