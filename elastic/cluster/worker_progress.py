@@ -116,10 +116,12 @@ class ProgressWriter:
 
     def _now(self) -> Progress:
         worker = self._of()
+        # In this order: what ceases to be among the former is among the latter by then.
+        had = frozenset(worker.tasks) | worker.forsaken()
         return Progress(
             self._incarnation,
             worker.epoch,
-            self._states.held({*worker.started(), *self._starting}, frozenset(worker.tasks)),
+            self._states.held({*worker.started(), *self._starting}, had),
             tuple(sorted({*worker.finished(), *self._finished})),
             worker.drained(),
             self._failed,

@@ -1,7 +1,7 @@
 """Where tasks are placed without a move, and which moves begin: pure.
 
 Every change of a running task's worker is a move. What is placed at once is what no process runs: tasks that are new, and those whose
-worker does not live. Tasks of moves without an outcome are left alone in any case.
+worker does not live, or has let go of what a forced drain took from it. Tasks of moves without an outcome are left alone in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId, node_of
 from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
-from elastic.nimbus.plans import Plan, interim, same
+from elastic.nimbus.plans import Left, Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
 
 _SENTENCES = 20
@@ -68,7 +68,10 @@ def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
     desired = plan.assignment
     places, gone = _places(t, facts, plan, rules)
     written = interim(present, desired, places, held(t, facts))
-    if same(written, desired):
+    left = _left(t, plan, written)
+    if plan.left != left:
+        plan = replace(plan, left=left)
+    if same(written, desired) and not left:
         return Step(written, None, gone)
     plan = _overdue(t, facts, _still_failed(plan, places), places, rules)
     nodes = () if plan.halted else waiting(_changes(t, plan, places, rules), facts.nodes)
@@ -79,7 +82,9 @@ def asked(t: TopologyFacts, facts: Facts, plan: Plan) -> Step:
     """What a request writes: the plan, and the workers that it needs. Everything else follows from that by `step`."""
     assert t.assignment is not None
     written = interim(t.assignment, plan.assignment, t.assignment.place_of(), held(t, facts))
-    return Step(written, None if same(written, plan.assignment) else plan)
+    if t.plan is not None and t.plan.left:
+        plan = replace(plan, left=t.plan.left)
+    return Step(written, None if same(written, plan.assignment) and not plan.left else plan)
 
 
 def _places(
@@ -88,10 +93,11 @@ def _places(
     """Each task's worker, with those placed anew that nobody runs; and who must not live for that.
 
     From a node that is drained by force, what has no other place leaves all the same; and what could not be moved leaves
-    without its state: first it has no place, then its new one.
+    without its state: first it has no place; then, when its worker has let go of it, its new one.
     """
     assert t.assignment is not None
     places, wanted = t.assignment.place_of(), plan.assignment.place_of()
+    running = {x.task for x in plan.left if not _has_let_go(t, x)}
     gone: set[WorkerId] = set()
     for number in range(1, t.spec.task_count + 1):
         task = TaskId(number)
@@ -100,7 +106,8 @@ def _places(
             continue
         if now is None:
             assert to is not None
-            places[task] = to
+            if task not in running:
+                places[task] = to
         elif now not in t.workers:
             gone.add(now)
             if to is None:
@@ -112,6 +119,23 @@ def _places(
             if to is None or (failure is not None and failure.times >= rules.tries):
                 del places[task]
     return places, tuple(sorted(gone))
+
+
+def _left(t: TopologyFacts, plan: Plan, written: Assignment) -> tuple[Left, ...]:
+    """The tasks that are taken from living workers, now or before, and that those have not let go of."""
+    assert t.assignment is not None
+    now = written.place_of()
+    taken = [Left(n, w, written.epoch) for n, w in t.assignment.place_of().items() if n not in now]
+    before = [x for x in plan.left if x.task not in now]
+    return tuple(sorted((x for x in (*before, *taken) if not _has_let_go(t, x)), key=lambda x: x.task))
+
+
+def _has_let_go(t: TopologyFacts, left: Left) -> bool:
+    """Whether that worker does not run the task any more. One that has begun anew meanwhile has not begun with it."""
+    if left.worker not in t.workers:
+        return True
+    done = t.progress.get(left.worker)
+    return done is not None and done.epoch >= left.epoch
 
 
 def held(t: TopologyFacts, facts: Facts) -> dict[WorkerId, WorkerSlot]:
@@ -248,7 +272,11 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
     if t.plan is None or t.assignment is None:
         return []
     places = t.assignment.place_of()
-    result = []
+    result = [
+        f"task {x.task} waits for worker {x.worker} to let go of it"
+        for x in t.plan.left
+        if not _has_let_go(t, x)
+    ]
     for change in changes_between(places, t.plan.assignment.place_of()):
         if change.task in t.moving:
             continue

@@ -38,6 +38,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A task that was taken without a move from a worker that lives, and is nowhere now: nobody else may run it before that worker has
+    let go of it, or has ended.
+
+    Attributes:
+        epoch: Of the assignment that took it.
+    """
+
+    task: TaskId
+    worker: WorkerId
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """See the module.
 
@@ -50,6 +64,7 @@ class Plan:
         failures: Of tasks that have not come to their place, ascending.
         halted: Why no further move begins because of it, or "". It is replaced by the next request.
         awaited: Nodes whose state stores are waited for.
+        left: Tasks that workers have to let go of before they are placed anew, ascending. The plan stays for as long as there are some.
     """
 
     assignment: Assignment
@@ -60,6 +75,7 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     halted: str = ""
     awaited: tuple[NodeId, ...] = ()
+    left: tuple[Left, ...] = ()
 
     def failure(self, task: int) -> Failure | None:
         """How the task has failed so far, if it has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
 
@@ -83,7 +83,7 @@ class Worker:
         self.spec = spec
         self.id = id
         self.incarnation = incarnation
-        self.epoch = Epoch(0)
+        self.epoch = Epoch(0)  # of the newest assignment that is carried out
         self.failure = ""
         self.tasks: dict[int, Task] = {}
         self.arriving: dict[int, Task] = {}
@@ -102,6 +102,9 @@ class Worker:
         self._finished: set[int] = set()
         self._started: set[int] = set()
         self._lost_state: set[int] = set()
+        self._taken: set[int] = set()  # here, and nowhere by the allocation: what was read may not say so yet
+        self._closing: set[int] = set()
+        self._forsaken: set[int] = set()
         self._ended = threading.Condition(self._lock)
         self._ending: set[Executor] = set()
         self._allocation: Allocation | None = None
@@ -153,7 +156,7 @@ class Worker:
                     if task.finishing or task.finished or task.drained:
                         task.between_slices(functools.partial(task.say_again, elsewhere))
             allocation = self._allocation
-        if allocation is not None and self.missing(allocation):
+        if allocation is not None and (self._taken or self.missing(allocation)):
             self._listener.on_startable()
 
     def missing(self, allocation: Allocation) -> set[int]:
@@ -190,10 +193,19 @@ class Worker:
             self._update_executors(wanted, self.missing(allocation))
             for task in self.tasks.values():
                 self._set_status(task)
-            changed = allocation.epoch != self.epoch
-            self.epoch = allocation.epoch
+            others = self.tasks.keys() - {t for e in wanted for t in e.tasks()}
+            self._taken = {t for t in others if not any(a <= t <= b for a, b, _ in allocation.places)}
+            changed = self._is_carried_out()
         if changed:
             self._listener.on_progress()
+
+    def _is_carried_out(self) -> bool:
+        """Whether the allocation is now, and was not before: nobody here is at work on what it has given to nobody. With the lock."""
+        allocation = self._allocation
+        if allocation is None or self._taken or self._closing or self.epoch == allocation.epoch:
+            return False
+        self.epoch = allocation.epoch
+        return True
 
     def _update_executors(self, wanted: set[ExecutorId], to_start: set[int]) -> None:
         here: dict[int, ExecutorId] = {t: e for e in wanted for t in e.tasks()}
@@ -204,6 +216,7 @@ class Worker:
             task = self.tasks[number]
             if task.spec.stateful:
                 self._started.add(number)
+                self._forsaken.discard(number)
             self.moves.started(task, self._outside.life())
             self.ways.put_here(task)  # its links end here now
         for number in started:
@@ -233,14 +246,28 @@ class Worker:
         )
 
     def _drop_strangers(self, here: Mapping[int, ExecutorId]) -> None:
-        """Close tasks that are somebody else's without having been moved: this process had lost its place to another."""
+        """Close tasks that are somebody else's, or nobody's, without having been moved: this process has lost them."""
         view, moving = self.moves.participant.view, set(self.moves.moving())
         for number, task in list(self.tasks.items()):
             if number not in here and number not in moving:
                 owner = view.stands(number).owner
-                if owner not in (self.incarnation, NOBODY):
-                    self.moves.feed(TaskGone(number))
-                    self.release(task)
+                if owner == self.incarnation or (
+                    owner == NOBODY and (view.places.get(number) == self.id or not view.absent(number))
+                ):
+                    continue
+                self._closing.add(number)
+                self.moves.feed(TaskGone(number))
+                self.release(task, functools.partial(self._is_closed, number))
+                if owner == NOBODY and task.spec.stateful:
+                    self._started.add(number)
+                    self._forsaken.add(number)
+
+    def _is_closed(self, number: int) -> None:
+        with self._lock:
+            self._closing.discard(number)
+            changed = self._is_carried_out()
+        if changed:
+            self._listener.on_progress()
 
     # ------------------------------------------------------------------ what moves do to tasks
 
@@ -281,6 +308,7 @@ class Worker:
         """A task that has come is ours: it runs from now on. With the lock of the moves."""
         with self._lock:
             self.tasks[task.id] = task
+            self._forsaken.discard(task.id)
             if task.finished:
                 self._finished.add(task.id)
             self.moves.attach(task)
@@ -298,23 +326,36 @@ class Worker:
                         found.take(task)
         self._listener.on_progress()
 
-    def release(self, task: Task) -> None:
-        """A task is somebody else's: it does nothing more here. With the lock of the moves."""
+    def release(self, task: Task, then: Callable[[], None] = lambda: None) -> None:
+        """A task is somebody else's: it does nothing more here. With the lock of the moves.
+
+        Args:
+            then: Called when it has stopped.
+        """
         with self._lock:
             if self.tasks.get(task.id) is task:
                 del self.tasks[task.id]
             self._started.discard(task.id)
         self.ways.take_away(task)
-        self.discard(task)
+        self.discard(task, then)
         self.moves.left()
         self._refresh_outputs()
         self._listener.on_progress()
 
-    def discard(self, task: Task) -> None:
+    def discard(self, task: Task, then: Callable[[], None] = lambda: None) -> None:
         """Close a task that is not to run here."""
         task.leave()
+
+        def closed() -> None:
+            self.leaving.add(task.component)
+            then()
+
         if task.executor is not None:
-            task.executor.drop(task, lambda: self.leaving.add(task.component))
+            task.executor.drop(task, closed)
+        elif task.holder is not None:  # it is about to begin there: after that
+            task.holder.call(lambda: self.discard(task, then))
+        else:
+            then()
 
     def _refresh_outputs(self) -> None:
         """Once for all tasks that come and go in one step of the moves: with the lock of the moves."""
@@ -489,6 +530,12 @@ class Worker:
     def lost_state(self, tasks: Iterable[int]) -> None:
         """These tasks, about to start, had state in an earlier process that nobody has: their metric `state_lost` says so."""
         self._lost_state.update(tasks)
+
+    def forsaken(self) -> frozenset[int]:
+        """The stateful tasks that were here, and whose state has gone nowhere. They are among those that were started: whoever starts one
+        of them anew has to know."""
+        with self._lock:
+            return frozenset(self._forsaken)
 
     def started(self) -> tuple[int, ...]:
         """The stateful tasks that this process has started."""

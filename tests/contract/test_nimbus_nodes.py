@@ -112,6 +112,30 @@ def test_draining_by_force_also_ends_what_cannot_be_moved(cluster: Cluster) -> N
         nimbus.drain_node("node-9", wait=1)
 
 
+def test_what_is_drained_by_force_begins_elsewhere_when_it_has_stopped(cluster: Cluster) -> None:
+    """Whatever Nimbus leads by then; until then nobody runs it beside a worker that has not heard of it."""
+    nimbus = cluster.nimbus(move_tries=1)
+    second = cluster.nimbus("h:2", wait=False, move_tries=1)
+    FakeLauncher(cluster)
+    nimbus.add_nodes(2, slots=2, wait=PATIENCE)
+    before = cluster.started(nimbus, spec()).place_of()
+    here = sorted(t for t, w in before.items() if "@node-1/" in w)
+    cluster.actors.fails["saved", here[0]] = "it cannot be pickled"
+    with pytest.raises(DeadlineExceeded, match="cannot be pickled"):
+        nimbus.drain_node("node-1", wait=1)
+    cluster.nodes["node-1"].change(obedient=False)
+    nimbus.drain_node("node-1", wait=0, force=True)
+    told = f"task {here[0]} waits for worker wc@node-1/0 to let go of it"
+    cluster.until(nimbus, lambda: told in nimbus.describe("wc").waits)
+    cluster.service.expire(cluster.sessions["h:1"])
+    assert second.wait_leading(PATIENCE)
+    cluster.until(second, lambda: told in second.describe("wc").waits)
+    assert set(second.describe("wc").assignment.place_of()) == {*before} - {here[0]}
+    cluster.nodes["node-1"].change(obedient=True)
+    cluster.settled(second, "wc")
+    assert {s.node for s in second.describe("wc").assignment.workers.values()} == {"node-2"}
+
+
 def test_draining_says_what_finds_no_other_place(cluster: Cluster) -> None:
     nimbus = cluster.nimbus()
     FakeLauncher(cluster)

@@ -108,6 +108,22 @@ def test_who_was_only_about_to_have_it_is_not_named(life: Any) -> None:
     assert lost(life, {2, 4}) == {FIRST: "2", THERE: "4"}
 
 
+def test_a_state_that_went_nowhere_is_lost_for_whoever_starts_the_task(life: Any) -> None:
+    """The task was taken from this life without a move: it stays written down, with the same place among all writes."""
+    life.worker._started.add(4)
+    life.worker.tasks[4] = SimpleNamespace(drained=0, finished=False)
+    life._progress.write(all_of_it=True)
+    life._progress.write(all_of_it=True)  # since when, too
+    (before,) = (h for h in codec.decode(life._coordination.get(PATH).data, Progress).held if 4 in h.tasks)
+    assert before.since > 0
+    del life.worker.tasks[4]
+    life.worker._forsaken.add(4)
+    life.worker.epoch = Epoch(9)
+    life._progress.write(all_of_it=True)
+    stored = codec.decode(life._coordination.get(PATH).data, Progress)
+    assert stored.epoch == 9 and before in stored.held
+
+
 def view(life: Any, *moves: tuple[int, Incarnation, Outcome]) -> None:
     """Moves of task 2 to these lives."""
     records = [

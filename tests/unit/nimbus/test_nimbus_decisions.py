@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 
 import pytest
 
+from elastic.model import codec
 from elastic.model.assignment import Assignment, NodeInfo
-from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TopologyName, WorkerId, worker_id
+from elastic.model.ids import (
+    ComponentId,
+    Epoch,
+    Incarnation,
+    NodeId,
+    TaskId,
+    TopologyName,
+    WorkerId,
+    worker_id,
+)
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.nimbus import placing
 from elastic.nimbus.decisions import (
     Action,
     Begin,
@@ -24,6 +36,7 @@ from elastic.nimbus.decisions import (
     next_deadline,
 )
 from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
+from elastic.nimbus.plans import Left, Plan
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
 
@@ -180,6 +193,59 @@ def test_a_draining_node_is_left_by_moves(stateful: bool, force: bool) -> None:
     assert {(m.task, m.source, m.target) for m in begin.record.tasks} == {
         (n, f"{W}#1", f"{target}#1") for n in (1, 2)
     }
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_leaves_by_force_begins_elsewhere_when_its_worker_has_let_go(ends: bool) -> None:
+    """First it has no place; what runs it may be cut off, and go on until it hears of that or its session is over."""
+    scheduler, nodes = RoundRobinScheduler(), (node(N1), node(N2))
+    given = partial(facts, nodes=nodes, drains={N1: True})
+    t = topology(stateful=True)
+    place = placed(decide(given(t), scheduler, LIMITS))
+    assert place.plan is not None
+    target = worker_id(T, N2, 0)
+    there = WorkerInfo(target, Incarnation(f"{target}#1"), "", "", "", 1, Epoch(2))
+    plan = reduce(lambda p, n: p.with_failure(n, NOW, "no", LIMITS.moves.tries), (1, 2), place.plan)
+    t = replace(
+        t, assignment=place.assignment, plan=plan, plan_version=0, workers={**t.workers, target: there}
+    )
+    place = placed(decide(given(t), scheduler, LIMITS))
+    assert place.plan is not None and not place.assignment.place_of()
+    assert place.plan.left == tuple(Left(TaskId(n), W, place.assignment.epoch) for n in (1, 2))
+    t = replace(t, assignment=place.assignment, plan=codec.decode(codec.encode(place.plan), Plan))
+    for epoch in (1, place.assignment.epoch - 1):
+        t = replace(t, progress={W: Progress(t.workers[W].incarnation, Epoch(epoch))})
+        assert decide(given(t), scheduler, LIMITS) == (), "it may run them"
+    assert "task 1 waits for worker t@n1/0 to let go of it" in placing.waits(t, given(t), LIMITS.moves)
+    asked = placing.asked(t, given(t), replace(t.plan, left=(), why="another request"))  # type: ignore[type-var]
+    assert asked.plan is not None and asked.plan.left == place.plan.left, "nobody forgets it"
+    if ends:
+        t = replace(t, workers={target: there})
+    else:
+        t = replace(t, progress={W: Progress(t.workers[W].incarnation, place.assignment.epoch)})
+    place = placed(decide(given(t), scheduler, LIMITS))
+    assert set(place.assignment.place_of().values()) == {target} and place.plan is None
+
+
+def test_what_leaves_by_force_and_has_no_other_place_is_remembered() -> None:
+    t = topology()
+    place = placed(decide(facts(t, nodes=(node(N1),), drains={N1: True}), RoundRobinScheduler(), LIMITS))
+    assert not place.assignment.place_of() and place.plan is not None and len(place.plan.left) == 2
+    t = replace(t, assignment=place.assignment, plan=place.plan, plan_version=0)
+    given = facts(t, nodes=(node(N1), node(N2)), drains={N1: True})
+    place = placed(decide(given, RoundRobinScheduler(), LIMITS))
+    assert not place.assignment.place_of(), "a slot is free, and its worker may run it yet"
+    t = replace(t, assignment=place.assignment, plan=place.plan)
+    t = replace(t, progress={W: Progress(t.workers[W].incarnation, place.assignment.epoch)})
+    place = placed(decide(replace(given, topologies={T: t}), RoundRobinScheduler(), LIMITS))
+    assert len(place.assignment.place_of()) == 2 and place.plan is None
+
+
+def test_a_plan_of_before_workers_had_to_let_go_is_read() -> None:
+    plan = Plan(Assignment(T, Epoch(1)), "why", NOW)
+    written = codec.encode(plan)
+    assert b'"left":[],' in written
+    assert codec.decode(written.replace(b'"left":[],', b""), Plan) == plan
 
 
 def test_the_slots_of_a_topology_that_ends_are_free_at_once() -> None:

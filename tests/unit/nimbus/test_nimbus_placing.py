@@ -24,13 +24,13 @@ from elastic.model.ids import (
     node_of,
     worker_of,
 )
-from elastic.model.records import TopologyState, TopologyStatus, WorkerInfo
+from elastic.model.records import Progress, TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
 from elastic.nimbus import placing, store_waits
 from elastic.nimbus.decisions import Begin, Limits, Place, decide
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan, after_outcomes, interim, relocated
+from elastic.nimbus.plans import Left, Plan, after_outcomes, interim, relocated
 from elastic.nimbus.store_waits import excuse, trouble
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
@@ -60,6 +60,9 @@ class World:
     lives: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     attempts: dict[tuple[float, int], int] = field(default_factory=dict)
     began: dict[Epoch, dict[NodeId, NodeInfo]] = field(default_factory=dict)
+    runs: dict[Incarnation, set[TaskId]] = field(
+        default_factory=dict
+    )  # what was taken from them, as they have not heard
 
     @classmethod
     def make(cls) -> World:
@@ -90,6 +93,14 @@ class World:
 
     def die(self, worker: WorkerId) -> None:
         self.t = replace(self.t, workers={w: i for w, i in self.t.workers.items() if w != worker})
+
+    def carry_out(self, worker: WorkerId) -> None:
+        """It does what the assignment says."""
+        assert self.t.assignment is not None
+        life = self.t.workers[worker].incarnation
+        self.runs.pop(life, None)
+        done = Progress(life, self.t.assignment.epoch)
+        self.t = replace(self.t, progress={**self.t.progress, worker: done})
 
     def lose(self, node: NodeId) -> None:
         if len(self.nodes) > 1:
@@ -183,6 +194,13 @@ class World:
                 assert worker not in self.t.workers or (forced and task not in now), (
                     "a running task was placed"
                 )
+        for task in now.keys() - was.keys():
+            assert not any(task in self.runs.get(i.incarnation, ()) for i in self.t.workers.values()), (
+                "two run it"
+            )
+        for task in was.keys() - now.keys():
+            if (info := self.t.workers.get(was[task])) is not None:
+                self.runs.setdefault(info.incarnation, set()).add(task)
         taking = {w for m in self.t.moves.values() for w in m.workers}
         assert {w for w in taking if w in self.t.workers} <= set(after.workers), "who takes part is not named"
         self.t = replace(self.t, assignment=after, plan=place.plan)
@@ -219,6 +237,8 @@ class World:
             if self.t.assignment is not None:
                 for worker in self.t.assignment.workers:
                     self.live(worker)
+                for worker in self.t.workers:
+                    self.carry_out(worker)
             while self.t.moving:
                 self.settle(0, Outcome.COMMITTED)
             self.close()
@@ -234,6 +254,7 @@ STEP = st.one_of(
     st.tuples(st.just("decide")),
     st.tuples(st.just("live"), st.integers(0, 5)),
     st.tuples(st.just("die"), st.integers(0, 5)),
+    st.tuples(st.just("carry out"), st.integers(0, 5)),
     st.tuples(st.just("settle"), st.integers(0, 5), st.sampled_from([Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.LOST])),
     st.tuples(st.just("close")),
     st.tuples(st.just("ask"), st.integers(1, 4), st.integers(1, 6)),
@@ -258,6 +279,10 @@ def happen(world: World, step: tuple) -> None:  # type: ignore[type-arg]
             workers = sorted(world.t.workers)
             if workers:
                 world.die(workers[i % len(workers)])
+        case ("carry out", i):
+            workers = sorted(world.t.workers)
+            if workers:
+                world.carry_out(workers[i % len(workers)])
         case ("settle", i, outcome):
             world.settle(i, outcome)
         case ("close",):
@@ -456,9 +481,21 @@ def _lets_go(t: TopologyFacts, facts: Facts) -> dict[WorkerId, object]:
     return {}
 
 
+def _believes(t: TopologyFacts, left: Left) -> bool:
+    """A planted fault: what was taken is not run any more."""
+    return True
+
+
+FORCED = [("lose", 2), ("lose", 1), ("decide",), ("drain", 0, True), ("decide",), ("come", 1), ("decide",)]
+
+
 @pytest.mark.parametrize(
     ("name", "fault", "steps"),
-    [("step", _robs, [("ask", 1, 3), ("decide",)]), ("held", _lets_go, [("ask", 3, 2), ("live", 2)])],
+    [
+        ("step", _robs, [("ask", 1, 3), ("decide",)]),
+        ("held", _lets_go, [("ask", 3, 2), ("live", 2)]),
+        ("_has_let_go", _believes, FORCED),
+    ],
 )
 def test_the_rules_find_planted_faults(
     name: str,

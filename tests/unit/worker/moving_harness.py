@@ -196,7 +196,7 @@ class Process:
 
 
 class Moving:
-    """See the module. `place`: (component, index of the task) -> number of the worker."""
+    """See the module. `place`: (component, index of the task) -> number of the worker; below 0: none."""
 
     def __init__(
         self, topology: Topology, workers: int, place: Callable[[str, int], int], window_rows: int = 0
@@ -231,7 +231,7 @@ class Moving:
         executors: list[tuple[ExecutorId, WorkerId]] = []
         for c in self.spec.components:
             runs: list[tuple[int, range]] = []
-            for task in self.spec.tasks_of(c.id):
+            for task in (t for t in self.spec.tasks_of(c.id) if self.place[t] >= 0):
                 if runs and runs[-1][0] == self.place[task] and runs[-1][1].stop == task:
                     runs[-1] = (runs[-1][0], range(runs[-1][1].start, task + 1))
                 else:
@@ -249,17 +249,20 @@ class Moving:
         """What the supervisors tell their workers."""
         assignment = self._assignment()
         for p in self.processes:
-            p.apply(
-                Allocation(
-                    self.spec.name,
-                    p.id,
-                    assignment.epoch,
-                    self.epoch,
-                    self.status,
-                    self.drain,
-                    executors=tuple((e.component, e.first, e.last) for e in assignment.executors_of(p.id)),
-                )
-            )
+            p.apply(self.allocation(p, assignment))
+
+    def allocation(self, p: Process, assignment: Assignment) -> Allocation:
+        """The part of one worker."""
+        return Allocation(
+            self.spec.name,
+            p.id,
+            assignment.epoch,
+            self.epoch,
+            self.status,
+            self.drain,
+            executors=tuple((e.component, e.first, e.last) for e in assignment.executors_of(p.id)),
+            places=tuple((e.first, e.last, w) for e, w in assignment.executors),
+        )
 
     # ------------------------------------------------------------------ moves
 
