@@ -9,6 +9,7 @@ The same content always gives the same file.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import pickle
@@ -61,9 +62,11 @@ def build_bundle(topology: Topology, entry: Path | str | None, into: Path) -> Bu
         NotShippable: A component cannot be pickled (the attribute is named), or code cannot be read.
     """
     pickled = _pickle_all(topology)
-    with tempfile.TemporaryDirectory(prefix="elastic-bundle-") as scratch:
+    with contextlib.ExitStack() as stack:
         entries: list[Path | str] = []
         if isinstance(entry, Path) and entry.suffix == ".whl":
+            # Not without need: who interrupts the process at the wrong moment leaves it behind.
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="elastic-bundle-"))
             entries += _unpack(entry, Path(scratch))
         elif entry is not None:
             entries.append(entry.resolve() if isinstance(entry, Path) else entry)

@@ -2,7 +2,7 @@
 
 Nimbus cleans the stores that it reaches at the end of a move (`NodeStores.clean`). What it did not reach, and what topologies leave that
 were killed within a move, is found here, by the node itself: when its store begins to serve, when its session was interrupted, when the
-record of a move has gone, and when a topology has.
+record of a move has come or gone, and when a topology has gone.
 
 What is kept are the tasks of moves whose records are there. Their numbers only grow, also over topologies of one name; what is newer than
 the newest number that was read is left alone.
@@ -97,7 +97,7 @@ class Sweeper:
         self._closed = False
         self._interrupted = False
         self._moves: dict[str, Watch] = {}
-        self._names: dict[str, frozenset[str]] = {}
+        self._followed: set[str] = set()  # topologies whose moves have been read
         self._watches: list[Watch] = []
         self._store: GrpcStore | None = None
         self._thread = threading.Thread(target=self._work, name="elastic-sweep", daemon=True)
@@ -142,7 +142,7 @@ class Sweeper:
         for name in gone:
             with self._condition:
                 self._moves.pop(name).cancel()
-            self._names.pop(name, None)
+            self._followed.discard(name)
         for name in set(names) - self._moves.keys():
             watch = self._coordination.watch_children(
                 paths.moves(TopologyName(name)), functools.partial(self._on_moves, name)
@@ -155,10 +155,10 @@ class Sweeper:
             self._note()
 
     def _on_moves(self, name: str, epochs: tuple[str, ...]) -> None:
-        before, self._names[name] = self._names.get(name), frozenset(epochs)
-        # One that has come and gone in between is not named: what is told then is what was told before.
-        if before is not None and not before < self._names[name]:
+        # Whatever has come: one that has come and gone meanwhile is not named.
+        if name in self._followed:
             self._note()
+        self._followed.add(name)
 
     def _note(self) -> None:
         with self._condition:
