@@ -195,9 +195,11 @@ class Executor:
 
         def close() -> None:
             with self._hands:
-                holder = task.holder  # not this one, if it has changed hands since
+                holder, to = task.holder, task.wanted_by  # not this one, if it has changed hands since
                 if holder is not None and holder.tasks.get(task.id) is task:
                     del holder.tasks[task.id]
+                if to is not None and to is not holder:
+                    to._coming.discard(task.id)  # it does not come any more: nobody waits for it to end
             self._dirty.pop(task.id, None)
             self._unread.pop(task.id, None)
             task.close()

@@ -334,9 +334,9 @@ class Outputs:
                         if done is ASK:
                             crossing.work()
                         return
-                elif (
-                    not self._released
-                ):  # others may come to wait for whoever waited here, and it might never run
+                elif self._released:
+                    raise TaskReleased  # before all else that is for others, and has no link either
+                else:  # others may come to wait for whoever waited here, and it might never run
                     raise ExecutionError(
                         f"Task {self.task} of {str(self.component.id)!r} has emitted more than can wait until it runs here "
                         f"({self._limit} tuples for each target task, no record batches).",

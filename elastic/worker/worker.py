@@ -156,7 +156,9 @@ class Worker:
                     if task.finishing or task.finished or task.drained:
                         task.between_slices(functools.partial(task.say_again, elsewhere))
             allocation = self._allocation
-        if allocation is not None and (self._taken or self.missing(allocation)):
+        if allocation is not None and (
+            any(self._has_lost(t, view) for t in self._taken) or self.missing(allocation)
+        ):
             self._listener.on_startable()
 
     def missing(self, allocation: Allocation) -> set[int]:
@@ -250,17 +252,22 @@ class Worker:
         view, moving = self.moves.participant.view, set(self.moves.moving())
         for number, task in list(self.tasks.items()):
             if number not in here and number not in moving:
-                owner = view.stands(number).owner
-                if owner == self.incarnation or (
-                    owner == NOBODY and (view.places.get(number) == self.id or not view.absent(number))
-                ):
+                if not self._has_lost(number, view):
                     continue
+                owner = view.stands(number).owner
                 self._closing.add(number)
                 self.moves.feed(TaskGone(number))
                 self.release(task, functools.partial(self._is_closed, number))
                 if owner == NOBODY and task.spec.stateful:
                     self._started.add(number)
                     self._forsaken.add(number)
+
+    def _has_lost(self, number: int, view: View) -> bool:
+        """Whether a task that is here, and in no move here, is somebody else's by what was read, or nobody's."""
+        owner = view.stands(number).owner
+        if owner == NOBODY:
+            return view.places.get(number) != self.id and view.absent(number)
+        return owner != self.incarnation
 
     def _is_closed(self, number: int) -> None:
         with self._lock:

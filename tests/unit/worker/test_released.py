@@ -132,3 +132,54 @@ def test_who_is_released_while_there_is_no_room_for_what_it_emits_costs_nobody_e
         (other,) = executor.tasks.values()
         before = other.outputs.emitted
         cluster.wait(lambda: other.outputs.emitted > before)
+
+
+TARGETS = 400
+"""More than an interpreter nests calls for."""
+
+
+class ToMany(Spout):
+    """Emits to each of its targets while it is being released, when it may."""
+
+    outputs = Fields(number=int)
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.first = context.task == context.tasks_of("many")[0]
+
+    def next_tuple(self) -> float | None:
+        if not self.first:
+            self.emit(1)
+            return 0.01
+        world.taken.set()
+        assert world.may_take.wait(PATIENCE)
+        for n in range(TARGETS):
+            self.emit(n)
+        return None
+
+
+class Nothing(Bolt):
+    """Takes all."""
+
+    def execute(self, tup: Any) -> None:
+        pass
+
+
+def test_who_is_released_within_a_call_and_emits_to_many_costs_nobody_else_the_executor() -> None:
+    global world
+    world = World()
+    b = TopologyBuilder("many")
+    b.spout("many", ToMany(), tasks=2, executors=1)
+    b.bolt("nothing", Nothing(), tasks=TARGETS, executors=1).shuffle("many")
+    with Moving(b.build(), 1, lambda c, i: 0) as cluster:
+        worker = cluster.processes[0].worker
+        assert world.taken.wait(PATIENCE)
+        first, second = cluster.spec.tasks_of(ComponentId("many"))
+        released, other = cluster.task(first), cluster.task(second)
+        with worker.moves.exclusive():
+            worker.moves.feed(TaskGone(first))
+            worker.release(released)
+        world.may_take.set()
+        cluster.wait(lambda: released.closed)
+        before = other.outputs.emitted
+        cluster.wait(lambda: other.outputs.emitted > before)
+        assert not cluster.failures
