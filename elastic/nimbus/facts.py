@@ -151,6 +151,13 @@ class TopologyFacts:
         concerned = {*self.workers, *(self.assignment.workers if self.assignment is not None else ())}
         return tuple(sorted(w for w in concerned if w not in self.progress or self.progress[w].epoch < epoch))
 
+    @property
+    def idle(self) -> frozenset[WorkerId]:
+        """Workers that are named for what the plan wants there, and that have no tasks. When that was given up, nobody waits for them."""
+        if self.plan is None or self.assignment is None:
+            return frozenset()
+        return frozenset(self.plan.assignment.workers) - {w for _, w in self.assignment.executors}
+
     def workers_wanted(self) -> int:
         return int(self.state.settings.get(WORKERS, self.spec.workers))
 

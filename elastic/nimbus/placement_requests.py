@@ -317,7 +317,7 @@ def _missing(
         return ("Nimbus has not seen its own change yet",)
     if placed.request in reign.aborted:
         return ()
-    left: set[WorkerId] = set()
+    idle: frozenset[WorkerId] = frozenset()
     if found.plan is not None and found.plan.request == placed.request:
         stuck = placing.stuck(found, reign.rules)
         if not stuck:
@@ -325,14 +325,14 @@ def _missing(
             return more or _ON_THEIR_WAY
         if stuck.keys() & placed.tasks:
             return ()
-        left.update(found.plan.assignment.workers)  # the rest is for whoever asked for it
+        idle = found.idle  # the rest is for whoever asked for it, and so are the workers for it
     elif found.plan is not None and found.plan.request:
         return ()
     if found.moves:
         return tuple(() if briefly else reign.move_log.waits(t.name)) or _ON_THEIR_WAY
-    if not set(a.workers) <= left | {w for _, w in a.executors}:
+    if not set(a.workers) <= idle | {w for _, w in a.executors}:
         return ("workers that have no tasks any more are still named",)
-    return tuple(f"worker {w} has not carried it out" for w in found.behind(Epoch(a.epoch)))
+    return tuple(f"worker {w} has not carried it out" for w in found.behind(Epoch(a.epoch)) if w not in idle)
 
 
 def _waits(reign: Reign, facts: Facts, found: TopologyFacts) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def settled(t: TopologyFacts, facts: Facts, rules: Rules) -> bool:
         return False
     if t.plan is not None and not placing.stuck(t, rules):
         return False
-    return not t.behind(t.assignment.epoch) and not set(facts.expected) & {
+    return not set(t.behind(t.assignment.epoch)) - t.idle and not set(facts.expected) & {
         s.node for s in t.assignment.workers.values()
     }
 

@@ -9,7 +9,8 @@ from nimbus_harness import FakeLauncher, spec
 
 from elastic.errors import Refused
 from elastic.model.assignment import Assignment
-from elastic.model.ids import WorkerId
+from elastic.model.ids import Epoch, WorkerId
+from elastic.nimbus import subjects
 from elastic.nimbus.nimbus import Nimbus
 
 A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
@@ -114,3 +115,22 @@ def test_a_drain_tries_again_what_is_on_its_node_and_under_its_own_name(moving_i
     moved = {t.task for m in drained for t in m.tasks}
     assert one in moved and other not in moved
     assert {m.why for m in drained} == {f"node {node} is being drained"}
+
+
+def test_nobody_waits_for_a_worker_of_what_failed_for_another_request(moving_in_memory: Moving) -> None:
+    """It never started: neither does another request wait for it, nor do policies."""
+    moving = moving_in_memory
+    nimbus = moving.nimbus(move_start=0.2)
+    for name in ("a", "b", "c"):
+        moving.cluster.node(name, 1)
+    moving.cluster.nodes["b"].down.add(B)
+    moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 3)
+    moving.cluster.started(nimbus, spec(workers=1))
+    with pytest.raises(Refused, match="task 7: worker wc@b/0, where it was to go, did not start"):
+        nimbus.move("wc", "7", "b", wait=PATIENCE)
+    after = nimbus.move("wc", "6", "c", wait=PATIENCE)
+    assert tasks_in(after, WorkerId("wc@c/0")) == {6}
+    nimbus.move("wc", "6", "c", wait=PATIENCE)
+    t, reign = moving.facts(nimbus), nimbus._reign
+    assert reign is not None and B in t.behind(Epoch(after.epoch)) and t.idle == {B}
+    assert subjects.settled(t, reign.facts(), reign.rules)
