@@ -160,6 +160,8 @@ def _places(facts: Facts, scheduler: Scheduler, ending: set[TopologyName], rules
 def planned(t: TopologyFacts, desired: Assignment, facts: Facts, *, over: bool) -> Plan:
     """The plan that makes an assignment true which nobody has asked for: nodes have come or gone, or are being drained.
 
+    What is wanted elsewhere than before is tried anew: that it could not go to the one place says nothing of the other.
+
     Args:
         over: All that is left of the present plan was given up: what moves now does not do so because of that.
     """
@@ -170,7 +172,9 @@ def planned(t: TopologyFacts, desired: Assignment, facts: Facts, *, over: bool) 
     if t.plan.halted and same(t.plan.assignment, desired):
         return t.plan
     why = _why(t, desired, facts) if over or not t.plan.request else t.plan.why
-    return replace(t.plan, assignment=desired, asked=facts.now, why=why)
+    before = t.plan.assignment.place_of()
+    elsewhere = [n for n, w in desired.place_of().items() if w != before.get(n)]
+    return replace(t.plan.without(elsewhere), assignment=desired, asked=facts.now, why=why)
 
 
 def _why(t: TopologyFacts, desired: Assignment, facts: Facts) -> str:

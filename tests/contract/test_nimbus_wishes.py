@@ -9,7 +9,7 @@ from nimbus_harness import FakeLauncher, spec
 
 from elastic.errors import Refused
 from elastic.model.assignment import Assignment
-from elastic.model.ids import Epoch, WorkerId
+from elastic.model.ids import Epoch, TaskId, WorkerId, node_of
 from elastic.nimbus import subjects
 from elastic.nimbus.nimbus import Nimbus
 
@@ -134,3 +134,24 @@ def test_nobody_waits_for_a_worker_of_what_failed_for_another_request(moving_in_
     t, reign = moving.facts(nimbus), nimbus._reign
     assert reign is not None and B in t.behind(Epoch(after.epoch)) and t.idle == {B}
     assert subjects.settled(t, reign.facts(), reign.rules)
+
+
+def test_a_drain_is_tried_anew_when_its_target_has_left(moving_in_memory: Moving) -> None:
+    """Nobody has to ask again: it goes elsewhere now."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    (source,) = nimbus.describe("wc").assignment.workers
+    moving.actors.fails["prepared", 7] = "no space left on device"
+    nimbus.drain_node(node_of(source), wait=0)
+    moving.cluster.event(nimbus, "move-given-up")
+    moving.actors.fails.clear()
+    plan = moving.facts(nimbus).plan
+    assert plan is not None
+    target = node_of(plan.assignment.place_of()[TaskId(7)])
+    moving.cluster.nodes[target].leave()
+    third = ({"a", "b", "c"} - {node_of(source), target}).pop()
+    after = moving.quiet(nimbus)
+    assert set(after.workers) == {WorkerId(f"wc@{third}/0")}
+    assert not moving.facts(nimbus).plan and len(tasks_in(after, WorkerId(f"wc@{third}/0"))) == len(
+        after.place_of()
+    )
