@@ -225,6 +225,15 @@ def _free(facts: Facts) -> bool:
     return any((n.id, i) not in used for n in facts.cluster.nodes if n.open for i in range(n.slots))
 
 
+def _placeless(t: TopologyFacts, a: Assignment) -> list[ExecutorId]:
+    """What waits for a slot; not what has one and waits for the worker from which it was taken."""
+    if t.plan is None:
+        return list(a.unassigned)
+    there = t.plan.assignment.place_of()
+    coming = {x.task for x in t.plan.left if x.task in there}
+    return [e for e in a.unassigned if not coming.issuperset(e.tasks())]
+
+
 def waits(t: TopologyFacts, facts: Facts) -> list[str]:
     """Sentences that say why something does not run, or is not carried out yet."""
     result = []
@@ -242,9 +251,9 @@ def waits(t: TopologyFacts, facts: Facts) -> list[str]:
         return result
     if not facts.nodes:
         result.append("no node is alive; add nodes with `elastic nodes add`")
-    elif a.unassigned:
+    elif placeless := _placeless(t, a):
         slots = sum(n.slots for n in facts.cluster.nodes if n.open)
-        names = ", ".join(str(e) for e in a.unassigned)
+        names = ", ".join(str(e) for e in placeless)
         result.append(
             f"no slot is free for {names}: the cluster has {slots}; add nodes with `elastic nodes add`"
         )

@@ -22,7 +22,7 @@ from elastic.model.ids import (
 )
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.nimbus import placing
+from elastic.nimbus import answers, placing
 from elastic.nimbus.decisions import (
     Action,
     Begin,
@@ -217,6 +217,7 @@ def test_what_leaves_by_force_begins_elsewhere_when_its_worker_has_let_go(ends: 
         t = replace(t, progress={W: Progress(t.workers[W].incarnation, Epoch(epoch))})
         assert decide(given(t), scheduler, LIMITS) == (), "it may run them"
     assert "task 1 waits for worker t@n1/0 to let go of it" in placing.waits(t, given(t), LIMITS.moves)
+    assert not [w for w in answers.waits(t, given(t)) if "no slot is free" in w], "it has one"
     asked = placing.asked(t, given(t), replace(t.plan, left=(), why="another request"))  # type: ignore[type-var]
     assert asked.plan is not None and asked.plan.left == place.plan.left, "nobody forgets it"
     if ends:
@@ -232,6 +233,7 @@ def test_what_leaves_by_force_and_has_no_other_place_is_remembered() -> None:
     place = placed(decide(facts(t, nodes=(node(N1),), drains={N1: True}), RoundRobinScheduler(), LIMITS))
     assert not place.assignment.place_of() and place.plan is not None and len(place.plan.left) == 2
     t = replace(t, assignment=place.assignment, plan=place.plan, plan_version=0)
+    assert [w for w in answers.waits(t, facts(t, drains={N1: True})) if w.startswith("no slot is free for c")]
     given = facts(t, nodes=(node(N1), node(N2)), drains={N1: True})
     place = placed(decide(given, RoundRobinScheduler(), LIMITS))
     assert not place.assignment.place_of(), "a slot is free, and its worker may run it yet"
