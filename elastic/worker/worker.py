@@ -104,6 +104,7 @@ class Worker:
         self._lost_state: set[int] = set()
         self._taken: set[int] = set()  # here, and nowhere by the allocation: what was read may not say so yet
         self._closing: set[int] = set()
+        self._applying = False  # an allocation: also when that has failed
         self._forsaken: set[int] = set()
         self._ended = threading.Condition(self._lock)
         self._ending: set[Executor] = set()
@@ -189,7 +190,7 @@ class Worker:
                 view, peers = view_of(allocation, self.moves.participant.view.number + 1, self.incarnation)
                 self._allocation = None
                 self.see(view, peers)
-            self._allocation = allocation
+            self._allocation, self._applying = allocation, True
             self._finished |= set(allocation.finished)
             wanted = {ExecutorId(ComponentId(c), TaskId(a), TaskId(b)) for c, a, b in allocation.executors}
             self._update_executors(wanted, self.missing(allocation))
@@ -197,6 +198,7 @@ class Worker:
                 self._set_status(task)
             others = self.tasks.keys() - {t for e in wanted for t in e.tasks()}
             self._taken = {t for t in others if not any(a <= t <= b for a, b, _ in allocation.places)}
+            self._applying = False
             changed = self._is_carried_out()
         if changed:
             self._listener.on_progress()
@@ -204,7 +206,10 @@ class Worker:
     def _is_carried_out(self) -> bool:
         """Whether the allocation is now, and was not before: nobody here is at work on what it has given to nobody. With the lock."""
         allocation = self._allocation
-        if allocation is None or self._taken or self._closing or self.epoch == allocation.epoch:
+        if allocation is None or self.epoch == allocation.epoch:
+            return False
+        # What has stopped at once may say so in the middle of `apply`: others are to be closed yet.
+        if self._applying or self._taken or self._closing:
             return False
         self.epoch = allocation.epoch
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -108,3 +108,24 @@ def test_it_goes_on_until_it_was_read_that_it_is_nobodys(
     process.worker.apply(allocation)
     assert task not in process.worker.tasks
     world.wait(lambda: process.worker.epoch == allocation.epoch)
+
+
+def test_it_is_let_go_of_when_all_is_done_although_it_stops_at_once(
+    world: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an executor that has ended: who asks it does that itself, in the middle of carrying out the allocation."""
+    process, task = taken(world)
+    executor, before = process.worker.tasks[task].executor, process.worker.epoch
+    assert executor is not None
+    drop, seen = executor.drop, []
+
+    def at_once(task: Any, then: Callable[[], None]) -> None:
+        drop(task, lambda: None)
+        then()
+        seen.append((process.worker.epoch, process.worker.forsaken()))
+
+    monkeypatch.setattr(executor, "drop", at_once)
+    world._write_assignment()
+    world.apply()
+    assert seen == [(before, frozenset())], "it is not said yet that its state is lost"
+    assert process.worker.epoch == world.epoch and process.worker.forsaken() == {task}
