@@ -32,7 +32,8 @@ Key = tuple[str, int, float]
 class Following:
     """Follows moves on a thread of its own, for as long as it is entered, and has `waiting` say how far they are.
 
-    Moves that had ended before are left out. When it cannot follow, the request is made all the same.
+    Moves that had ended before are left out. When they cannot be followed any more, the request goes on; when they cannot be asked for at
+    first, which is as the request itself would be, entering it raises.
 
     Args:
         topology: Whose moves; "" for all.
@@ -137,7 +138,7 @@ class Following:
 
 class Telling:
     """Has `waiting` write a line for each event that concerns a request, for as long as it is entered. It follows them on a thread of its
-    own; when it cannot, the request is made all the same.
+    own. When they cannot be followed any more, the request goes on; when they cannot be asked for at first, entering it raises.
     """
 
     def __init__(self, settings: Settings, waiting: Waiting, concerns: Callable[[Event], bool]) -> None:
