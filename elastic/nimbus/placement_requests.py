@@ -229,7 +229,9 @@ def _plan(
     failures = t.plan.without(tasks).failures if t.plan is not None and not t.plan.halted else ()
     plan = Plan(desired, why, facts.now, request, share or 0.0, failures)
     step = placing.asked(t, facts, plan)
-    changed = step.assignment is not t.assignment or step.plan is not None
+    # What was wanted before and has been given up is still missing, and is no change.
+    as_before = t.plan is not None and same_places(desired, t.base) and failures == t.plan.failures
+    changed = step.assignment is not t.assignment or (step.plan is not None and not as_before)
     if changed or t.plan is not None or state != t.state:
         place = Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
         operations = reign.placing(t, place)

@@ -42,6 +42,9 @@ def test_a_request_does_not_try_again_what_failed_for_another_one(moving: Moving
     assert nimbus.describe("wc").waits == (GIVEN_UP,)
     nimbus.scale("wc", "split", 3, wait=PATIENCE)
     assert nimbus.describe("wc").waits == (GIVEN_UP,)
+    told = moving.cluster.kinds(nimbus).count("topology-rebalanced")
+    nimbus.scale("wc", "split", 3, wait=PATIENCE)
+    assert moving.cluster.kinds(nimbus).count("topology-rebalanced") == told, "nothing changes"
     assert [m.why for m in nimbus.moves() if 7 in {t.task for t in m.tasks}] == ["move 7 to b"] * 3
     assert moving.cluster.kinds(nimbus).count("move-given-up") == 1
 
