@@ -12,11 +12,10 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
-from elastic.control.cli.moves import share_option, tell, tell_partly
-from elastic.control.cli.moving import Following
+from elastic.control.cli.moves import followed, share_option, tell
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
-from elastic.errors import DeadlineExceeded, Refused
+from elastic.errors import DeadlineExceeded
 from elastic.model.words import counted
 
 KILL_WAIT = 10.0
@@ -200,22 +199,14 @@ def _rebalance(
     share: float | None,
 ) -> None:
     left = f"it goes on, once asked for; {settings.command('moves', name)} and {settings.command('get', name)} show how far it is."
-    failed: Refused | None = None
-    with (
-        Waiting(f"waiting until the workers of {name} have carried it out") as waiting,
-        leaving(left),
-        settings.connect() as client,
-        Following(settings, name, waiting) as following,
-    ):
-        try:
-            assignment = client.rebalance(name, executors=executors, workers=workers, wait=wait, share=share)
-        except Refused as error:
-            failed, done = error, following.over(client)
-        else:
-            moves = following.settle(client) if wait > 0 else ()
-    if failed is not None:
-        tell_partly(settings, name, done)
-        raise failed
+    assignment, moves = followed(
+        settings,
+        name,
+        f"waiting until the workers of {name} have carried it out",
+        left,
+        lambda client: client.rebalance(name, executors=executors, workers=workers, wait=wait, share=share),
+        settles=wait > 0,
+    )
     data = {
         "topology": name,
         "epoch": int(assignment.epoch),

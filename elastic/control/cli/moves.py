@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -28,8 +28,10 @@ from elastic.control.cli.moving import (
 )
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column, Row
+from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, NotFound, Refused
+from elastic.model.assignment import Assignment
 from elastic.model.views import MoveView
 from elastic.model.words import counted
 
@@ -132,23 +134,14 @@ def move(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
         )
         return
-    failed: Refused | None = None
-    with (
-        Waiting(f"moving {words} of {name} to {where}") as waiting,
-        leaving(left),
-        settings.connect() as client,
-        Following(settings, name, waiting) as following,
-    ):
-        try:
-            epoch = client.move(name, ",".join(what), where, wait=wait, share=share).epoch
-        except Refused as error:
-            failed, done = error, following.over(client)
-        else:
-            moves = following.settle(client)
-    if failed is not None:
-        tell_partly(settings, name, done)
-        raise failed
-    tell(settings, {"topology": name, "epoch": int(epoch)}, moves)
+    assignment, moves = followed(
+        settings,
+        name,
+        f"moving {words} of {name} to {where}",
+        left,
+        lambda client: client.move(name, ",".join(what), where, wait=wait, share=share),
+    )
+    tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
     if not moves:
         note(f"{name}: nothing had to move: {_named(what)} at {where} already.")
 
@@ -174,11 +167,47 @@ def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> 
         note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
 
 
-def tell_partly(settings: Settings, name: str, moves: Sequence[MoveView]) -> None:
-    """What has been done of a request that failed, for people."""
-    if moves and settings.output == "table":
-        show_tasks(settings, moves)
-        note(f"{name}: {cost([present.move(m) for m in moves])}.")
+def followed(
+    settings: Settings,
+    name: str,
+    doing: str,
+    left: str,
+    ask: Callable[[Client], Assignment],
+    *,
+    settles: bool = True,
+) -> tuple[Assignment, Sequence[MoveView]]:
+    """Make a request that moves tasks, and wait until its moves have ended.
+
+    Args:
+        doing: What is said meanwhile.
+        left: What is said should it be interrupted.
+        settles: Whether its moves are waited for.
+
+    Returns:
+        The answer, and the moves.
+
+    Raises:
+        Refused: As the request. What has been done of it is shown first.
+    """
+    failed: Refused | None = None
+    with (
+        Waiting(doing) as waiting,
+        leaving(left),
+        settings.connect() as client,
+        Following(settings, name, waiting) as following,
+    ):
+        try:
+            answer = ask(client)
+        except Refused as error:
+            failed, done = error, following.over(client)
+        else:
+            moves = following.settle(client) if settles else ()
+    if failed is None:
+        return answer, moves
+    if done and settings.output == "table":
+        show_tasks(settings, done)
+        note(f"{name}: {cost([present.move(m) for m in done])}.")
+    raise failed
 
 
 def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -29,11 +29,51 @@ _STILL = ("paused", "saved")
 Key = tuple[str, int, float]
 
 
-class Following:
-    """Follows moves on a thread of its own, for as long as it is entered, and has `waiting` say how far they are.
+class _Beside:
+    """Follows something on a thread and a connection of its own, for as long as it is entered.
 
-    Moves that had ended before are left out. When they cannot be followed any more, the request goes on; when they cannot be asked for at
-    first, which is as the request itself would be, entering it raises.
+    When it cannot be followed any more, the request goes on; when it cannot be asked for at first, which is as the request itself would be,
+    entering raises.
+    """
+
+    def __init__(self, settings: Settings, waiting: Waiting, name: str) -> None:
+        self._settings, self._waiting = settings, waiting
+        self._client: Client | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._client = self._settings.connect()
+        try:
+            self._begin(self._client)
+        except BaseException:
+            self._client.close()
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        self._client.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        assert self._client is not None
+        with suppress(ElasticError):
+            self._follow(self._client)
+
+    def _begin(self, client: Client) -> None:
+        """What is there already. Raises: ElasticError."""
+        raise NotImplementedError
+
+    def _follow(self, client: Client) -> None:
+        """Until the connection is closed. On the thread; may raise ElasticError."""
+        raise NotImplementedError
+
+
+class Following(_Beside):
+    """Follows moves, and has `waiting` say how far they are. Moves that had ended before are left out.
 
     Args:
         topology: Whose moves; "" for all.
@@ -48,32 +88,12 @@ class Following:
         *,
         concerns: Callable[[TaskMoveView], bool] = lambda task: True,
     ) -> None:
-        self._settings, self._topology, self._waiting = settings, topology, waiting
-        self._concerns = concerns
+        super().__init__(settings, waiting, "moves")
+        self._topology, self._concerns = topology, concerns
         self._changed = threading.Condition()
         self._before: set[Key] = set()
         self._moves: dict[Key, MoveView] = {}
         self._over = False
-        self._client: Client | None = None
-        self._thread = threading.Thread(target=self._follow, name="moves", daemon=True)
-
-    def __enter__(self) -> Following:
-        self._client = self._settings.connect()
-        try:
-            found = self._client.moves(self._topology)
-        except BaseException:
-            self._client.close()
-            raise
-        self._before = {_key(m) for m in found if m.state == "ended"}
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        assert self._client is not None
-        self._client.close()
-        self._thread.join()
 
     def settle(self, client: Client) -> tuple[MoveView, ...]:
         """Wait until all that has been begun since has ended, and its last measurements are there; not for long.
@@ -113,13 +133,13 @@ class Following:
                 self._changed.wait(left)
         return True
 
-    def _follow(self) -> None:
-        assert self._client is not None
+    def _begin(self, client: Client) -> None:
+        self._before = {_key(m) for m in client.moves(self._topology) if m.state == "ended"}
+
+    def _follow(self, client: Client) -> None:
         try:
-            for changed in self._client.follow_moves(self._topology):
+            for changed in client.follow_moves(self._topology):
                 self._take(changed)
-        except ElasticError:
-            pass
         finally:
             with self._changed:
                 self._over = True
@@ -136,40 +156,21 @@ class Following:
         self._waiting.update(progress(under_way, self._concerns) if under_way else "")
 
 
-class Telling:
-    """Has `waiting` write a line for each event that concerns a request, for as long as it is entered. It follows them on a thread of its
-    own. When they cannot be followed any more, the request goes on; when they cannot be asked for at first, entering it raises.
-    """
+class Telling(_Beside):
+    """Has `waiting` write a line for each event that concerns a request."""
 
     def __init__(self, settings: Settings, waiting: Waiting, concerns: Callable[[Event], bool]) -> None:
-        self._settings, self._waiting, self._concerns = settings, waiting, concerns
-        self._client: Client | None = None
+        super().__init__(settings, waiting, "events")
+        self._concerns = concerns
         self._since = 0
-        self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
 
-    def __enter__(self) -> Telling:
-        self._client = self._settings.connect()
-        try:
-            self._since = max((number for number, _ in self._client.events(tail=1)), default=0)
-        except BaseException:
-            self._client.close()
-            raise
-        self._thread.start()
-        return self
+    def _begin(self, client: Client) -> None:
+        self._since = max((number for number, _ in client.events(tail=1)), default=0)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        assert self._client is not None
-        self._client.close()
-        self._thread.join()
-
-    def _follow(self) -> None:
-        assert self._client is not None
-        with suppress(ElasticError):
-            for _, event in self._client.events(since=self._since, follow=True):
-                if self._concerns(event):
-                    self._waiting.line(event.message)
+    def _follow(self, client: Client) -> None:
+        for _, event in client.events(since=self._since, follow=True):
+            if self._concerns(event):
+                self._waiting.line(event.message)
 
 
 def _key(move: MoveView) -> Key:
