@@ -190,7 +190,7 @@ class Sweeper:
                 self._swept(done)
 
     def _connected(self) -> GrpcStore:
-        """To where the store serves now; kept, as every move that ends has it looked through. With the condition."""
+        """To where the store serves now; kept, as every move that begins or ends has it looked through. With the condition."""
         if self._store is None or self._store.address != self._address:
             if self._store is not None:
                 self._store.close()

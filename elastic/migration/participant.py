@@ -322,7 +322,7 @@ class Participant:
         Where the task went may have died, and this process be the one to start it anew: what is said then is for that life of it. If the
         task has stayed it is taken afterwards. Senders' windows bound it.
         """
-        if event.target not in self._sealed or event.target not in self.old:
+        if event.target not in self._sealed:
             return False
         links = self._later.get(event.target, {})
         if event.source not in links and not (isinstance(event, ev.Opened) and not event.epoch):
@@ -412,9 +412,6 @@ class Participant:
                 case ac.DiscardTask():
                     answer.append(action)
                     self._arriving.pop(action.task, None)
-                    if action.task not in self.tasks:
-                        self._forget_links(action.task, out)
-                        out.append(answer := [])
                 case _:
                     answer.append(action)
 

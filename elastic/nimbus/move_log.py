@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from elastic.migration.decide import waiting_for
 from elastic.migration.events import Host
 from elastic.migration.plan import Wiring
-from elastic.migration.record import MoveRecord, Phase, TaskMove, stage_of
+from elastic.migration.record import STANDING_STILL, MoveRecord, Phase, TaskMove, stage_of
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, TopologyName, node_of, worker_of
 from elastic.model.views import MoveTotals, MoveView, TaskMoveView
@@ -33,7 +33,7 @@ _PHASES = {
     Phase.LOST: "lost",
 }
 _STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
-_STANDING = (Phase.PAUSED, Phase.SAVED, Phase.RESTORED)
+_STOOD = (*STANDING_STILL, Phase.RESTORED)
 _SENTENCES = 20
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Of pauses in the totals, seconds."""
@@ -173,7 +173,7 @@ class MoveLog:
                 # Of what has ended before this leader looked nobody knows.
                 stood = bool(task.outcome) and task.batch < found.record.paused
                 known = move.tasks[task.task] = _Task(task, _PHASES[phase], stood)
-            known.stood |= phase in _STANDING
+            known.stood |= phase in _STOOD
             size = saved.size if saved is not None else known.size
             if known.phase != _PHASES[phase]:
                 move.goes_on(task.task)

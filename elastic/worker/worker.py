@@ -256,16 +256,14 @@ class Worker:
         """Close tasks that are somebody else's, or nobody's, without having been moved: this process has lost them."""
         view, moving = self.moves.participant.view, set(self.moves.moving())
         for number, task in list(self.tasks.items()):
-            if number not in here and number not in moving:
-                if not self._has_lost(number, view):
-                    continue
-                owner = view.stands(number).owner
-                self._closing.add(number)
-                self.moves.feed(TaskGone(number))
-                self.release(task, functools.partial(self._is_closed, number))
-                if owner == NOBODY and task.spec.stateful:
-                    self._started.add(number)
-                    self._forsaken.add(number)
+            if number in here or number in moving or not self._has_lost(number, view):
+                continue
+            self._closing.add(number)
+            self.moves.feed(TaskGone(number))
+            self.release(task, functools.partial(self._is_closed, number))
+            if view.stands(number).owner == NOBODY and task.spec.stateful:
+                self._started.add(number)
+                self._forsaken.add(number)
 
     def _has_lost(self, number: int, view: View) -> bool:
         """Whether a task that is here, and in no move here, is somebody else's by what was read, or nobody's."""
