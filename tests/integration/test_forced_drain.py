@@ -50,7 +50,7 @@ class Count(StatefulBolt):
         pass
 
     def execute(self, tup):
-        self.file.write(f"{time.monotonic_ns()}\\\\n")
+        self.file.write(f"{time.monotonic_ns()}\\n")
 
 
 def topology(args):
@@ -58,7 +58,7 @@ def topology(args):
     b.spout("numbers", Numbers(), rate=200)
     b.bolt("count", Count(pathlib.Path(args[0]))).shuffle("numbers")
     return b.build()
-'''.replace("\\\\", "\\")
+'''
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Iterator
 
@@ -96,38 +97,39 @@ def test_nothing_goes_when_coordination_cannot_be_read(bench: Bench) -> None:
     assert bench.held() == {"t/1": 5}
 
 
-def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) -> None:
+@contextlib.contextmanager
+def sweeping(bench: Bench) -> Iterator[queue.Queue[Collected]]:
+    """The store serves, and is swept; what each time has removed."""
     done: queue.Queue[Collected] = queue.Queue()
     server = StoreServer(bench.store)
     server.start()
     sweeper = Sweeper(bench.coordination, done.put)
     try:
-        bench.newest(6)
-        bench.record(6, 1)
-        bench.save(1, 6)
-        bench.save(2, 5)
         sweeper.start()
         sweeper.serving(server.address)
-        assert done.get(timeout=30).keys == 1
-        assert bench.held() == {"t/1": 6}
-        bench.coordination.delete(paths.topology(T), recursive=True)
-        assert done.get(timeout=30).keys == 1
-        assert bench.held() == {}
+        yield done
     finally:
         sweeper.close()
         server.close()
 
 
+def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) -> None:
+    bench.newest(6)
+    bench.record(6, 1)
+    bench.save(1, 6)
+    bench.save(2, 5)
+    with sweeping(bench) as done:
+        assert done.get(timeout=30).keys == 1
+        assert bench.held() == {"t/1": 6}
+        bench.coordination.delete(paths.topology(T), recursive=True)
+        assert done.get(timeout=30).keys == 1
+        assert bench.held() == {}
+
+
 def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
     """Nimbus may not have reached the store, which went on serving."""
-    done: queue.Queue[Collected] = queue.Queue()
-    server = StoreServer(bench.store)
-    server.start()
-    sweeper = Sweeper(bench.coordination, done.put)
-    try:
-        bench.newest(0)
-        sweeper.start()
-        sweeper.serving(server.address)
+    bench.newest(0)
+    with sweeping(bench) as done:
         assert done.get(timeout=30).keys == 0
         for epoch in (5, 6, 7):  # one after the other, and one that begins while another ends
             bench.newest(epoch)
@@ -139,6 +141,3 @@ def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
             bench.coordination.delete(paths.move(T, Epoch(epoch)))
             while bench.held() != kept:
                 done.get(timeout=30)
-    finally:
-        sweeper.close()
-        server.close()

@@ -182,6 +182,19 @@ class Numbers(Spout):
             sent[key] += 1
 
 
+class Ascending(Spout):
+    """Emits 1, 2, 3 and so on, for ever."""
+
+    outputs = Fields(number=int)
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def next_tuple(self) -> None:
+        self.next += 1
+        self.emit(self.next)
+
+
 records: dict[str, list[tuple[int, ...]]] = {}
 numbers = itertools.count(1)
 """For names under which they are noted: here, because a test module that others import from is there twice."""

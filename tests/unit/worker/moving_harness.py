@@ -368,6 +368,11 @@ class _Nimbus:
         version = self.session.set(self.path, codec.encode(record), version=self.notifier.version)
         self.driver.feed(ev.AbortAsked(record, version))
 
+    def look(self) -> None:
+        """Read the marks, and decide."""
+        hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in self.world.processes)
+        self.driver.feed(ev.Observed(self._marks(), hosts))
+
     def run(self, limit: float) -> MoveRecord:
         told = threading.Event()
         watches = [
@@ -375,9 +380,8 @@ class _Nimbus:
             for i in self.record.participants()
         ]
         deadline = time.monotonic() + limit
-        hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in self.world.processes)
         while self.notifier.state is not NotifierState.ENDED:
-            self.driver.feed(ev.Observed(self._marks(), hosts))
+            self.look()
             if self.notifier.state is NotifierState.ENDED:
                 break
             assert not self.world.failures, self.world.failures

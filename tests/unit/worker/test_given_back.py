@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, StatefulBolt, TopologyBuilder
-from elastic.migration import events as ev
 from elastic.migration.record import MoveRecord, Outcome
-from elastic.model.ids import node_of
 from elastic.worker.going import Going
 from tests.unit.worker.harness import Check, records
 from tests.unit.worker.harness import numbers as _names
@@ -92,10 +90,6 @@ class World:
     def begin(self) -> _Nimbus:
         return _Nimbus(self.cluster, {self.task: 1}, 1.0)
 
-    def look(self, move: _Nimbus) -> None:
-        hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in self.cluster.processes)
-        move.driver.feed(ev.Observed(move._marks(), hosts))
-
     def give_back(self, move: _Nimbus) -> None:
         move.abort("somebody wants it back")
         assert move.run(LIMIT).tasks[0].outcome is Outcome.ROLLED_BACK
@@ -120,7 +114,7 @@ def given_back() -> Iterator[World]:
             cluster.wait(lambda: cluster.task(world.task).executed > 100)
             first = world.begin()
             while not world.reading.begun.wait(0.02):
-                world.look(first)
+                first.look()
             cluster.stores.on_reserve = world.asked.set
             world.give_back(first)
             assert cluster.task(world.task).stopped, "its state is being read"

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from elastic import Bolt, Fields, Spout, StatefulBolt, TopologyBuilder
+from elastic import Bolt, StatefulBolt, TopologyBuilder
 from elastic.api.context import TopologyContext
 from elastic.errors import Unavailable
 from elastic.migration import actions as ac
 from elastic.migration.decide import SOON
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
+from tests.unit.worker.harness import Ascending
 from tests.unit.worker.moving_harness import Moving
 
 PATIENCE = 30.0
@@ -35,19 +36,6 @@ class World:
 
 
 world = World()
-
-
-class Numbers(Spout):
-    """Ascending."""
-
-    outputs = Fields(number=int)
-
-    def __init__(self) -> None:
-        self.next = 0
-
-    def next_tuple(self) -> None:
-        self.next += 1
-        self.emit(self.next)
 
 
 class Late:
@@ -82,7 +70,7 @@ def test_who_is_restored_runs_while_others_are_prepared(kind: type[Bolt]) -> Non
     global world
     world = World()
     b = TopologyBuilder("late")
-    b.spout("numbers", Numbers(), rate=2000.0)
+    b.spout("numbers", Ascending(), rate=2000.0)
     b.bolt("late", kind(), tasks=TASKS, executors=1).shuffle("numbers")
     topology = b.build()
     tasks = topology.spec.tasks_of(ComponentId("late"))
@@ -105,7 +93,7 @@ def test_who_is_restored_runs_while_others_are_prepared(kind: type[Bolt]) -> Non
 def test_a_worker_that_is_about_to_end_prepares_nobody() -> None:
     """A view may be followed while it ends: nobody would stop a thread that is started then."""
     b = TopologyBuilder("ending")
-    b.spout("numbers", Numbers(), rate=2000.0)
+    b.spout("numbers", Ascending(), rate=2000.0)
     with Moving(b.build(), 1, lambda c, i: 0) as cluster:
         worker = cluster.processes[0].worker
     with worker.moves.exclusive(), pytest.raises(Unavailable):

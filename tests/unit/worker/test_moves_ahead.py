@@ -12,9 +12,8 @@ from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, T
 from elastic.api import tracking
 from elastic.cluster.worker_moves import MarksWriter
 from elastic.errors import ElasticError
-from elastic.migration import events as ev
 from elastic.migration.record import Outcome
-from elastic.model.ids import ComponentId, node_of
+from elastic.model.ids import ComponentId
 from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
@@ -311,9 +310,8 @@ def test_what_is_given_back_while_it_is_being_saved_is_closed_afterwards() -> No
         try:
             cluster.stores.on_commit = commits
             move = _Nimbus(cluster, {large: 1}, 1.0)
-            hosts = tuple(ev.Host(p.id, p.me, node_of(p.id)) for p in cluster.processes)
             while not saving.wait(0.02):
-                move.driver.feed(ev.Observed(move._marks(), hosts))
+                move.look()
             move.abort("somebody wants it back")
             assert move.run(30.0).tasks[0].outcome is Outcome.ROLLED_BACK
             cluster.wait(lambda: not task.stopped)

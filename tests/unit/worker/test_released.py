@@ -11,24 +11,12 @@ from elastic.migration import actions as ac
 from elastic.migration.events import TaskGone
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
+from tests.unit.worker.harness import Ascending
 from tests.unit.worker.moving_harness import Moving
 
 PATIENCE = 30.0
 MANY = 1000
 """More than wait for a task that is to run here."""
-
-
-class Numbers(Spout):
-    """Ascending."""
-
-    outputs = Fields(number=int)
-
-    def __init__(self) -> None:
-        self.next = 0
-
-    def next_tuple(self) -> None:
-        self.next += 1
-        self.emit(self.next)
 
 
 class World:
@@ -72,7 +60,7 @@ def early() -> TopologyBuilder:
     global world
     world = World()
     b = TopologyBuilder("early", queue_rows=128, batch_rows=16)
-    b.spout("numbers", Numbers(), rate=2000.0)
+    b.spout("numbers", Ascending(), rate=2000.0)
     b.bolt("early", Early(), tasks=2, executors=1).shuffle("numbers")
     b.bolt("slow", Slow()).shuffle("early")
     return b
@@ -116,7 +104,7 @@ def test_who_is_released_while_there_is_no_room_for_what_it_emits_costs_nobody_e
     global world
     world = World()
     b = TopologyBuilder("released", queue_rows=64)
-    b.spout("numbers", Numbers(), tasks=2, executors=1)
+    b.spout("numbers", Ascending(), tasks=2, executors=1)
     b.bolt("slow", Slow()).shuffle("numbers")
     with Moving(b.build(), 1, lambda c, i: 0) as cluster:
         worker = cluster.processes[0].worker

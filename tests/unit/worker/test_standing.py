@@ -12,6 +12,7 @@ import pytest
 
 from elastic import Bolt, TopologyBuilder
 from elastic.migration.events import Arrived
+from elastic.migration.record import MoveRecord
 from elastic.worker import standing
 from elastic.worker.batch import Mark, MarkKind
 from elastic.worker.watchdog import AGAIN, STANDS, Watchdog
@@ -92,18 +93,25 @@ def test_a_fence_that_does_not_come_is_said_with_whose_it_is() -> None:
     assert said[0].task == SLOW and said[0].details["tasks"] == str(SLOW) and emitters.id in said[0].message
 
 
+@contextmanager
+def moving(cluster: Moving, gate: threading.Event, to: dict[int, int]) -> Iterator[None]:
+    """Tasks are on their way, and come to their places when the gate opens: afterwards."""
+    moved: list[MoveRecord] = []
+    move = threading.Thread(target=lambda: moved.append(cluster.move(to)))
+    move.start()
+    yield
+    gate.set()
+    move.join(60.0)
+    assert moved
+
+
 def test_a_task_that_cannot_stand_still_says_where_it_waits_for_room() -> None:
     with gated(0, workers=3) as (cluster, gate):
         worker = cluster.processes[0].worker
         cluster.wait(lambda: bool(standing.blocked(worker)))
-        moved: list[Any] = []
-        move = threading.Thread(target=lambda: moved.append(cluster.move({NUMBERS: 1})))
-        move.start()
-        cluster.wait(lambda: f"Task {NUMBERS} waits in move 1" in standing.told(worker))
-        assert f"its executor, which waits for room at task {SLOW} (slow)" in standing.told(worker)
-        gate.set()
-        move.join(60.0)
-        assert moved
+        with moving(cluster, gate, {NUMBERS: 1}):
+            cluster.wait(lambda: f"Task {NUMBERS} waits in move 1" in standing.told(worker))
+            assert f"its executor, which waits for room at task {SLOW} (slow)" in standing.told(worker)
         cluster.wait_finished()
 
 
@@ -114,15 +122,10 @@ def test_a_task_whose_executor_does_not_return_from_a_call_says_so(monkeypatch: 
         worker = cluster.processes[1].worker
         (executor,) = worker.executors.values()
         cluster.wait(lambda: bool(executor.busy_since))
-        moved: list[Any] = []
-        move = threading.Thread(target=lambda: moved.append(cluster.move({SLOW: 2})))
-        move.start()
-        cluster.wait(lambda: f"Task {SLOW} waits in move 1" in standing.told(worker))
-        busy = f"for its executor, which is within a call into user code of task {SLOW} (slow) for "
-        assert busy in standing.told(worker) and "room" not in standing.told(worker)
-        gate.set()
-        move.join(60.0)
-        assert moved
+        with moving(cluster, gate, {SLOW: 2}):
+            cluster.wait(lambda: f"Task {SLOW} waits in move 1" in standing.told(worker))
+            busy = f"for its executor, which is within a call into user code of task {SLOW} (slow) for "
+            assert busy in standing.told(worker) and "room" not in standing.told(worker)
         cluster.wait_finished()
 
 

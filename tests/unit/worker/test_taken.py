@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic import KeyedState, StatefulBolt, TopologyBuilder
+from tests.unit.worker.harness import Ascending
 from tests.unit.worker.moving_harness import Moving, Process
 
 LIMIT = 30.0
@@ -26,17 +27,6 @@ class Gate:
 _gates: dict[str, Gate] = {}
 
 
-class Numbers(Spout):
-    outputs = Fields(n=int)
-
-    def prepare(self, context: Any) -> None:
-        self.n = 0
-
-    def next_tuple(self) -> None:
-        self.n += 1
-        self.emit(self.n)
-
-
 class Count(StatefulBolt):
     counts: KeyedState[int, int] = KeyedState(int)
 
@@ -48,7 +38,7 @@ class Count(StatefulBolt):
         if not gate.open.is_set():
             gate.within.set()
             assert gate.open.wait(LIMIT)
-        self.counts[tup.n] += 1
+        self.counts[tup.number] += 1
         gate.executed += 1
 
 
@@ -62,7 +52,7 @@ def gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
 @pytest.fixture
 def world(request: pytest.FixtureRequest, gate: Gate) -> Iterator[Moving]:
     b = TopologyBuilder("t")
-    b.spout("numbers", Numbers())
+    b.spout("numbers", Ascending())
     b.bolt("count", Count(request.node.name)).shuffle("numbers")
     with Moving(b.build(), 2, lambda c, i: 1 if c == "count" else 0) as made:
         made.wait(lambda: gate.executed > 0)
