@@ -17,6 +17,7 @@ from elastic.migration import decide
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
+from elastic.migration.later import Later
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.notifier import Notifier
@@ -193,7 +194,7 @@ def _new_place_forgets_the_fence() -> list[Patch]:
 
 
 def _next_life_is_this_one() -> list[Patch]:
-    return [(Participant, "_keep_for_later", lambda self, event: False)]
+    return [(Later, "keeps", lambda self, event: False)]
 
 
 def _links_go_on_after_they_were_exported() -> list[Patch]:

@@ -21,17 +21,18 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
+from elastic.migration.later import Later, Said
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import SETTLED, STANDING_STILL, Outcome, Phase, TaskMove
 from elastic.migration.role import Actions, Role
-from elastic.migration.scribe import Scribe
+from elastic.migration.scribes import Scribes
 from elastic.migration.snapshot import OutLink, TaskLinks
 from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.migration.view import EMPTY, NOBODY, Standing
-from elastic.model.ids import Incarnation, NodeId, worker_of
+from elastic.model.ids import Incarnation, NodeId
 
 _ACCEPTED: dict[StrEnum, tuple[Phase, ...]] = {
     OldState.MARKING: (Phase.SAVED, Phase.RESTORED),
@@ -76,17 +77,14 @@ class Participant:
         self.receivers: dict[tuple[int, int], Receiver] = {}
         self.old: dict[int, MoverOld] = {}
         self.new: dict[int, MoverNew] = {}
-        self._place = worker_of(me)
         self._buffer_rows = buffer_rows
         self._gate_of = gate
         self._gate = Gate()
-        self._scribes: dict[int, Scribe] = {}
+        self._scribes = Scribes(me)
         self._arriving: dict[int, TaskLinks] = {}
-        self._refused: set[tuple[int, int]] = set()
-        self._closing: set[int] = set()
         self._frozen: set[int] = set()
         self._sealed: set[int] = set()
-        self._later: dict[int, dict[int, list[Any]]] = {}  # target -> source -> see `_keep_for_later`
+        self._later = Later()
         self._behind: set[int] = set()  # targets of which a link was told more than this process has read
         self._doors: dict[type, Callable[[Any, Out], None]] = {
             **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
@@ -122,16 +120,8 @@ class Participant:
         return tuple(tuple(answer) for answer in out if answer)
 
     def writes(self) -> tuple[Actions, ...]:
-        """The marks that are to be written now: to be asked for after one event, or after several that came together.
-
-        That tasks are ready is said when all are that get ready here for that move: nobody goes on before.
-        """
-        return tuple(
-            write
-            for epoch, scribe in self._scribes.items()
-            if (scribe.urgent or (not scribe.idle and not self._preparing(epoch)))
-            and (write := scribe.write())
-        )
+        """The marks that are to be written now: to be asked for after one event, or after several that came together."""
+        return self._scribes.writes(self._preparing)
 
     def _preparing(self, epoch: int) -> bool:
         return any(r.epoch == epoch and r.state is NewState.PREPARING for r in self.new.values()) or any(
@@ -159,9 +149,7 @@ class Participant:
         if not self._gate.admits("view", (view.number,)):
             return
         before, self.view = self.view.standing, view
-        for epoch, scribe in self._scribes.items():
-            move = view.move(epoch)
-            scribe.seen(move.marks.get(self.me) if move is not None else None)
+        self._scribes.see(view)
         now = view.standing
         for task in sorted(
             self.old.keys()
@@ -175,27 +163,7 @@ class Participant:
             for source in self.wiring.emitters_of(target):
                 self._follow_link(source, target, out)
         self._follow_absent([self.old[t] for t in sorted(self.old)], out)
-        self._close_moves()
-        for epoch in [e for e in self._scribes if view.latest >= e and view.move(e) is None]:
-            del self._scribes[epoch]
-            self._refused = {r for r in self._refused if r[0] != epoch}
-            self._closing.discard(epoch)
-
-    def _close_moves(self) -> None:
-        """Say of moves that have ended that nothing of them is left here: only then may their records go."""
-        busy = {r.epoch for r in self.old.values()} | {r.epoch for r in self.new.values()}
-        for move in self.view.moves:
-            epoch, mine = move.record.epoch, move.marks.get(self.me)
-            if (
-                mine is None
-                or mine.marks.closed
-                or epoch in self._closing
-                or epoch in busy
-                or not move.record.settled
-            ):
-                continue
-            self._closing.add(epoch)
-            self._scribe(epoch).add(ac.Mark(epoch, 0, "closed"))
+        self._scribes.close({r.epoch for r in self.old.values()} | {r.epoch for r in self.new.values()})
 
     def _follow_mover(self, task: int, at: Standing, out: Out) -> None:
         move, old, new = at.move, self.old.get(task), self.new.get(task)
@@ -249,10 +217,8 @@ class Participant:
         old = self.old.get(task)
         if old is None:
             if task not in self.tasks:
-                if (at.epoch, task) not in self._refused:
-                    self._refused.add((at.epoch, task))
-                    reason = "it has not been started in the process that it was to leave"
-                    self._scribe(at.epoch).add(ac.Mark(at.epoch, task, "failed", reason=reason))
+                reason = "it has not been started in the process that it was to leave"
+                self._scribes.refuse(at.epoch, task, reason)
                 return
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
@@ -308,31 +274,18 @@ class Participant:
         if link is not None and (event.source not in self._frozen or event.__class__ is ev.Emitted):
             out.append(link.handle(event))
 
-    def _on_receiver(self, event: ev.Opened | ev.Arrived | ev.FenceArrived, out: Out) -> None:
+    def _on_receiver(self, event: Said, out: Out) -> None:
         if event.__class__ is not ev.Arrived and not self._is_of_now(event):
             return
         receiver = self.receivers.get((event.source, event.target))
         if receiver is None:
             out.append((ac.NotHere(event.target, event),))
-        elif not self._keep_for_later(event):
+        elif event.target not in self._sealed or not self._later.keeps(event):
             self._run(receiver, event, out)
 
-    def _keep_for_later(self, event: ev.Opened | ev.Arrived | ev.FenceArrived) -> bool:
-        """Everything of the task has been exported, and who emits to it goes on: it knows the outcome, which has not been read here yet.
-        Where the task went may have died, and this process be the one to start it anew: what is said then is for that life of it. If the
-        task has stayed it is taken afterwards. Senders' windows bound it.
-        """
-        if event.target not in self._sealed:
-            return False
-        links = self._later.get(event.target, {})
-        if event.source not in links and not (isinstance(event, ev.Opened) and not event.epoch):
-            return False
-        self._later.setdefault(event.target, links).setdefault(event.source, []).append(event)
-        return True
-
-    def kept_for_later(self, task: int) -> tuple[Any, ...]:
+    def kept_for_later(self, task: int) -> tuple[Said, ...]:
         """What has come for a task that is about to go, and is for its next life, or for after its move."""
-        return tuple(event for events in self._later.get(task, {}).values() for event in events)
+        return self._later.of(task)
 
     def _is_of_now(self, event: Any) -> bool:
         """What a fence, or the opening for one, has to do with: a move that is not over for the task here."""
@@ -362,10 +315,7 @@ class Participant:
             self._run(new, replace(event, nodes=_nodes(part)), out)
 
     def _on_marks(self, event: ev.MarksRead, out: Out) -> None:
-        scribe = self._scribes.get(event.epoch)
-        if scribe is None:
-            return
-        for mark in scribe.read(event.marked):
+        for mark in self._scribes.read(event.epoch, event.marked):
             old, new = self.old.get(mark.task), self.new.get(mark.task)
             if mark.what == "saved" and old is not None and old.state is OldState.MARKING:
                 self._run(old, ev.SaveAccepted(mark.task, mark.epoch), out)
@@ -395,7 +345,7 @@ class Participant:
         for action in actions:
             match action:
                 case ac.Mark():
-                    self._scribe(action.epoch).add(action)
+                    self._scribes.add(action)
                 case ac.FenceReached(source, target, epoch):
                     self._on_reached(source, target, epoch, out)
                     out.append(answer := [])
@@ -420,14 +370,6 @@ class Participant:
         if old is not None and old.epoch == epoch and old.state in _DRAINING and source in old.missing:
             self._run(old, ev.Fenced(target, epoch, source), out)
 
-    def _scribe(self, epoch: int) -> Scribe:
-        scribe = self._scribes.get(epoch)
-        if scribe is None:
-            scribe = self._scribes[epoch] = Scribe(epoch)
-            move = self.view.move(epoch)
-            scribe.seen(move.marks.get(self.me) if move is not None else None)
-        return scribe
-
     def _settle_old(self, old: MoverOld, here: bool, out: Out) -> None:
         task = old.task
         del self.old[task]
@@ -436,8 +378,7 @@ class Participant:
         self._run(old, ev.Settled(task, old.epoch, here), out)
         self._frozen.discard(task)
         self._sealed.discard(task)
-        later = self.kept_for_later(task)
-        self._later.pop(task, None)
+        later = self._later.take(task)
         if not here:
             self.tasks.pop(task, None)
             self._forget_links(task, out)
