@@ -93,7 +93,7 @@ class LocalRun:
     @property
     def finished(self) -> bool:
         """Whether all tasks have worked off all they will ever get."""
-        return len(self.worker.finished()) == self.spec.task_count
+        return len(self.worker.history.finished()) == self.spec.task_count
 
     @property
     def failed(self) -> bool:

@@ -214,7 +214,13 @@ class WorkerProcess:
     def _register(self) -> None:
         address = self._transport.address
         info = WorkerInfo(
-            self.id, self.incarnation, address.tcp, address.unix, address.boot, os.getpid(), self.worker.epoch
+            self.id,
+            self.incarnation,
+            address.tcp,
+            address.unix,
+            address.boot,
+            os.getpid(),
+            self.worker.assigned.epoch,
         )
         path = paths.worker(self._topology, self.id)
         for _ in range(20):

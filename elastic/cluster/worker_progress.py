@@ -104,7 +104,7 @@ class ProgressWriter:
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
             )
             numbers = ", ".join(map(str, tasks))
-            worker.lost_state(tasks)
+            worker.history.lose_state(tasks)
             worker.event(
                 "state-lost",
                 f"The state of {counted(len(tasks), 'task')} of {str(component)!r} ({numbers}) ended with {before}; "
@@ -117,12 +117,12 @@ class ProgressWriter:
     def _now(self) -> Progress:
         worker = self._of()
         # In this order: what ceases to be among the former is among the latter by then.
-        had = frozenset(worker.tasks) | worker.forsaken()
+        had = frozenset(worker.tasks) | worker.history.forsaken()
         return Progress(
             self._incarnation,
-            worker.epoch,
-            self._states.held({*worker.started(), *self._starting}, had),
-            tuple(sorted({*worker.finished(), *self._finished})),
+            worker.assigned.epoch,
+            self._states.held({*worker.history.started(), *self._starting}, had),
+            tuple(sorted({*worker.history.finished(), *self._finished})),
             worker.drained(),
             self._failed,
             self._trace,

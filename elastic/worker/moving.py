@@ -125,7 +125,7 @@ class MovingTasks:
         component = worker.spec.component_of(TaskId(action.task))
         here: Future[Task] = Future()
         self._prepared[side] = here
-        home = worker.guest(component.id, action.epoch)
+        home = worker.executors.guest(component.id, action.epoch)
         worker.will_start(action.task)
         ready = self._saving.fetching.get_ready()
 

@@ -32,7 +32,7 @@ class Measurer:
         wall = max(now - self._at, 1e-6)
         executors = []
         before, self._before = self._before, {}
-        for id, executor in sorted(worker.executors.copy().items()):
+        for id, executor in sorted(worker.executors.named.copy().items()):
             idle, blocked = executor.shares()
             cpu = executor.cpu_seconds()
             ready = machine.ready_seconds(executor.thread.native_id)
@@ -83,7 +83,7 @@ class Measurer:
             worker=worker.id,
             incarnation=worker.incarnation,
             time=time.time(),
-            epoch=worker.epoch,
+            epoch=worker.assigned.epoch,
             drained=worker.drained(),
             rss=resident_bytes(),
             cpu=cpu_share,

@@ -60,7 +60,7 @@ class Watchdog:
         """Where each executor that is in user code is now."""
         frames = sys._current_frames()
         parts = []
-        for executor in list(self._worker.executors.values()) + list(self._worker.ending()):
+        for executor in list(self._worker.executors.named.values()) + self._worker.executors.ending():
             frame = frames.get(executor.thread.ident or 0)
             if executor.busy_since and frame is not None:
                 parts.append(f"{executor.id}:\n{''.join(traceback.format_stack(frame))}")
@@ -74,7 +74,7 @@ class Watchdog:
 
     def check(self, now: float) -> None:
         """Look once."""
-        for executor in list(self._worker.executors.values()):
+        for executor in list(self._worker.executors.named.values()):
             since = executor.busy_since
             before = self._said.get(executor)
             if before is not None and since != before:

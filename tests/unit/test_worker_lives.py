@@ -110,15 +110,15 @@ def test_who_was_only_about_to_have_it_is_not_named(life: Any) -> None:
 
 def test_a_state_that_went_nowhere_is_lost_for_whoever_starts_the_task(life: Any) -> None:
     """The task was taken from this life without a move: it stays written down, with the same place among all writes."""
-    life.worker._started.add(4)
+    life.worker.history.start(4)
     life.worker.tasks[4] = SimpleNamespace(drained=0, finished=False)
     life._progress.write(all_of_it=True)
     life._progress.write(all_of_it=True)  # since when, too
     (before,) = (h for h in codec.decode(life._coordination.get(PATH).data, Progress).held if 4 in h.tasks)
     assert before.since > 0
     del life.worker.tasks[4]
-    life.worker._forsaken.add(4)
-    life.worker.epoch = Epoch(9)
+    life.worker.history.forsake(4)
+    life.worker.assigned.epoch = Epoch(9)
     life._progress.write(all_of_it=True)
     stored = codec.decode(life._coordination.get(PATH).data, Progress)
     assert stored.epoch == 9 and before in stored.held
@@ -185,7 +185,7 @@ def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> No
     assert one == Held(FIRST, 5, (3,))
     assert (two.incarnation, two.tasks) == (SECOND, (2,)) and two.since > 0
     del life.worker.tasks[2]
-    life.worker._started.discard(2)
+    life.worker.history.leave(2)
     version = life._coordination.get(PATH).version
     life._progress.write()
     assert life._coordination.get(PATH).version == version + 1, "who has a task no more says so at once"

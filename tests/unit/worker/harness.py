@@ -58,7 +58,7 @@ class InProcess:
         """Tell every worker where everything is, with another number of executors per worker for some components."""
         self.executors.update(executors)  # type: ignore[arg-type]
         self.epoch += 1
-        self.done |= {t for x in self.workers for t in x.finished()}
+        self.done |= {t for x in self.workers for t in x.history.finished()}
         placed: list[tuple[ExecutorId, int]] = []
         for c in self.spec.components:
             runs: list[tuple[int, range]] = []
@@ -93,9 +93,9 @@ class InProcess:
     def crash(self, n: int) -> None:
         """Worker `n` dies without a word; its successor starts at the same place."""
         old = self.workers[n]
-        self.done |= set(old.finished())
+        self.done |= set(old.history.finished())
         assert old._transport is not None
-        for e in old.executors.values():
+        for e in old.executors.named.values():
             e.stop(abandon=True)
         old.ways.signal_all()
         old._transport.close()
@@ -112,7 +112,9 @@ class InProcess:
 
     @property
     def finished(self) -> bool:
-        return {t for w in self.workers for t in w.finished()} == set(range(1, self.spec.task_count + 1))
+        return {t for w in self.workers for t in w.history.finished()} == set(
+            range(1, self.spec.task_count + 1)
+        )
 
     def wait(self, what: Any, timeout: float = 30) -> None:
         """Until `what()`; it is looked at whenever a worker says that it got on."""

@@ -295,7 +295,7 @@ class Moving:
 
     @property
     def finished(self) -> bool:
-        return {t for p in self.processes for t in p.worker.finished()} == set(
+        return {t for p in self.processes for t in p.worker.history.finished()} == set(
             range(1, self.spec.task_count + 1)
         )
 

@@ -180,7 +180,7 @@ def test_without_the_check_a_dead_thread_would_hang(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Executor, "_told", lambda self, what: what())
     with LocalCluster() as cluster:
         r = cluster.submit(topology(Do(execute=leave)))
-        r.worker.executors[next(i for i in r.worker.executors if i.component == "bolt")].thread.join(LIMIT)
+        next(e for i, e in r.worker.executors.named.items() if i.component == "bolt").thread.join(LIMIT)
         assert not r.failed and not r.finished
 
 
@@ -344,10 +344,12 @@ def test_a_call_that_does_not_return_is_reported_with_its_stack_and_stop_is_boun
         other = cluster.submit(topology(Do()).renamed("other"))
         with pytest.raises(ExecutionError, match="in hang"):
             cluster.close()
-        assert not any(e.thread.is_alive() for e in other.worker.ending()), "the other one was stopped too"
+        assert not any(e.thread.is_alive() for e in other.worker.executors.ending()), (
+            "the other one was stopped too"
+        )
     finally:
         release.set()
-    for thread in [e.thread for e in r.worker.ending()]:
+    for thread in [e.thread for e in r.worker.executors.ending()]:
         thread.join(LIMIT)
 
 
@@ -382,7 +384,7 @@ def test_a_spout_that_waits_for_room_can_be_stopped() -> None:
         )
         assert came.wait(LIMIT)
         told.wait_for("executor-stuck")
-        spout = next(e for i, e in r.worker.executors.items() if i.component == "numbers")
+        spout = next(e for i, e in r.worker.executors.named.items() if i.component == "numbers")
         threading.Timer(0.05, release.set).start()
         r.stop()
         assert not spout.thread.is_alive()
@@ -512,7 +514,7 @@ def test_an_executor_is_measured_by_a_clock_that_its_own_thread_has_named(
     monkeypatch.setattr(time, "pthread_getcpuclockid", ask)
     with LocalCluster() as cluster:
         r = cluster.submit(topology(Do(), Count(0)))
-        executors = list(r.worker.executors.values())
+        executors = list(r.worker.executors.named.values())
         r.stop()
         for executor in executors:
             executor.thread.join(LIMIT)

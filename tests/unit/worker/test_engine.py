@@ -118,7 +118,7 @@ def test_a_crashed_worker_is_replaced_and_the_topology_still_ends() -> None:
 def test_what_is_finished_is_said_again_to_a_new_process() -> None:
     topology, _ = chain(100, 1, 1, 1, 128, 32)
     with InProcess(topology, 2, place=lambda c, i: 1 if c == "last" else 0) as cluster:
-        cluster.wait(lambda: len(cluster.workers[0].finished()) == 2)
+        cluster.wait(lambda: len(cluster.workers[0].history.finished()) == 2)
         cluster.crash(1)
         cluster.wait_finished()
 
@@ -130,7 +130,7 @@ def test_what_was_finished_before_a_crash_is_said_to_those_who_crashed_with_it()
     b.spout("slow", Numbers(400), rate=400)
     b.bolt("last", Gather(name)).all_to_one("quick").all_to_one("slow")
     with InProcess(b.build(), 2, place=lambda c, i: 1 if c == "slow" else 0) as cluster:
-        cluster.wait(lambda: cluster.workers[0].finished() == (1,))
+        cluster.wait(lambda: cluster.workers[0].history.finished() == (1,))
         cluster.crash(0)
         cluster.wait_finished()
         assert len(records[name]) < 410  # what it had counted went with it; the end came all the same

@@ -87,7 +87,7 @@ def test_who_is_restored_runs_while_others_are_prepared(kind: type[Bolt]) -> Non
         assert came, "it has waited for what others prepare"
         assert [t.outcome for t in record[0].tasks] == [Outcome.COMMITTED] * TASKS
         worker = cluster.processes[1].worker
-        cluster.wait(lambda: not worker._guests.all() and not worker.ending())
+        cluster.wait(lambda: not worker.executors._guests.all() and not worker.executors.ending())
 
 
 def test_a_worker_that_is_about_to_end_prepares_nobody() -> None:
@@ -98,4 +98,4 @@ def test_a_worker_that_is_about_to_end_prepares_nobody() -> None:
         worker = cluster.processes[0].worker
     with worker.moves.exclusive(), pytest.raises(Unavailable):
         worker.moving.prepare(ac.PrepareTask(1, 1, 1))
-    assert not worker._guests.all()
+    assert not worker.executors._guests.all()

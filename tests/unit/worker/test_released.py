@@ -89,7 +89,7 @@ def test_who_emits_after_it_was_discarded_costs_nobody_else_the_executor() -> No
         with worker.moves.exclusive():
             worker.moving.prepare(ac.PrepareTask(second, 1, 1))
         assert world.preparing.wait(PATIENCE)
-        executor, task = worker.guest(ComponentId("early"), 1).prepares, worker.arriving[second]
+        executor, task = worker.executors.guest(ComponentId("early"), 1).prepares, worker.arriving[second]
         with worker.moves.exclusive():
             worker.moving.discard(ac.DiscardTask(second, 1, 1))
         world.may_emit.set()
@@ -108,7 +108,7 @@ def test_who_is_released_while_there_is_no_room_for_what_it_emits_costs_nobody_e
     b.bolt("slow", Slow()).shuffle("numbers")
     with Moving(b.build(), 1, lambda c, i: 0) as cluster:
         worker = cluster.processes[0].worker
-        executor = next(e for e in worker.executors.values() if e.id.component == "numbers")
+        executor = next(e for e in worker.executors.named.values() if e.id.component == "numbers")
         cluster.wait(lambda: executor.blocked_on and executor.emitting is not None)
         released = executor.emitting
         assert released is not None

@@ -120,7 +120,7 @@ def test_a_task_whose_executor_does_not_return_from_a_call_says_so(monkeypatch: 
     monkeypatch.setattr(standing, "LONG", 0.0)
     with gated(1, workers=3) as (cluster, gate):
         worker = cluster.processes[1].worker
-        (executor,) = worker.executors.values()
+        (executor,) = worker.executors.named.values()
         cluster.wait(lambda: bool(executor.busy_since))
         with moving(cluster, gate, {SLOW: 2}):
             cluster.wait(lambda: f"Task {SLOW} waits in move 1" in standing.told(worker))
@@ -136,7 +136,7 @@ def test_who_hangs_at_the_moves_does_not_keep_the_watchdog_from_looking(
     monkeypatch.setattr("elastic.worker.watchdog.PATIENCE", 0.01)
     with gated(1, workers=3) as (cluster, gate):
         worker = cluster.processes[1].worker
-        (executor,) = worker.executors.values()
+        (executor,) = worker.executors.named.values()
         cluster.wait(lambda: bool(executor.busy_since))
         moved: list[Any] = []
         move = threading.Thread(target=lambda: moved.append(cluster.move({SLOW: 2})))

@@ -410,7 +410,7 @@ def test_regrouping_while_it_runs_says_its_pause_and_loses_nothing() -> None:
         for n in (4, 8, 1, 2):
             r.rebalance(tag=n)
         r.wait(LIMIT)
-        assert len([e for e in r.worker.executors if e.component == "tag"]) == 2
+        assert len([e for e in r.worker.executors.named if e.component == "tag"]) == 2
     assert sorted(n for _, _, n in out.rows) == list(range(30_000))
     pauses = [e.details["pause_ms"] for e in r.events if e.kind == "task-regrouped"]
     assert pauses and all(isinstance(p, float) and p >= 0 for p in pauses)

@@ -68,16 +68,18 @@ def taken(world: Moving) -> tuple[Process, int]:
 
 def test_it_is_let_go_of_when_its_last_tuple_is_over(world: Moving, gate: Gate) -> None:
     process, task = taken(world)
-    before, running = process.worker.epoch, process.worker.tasks[task]
+    before, running = process.worker.assigned.epoch, process.worker.tasks[task]
     gate.open.clear()
     assert gate.within.wait(LIMIT)
     world._write_assignment()
     world.apply()
     assert task not in process.worker.tasks
-    assert process.worker.epoch == before, "it is within a tuple"
-    assert process.worker.forsaken() == {task} and task in process.worker.started(), "its state is lost"
+    assert process.worker.assigned.epoch == before, "it is within a tuple"
+    assert process.worker.history.forsaken() == {task} and task in process.worker.history.started(), (
+        "its state is lost"
+    )
     gate.open.set()
-    world.wait(lambda: process.worker.epoch == world.epoch)
+    world.wait(lambda: process.worker.assigned.epoch == world.epoch)
     assert running.closed
 
 
@@ -86,18 +88,18 @@ def test_it_goes_on_until_it_was_read_that_it_is_nobodys(
 ) -> None:
     """The allocation comes another way than what is read of coordination, and may come first."""
     process, task = taken(world)
-    before, again = process.worker.epoch, threading.Event()
+    before, again = process.worker.assigned.epoch, threading.Event()
     monkeypatch.setattr(process, "on_startable", again.set)
     world.epoch += 1
     allocation = world.allocation(process, world._assignment())
     process.worker.apply(allocation)
-    assert task in process.worker.tasks and process.worker.epoch == before
+    assert task in process.worker.tasks and process.worker.assigned.epoch == before
     world.epoch -= 1
     world._write_assignment()
     assert again.wait(LIMIT)
     process.worker.apply(allocation)
     assert task not in process.worker.tasks
-    world.wait(lambda: process.worker.epoch == allocation.epoch)
+    world.wait(lambda: process.worker.assigned.epoch == allocation.epoch)
 
 
 def test_it_is_let_go_of_when_all_is_done_although_it_stops_at_once(
@@ -105,17 +107,17 @@ def test_it_is_let_go_of_when_all_is_done_although_it_stops_at_once(
 ) -> None:
     """As with an executor that has ended: who asks it does that itself, in the middle of carrying out the allocation."""
     process, task = taken(world)
-    executor, before = process.worker.tasks[task].executor, process.worker.epoch
+    executor, before = process.worker.tasks[task].executor, process.worker.assigned.epoch
     assert executor is not None
     drop, seen = executor.drop, []
 
     def at_once(task: Any, then: Callable[[], None]) -> None:
         drop(task, lambda: None)
         then()
-        seen.append((process.worker.epoch, process.worker.forsaken()))
+        seen.append((process.worker.assigned.epoch, process.worker.history.forsaken()))
 
     monkeypatch.setattr(executor, "drop", at_once)
     world._write_assignment()
     world.apply()
     assert seen == [(before, frozenset())], "it is not said yet that its state is lost"
-    assert process.worker.epoch == world.epoch and process.worker.forsaken() == {task}
+    assert process.worker.assigned.epoch == world.epoch and process.worker.history.forsaken() == {task}

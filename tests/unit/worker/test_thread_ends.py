@@ -81,7 +81,7 @@ def _hands_on(executor: Executor) -> None:
 )
 def test_an_error_that_nobody_expects_fails_the_topology(how: Callable[[Executor], None]) -> None:
     with ticking() as cluster:
-        (executor,) = cluster.workers[0].executors.values()
+        (executor,) = cluster.workers[0].executors.named.values()
         cluster.wait(lambda: len(executor.tasks) == 2)
         how(executor)
         cluster.wait(lambda: bool(cluster.failures))

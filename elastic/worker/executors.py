@@ -1,0 +1,99 @@
+"""The executors of one worker: those that its allocation names, those that it does not (`Guests`), and those that are to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Set
+
+from elastic.api.settings import setting
+from elastic.errors import Unavailable
+from elastic.model.assignment import ExecutorId
+from elastic.model.ids import ComponentId
+from elastic.model.topology import TopologySpec
+from elastic.worker.executor import Executor
+from elastic.worker.guests import Guests, Home
+from elastic.worker.haste import Haste
+from elastic.worker.making import config_of
+
+
+class Executors:
+    """See the module.
+
+    Args:
+        lock: The worker's. It is held where something is called that takes executors on or lets go of them.
+
+    Attributes:
+        named: Those that the allocation names.
+    """
+
+    def __init__(self, spec: TopologySpec, haste: Haste, lock: threading.RLock) -> None:
+        self.named: dict[ExecutorId, Executor] = {}
+        self._spec = spec
+        self._haste = haste
+        self._hands = threading.Lock()
+        self._guests = Guests(self._new)
+        self._ended = threading.Condition(lock)
+        self._ending: set[Executor] = set()
+        self._stopped = False
+
+    def follow(self, wanted: Set[ExecutorId]) -> None:
+        """Have those that an allocation names. The others end when their last task has gone; see `retire`. With the lock."""
+        for id in sorted(wanted - self.named.keys()):
+            self.named[id] = self._new(id)
+        for old in sorted(self.named.keys() - wanted):
+            self._guests.add(self.named.pop(old))
+
+    def retire(self, busy: int) -> None:
+        """Have those end, with their last task, that nothing more comes to. With the lock.
+
+        Args:
+            busy: See `Guests.idle`.
+        """
+        for executor in self._guests.idle(busy):
+            self._ending.add(executor)
+            executor.retire()
+
+    def guest(self, component: ComponentId, epoch: int) -> Home:
+        """The executors of tasks that come here with that move, until the assignment says where they are to run.
+
+        Raises:
+            Unavailable: The worker is about to end: nobody would stop them.
+        """
+        with self._ended:
+            if self._stopped:
+                raise Unavailable("the worker is about to end")
+            return self._guests.of(component, epoch)
+
+    def ending(self) -> list[Executor]:
+        """Those that were told to end, and have not."""
+        with self._ended:
+            return list(self._ending)
+
+    def stop(self) -> None:
+        """Stop all, also out of a wait for room once that looks again; there will be no others. With the lock."""
+        self._stopped = True
+        for executor in {*self.named.values(), *self._guests.all(), *self._ending}:
+            if not executor.ended:
+                self._ending.add(executor)
+            executor.stop(abandon=True)
+        self.named.clear()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all have ended that were told to, at the latest then. With the lock, which others get meanwhile."""
+        deadline = time.monotonic() + seconds
+        while self._ending and (left := deadline - time.monotonic()) > 0:
+            self._ended.wait(left)
+        return not self._ending
+
+    def _new(self, id: ExecutorId) -> Executor:
+        linger = setting("linger", config_of(self._spec, id.component))
+        executor = Executor(id, linger, self._on_ended, self._hands, self._haste)
+        executor.start()
+        return executor
+
+    def _on_ended(self, executor: Executor) -> None:
+        with self._ended:
+            executor.ended = True
+            self._ending.discard(executor)
+            self._ended.notify_all()

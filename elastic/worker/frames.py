@@ -1,0 +1,75 @@
+"""What comes to one worker over the links from other processes, frame by frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elastic.model.events import Severity
+from elastic.model.ids import Incarnation, worker_of
+from elastic.transport.base import Transport
+from elastic.worker import wire
+from elastic.worker.batch import Item
+from elastic.worker.failures import described
+
+if TYPE_CHECKING:
+    from elastic.worker.worker import Worker
+
+
+class Frames:
+    """The port `elastic.transport.base.Receiver` of a worker: called on the transport's threads. And what gives room back.
+
+    Args:
+        transport: None: nothing comes.
+    """
+
+    def __init__(self, worker: Worker, transport: Transport | None) -> None:
+        self._worker = worker
+        self._transport = transport
+
+    def on_frame(self, source: Incarnation, target: int, payload: memoryview) -> None:
+        """See the port."""
+        worker = self._worker
+        try:
+            item, life, first = wire.decode(payload, worker.streams, source)
+        except Exception as e:
+            worker.event(
+                "frame-unreadable",
+                f"A frame from {source} for task {target} could not be read: {described(e)}",
+                Severity.ERROR,
+                task=target,
+            )
+            self._consumed(source, target, len(payload), 0)
+            return
+        if isinstance(item, wire.Told):
+            self._consumed(source, target, len(payload), 0)
+            if item.kind >= wire.STORED:
+                worker.saving.fetching.told(item, payload)
+                return
+            worker.moves.told(target, item, life, first)
+            return
+        task = worker.tasks.get(target)
+        if task is None or not task.take_in(item, life, first):
+            worker.moves.arrived(target, life, first, item)
+            worker.moves.work()
+
+    def on_room(self, peer: Incarnation, target: int) -> None:
+        """See the port."""
+        self._worker.ways.signal(target)
+        self._worker.moves.room(target)
+
+    def on_lost(self, peer: Incarnation, frames: int, size: int) -> None:
+        """See the port."""
+        if frames:
+            self._worker.event(
+                "frames-lost", f"{frames} frames ({size:,} bytes) for worker {worker_of(peer)}: not confirmed before its process ended.",
+                Severity.WARNING, worker=worker_of(peer), details={"frames": frames, "bytes": size},
+            )  # fmt: skip
+
+    def give_back(self, item: Item, target: int) -> None:
+        """That has been taken, or is dropped: its room goes back to the sender. From any thread."""
+        if item.origin:
+            self._consumed(item.origin, target, item.size, item.credit)
+
+    def _consumed(self, source: Incarnation | str, target: int, size: int, rows: int) -> None:
+        if self._transport is not None and source:
+            self._transport.consumed(Incarnation(source), target, size, rows)
