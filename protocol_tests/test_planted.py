@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from protocol_tests import scenarios
+from protocol_tests import scenarios, user_topology
 from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
@@ -28,6 +30,8 @@ SCENARIOS = {
     "only the last attempt's stores are emptied": scenarios.saved_where_it_is_not_restored,
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,
 }
+ALSO = {"no fence": user_topology.fences_on_links_that_users_declare}
+"""Scenarios that are there for something else, and that need what these faults take away."""
 
 
 @pytest.mark.parametrize("name", [n for n in (*NAMED, *MORE) if n not in SCENARIOS])
@@ -37,8 +41,8 @@ def test_random_runs_find(name: str) -> None:
     assert report.failures, f"{name}: not found in {report.runs} runs with {report.moves} moves"
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_a_scenario_finds(name: str) -> None:
-    SCENARIOS[name]()
+@pytest.mark.parametrize(("name", "scenario"), [*SCENARIOS.items(), *ALSO.items()])
+def test_a_scenario_finds(name: str, scenario: Callable[[], None]) -> None:
+    scenario()
     with planted(name), pytest.raises(Exception):  # noqa: B017
-        SCENARIOS[name]()
+        scenario()

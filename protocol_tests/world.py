@@ -41,7 +41,11 @@ END_LIMIT = 400_000
 
 
 class World:
-    """See the module. `trace`: a list that gets every step as a line, or None."""
+    """See the module. `trace`: a list that gets every step as a line, or None.
+
+    Attributes:
+        outcomes, reasons: Of tasks in moves, as Nimbus has written them: how often, and in their order.
+    """
 
     def __init__(self, seed: int, *, shape: Shape | None = None, trace: list[str] | None = None) -> None:
         self.seed = seed
@@ -52,7 +56,9 @@ class World:
         self.truth = Truth()
         self.counts: Counter[str] = Counter()
         self.states: set[tuple[str, str]] = set()
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[Outcome] = Counter()
+        self.reasons: list[str] = []
+        self._ended: set[tuple[int, int]] = set()
         self.moves = 0
         self.unspent: dict[int, int] = {}
         self._faults: Counter[str] = Counter()
@@ -106,6 +112,12 @@ class World:
     def committed(self, commit: Commit) -> None:
         """Nimbus has decided."""
         for task in commit.record.tasks:
+            key = (commit.record.epoch, task.task)
+            if not task.outcome or key in self._ended:
+                continue
+            self._ended.add(key)
+            self.outcomes[task.outcome] += 1
+            self.reasons.append(task.reason)
             if task.outcome is Outcome.LOST:
                 if not self._is_really_lost(task.task, commit.record.epoch):
                     raise Broken(f"state: task {task.task} was given up although a store has its state")

@@ -13,13 +13,14 @@ from elastic.errors import ElasticError
 from elastic.migration.record import (
     FailedMark,
     Marks,
+    MoveRecord,
     Phase,
     SavedMark,
     TaskMove,
     encode_marks,
     stage_of,
 )
-from elastic.model.ids import Incarnation, worker_of
+from elastic.model.ids import Incarnation, TopologyName, worker_of
 from elastic.nimbus.facts import MoveFacts
 from elastic.nimbus.mirror import Mirror
 
@@ -31,11 +32,13 @@ class Actors:
 
     Attributes:
         held: Steps that nobody takes until `let` says so.
+        only: The topology in which they are held; None: in all.
         fails: Why a side says that it can't, by (step, task).
     """
 
     def __init__(self, service: Service) -> None:
         self.held: set[str] = set()
+        self.only: TopologyName | None = None
         self.fails: dict[tuple[str, int], str] = {}
         self.session = service.connect()
         self.mirror = Mirror(self.session)
@@ -81,17 +84,20 @@ class Actors:
         for task in record.tasks:
             if not task.outcome:
                 phase, _ = stage_of(task, record, move.marks)
-                marks = self._of(me, marks, task, phase)
-        if record.settled and "closed" not in self.held:
+                marks = self._of(me, marks, task, phase, self._held(record))
+        if record.settled and "closed" not in self._held(record):
             marks = replace(marks, closed=True)
         return marks
 
-    def _of(self, me: Incarnation, marks: Marks, task: TaskMove, phase: Phase) -> Marks:
+    def _held(self, record: MoveRecord) -> set[str]:
+        return self.held if self.only in (None, record.topology) else set()
+
+    def _of(self, me: Incarnation, marks: Marks, task: TaskMove, phase: Phase, held: set[str]) -> Marks:
         n = task.task
 
         def may(step: str, attempt: int) -> bool:
             nonlocal marks
-            if step in self.held:
+            if step in held:
                 return False
             why = self.fails.get((step, n))
             if why is not None:

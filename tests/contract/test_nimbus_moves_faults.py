@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from coordination_harness import PATIENCE, Seen
 from move_actors import STEPS
-from move_harness import WC, Moving
+from move_harness import WC, Moving, on
 from nimbus_harness import spec
 
 from elastic.coordination import paths
@@ -69,6 +69,31 @@ def test_another_nimbus_goes_on_wherever_a_move_is(
     if step != "closed":
         (move,) = moving.moves(second)
         assert {t.phase for t in move.tasks} == {"committed"} and len(second.moves()) == 1
+
+
+def test_a_move_that_stands_stops_no_other_topology(moving: Moving) -> None:
+    """A Nimbus died within it, and nobody who takes part goes on: others are submitted, placed and moved all the same."""
+    first = moving.started({"a": 2, "b": 2})
+    second = moving.nimbus("h:2", wait=False)
+    moving.actors.only = WC
+    moving.actors.hold("saved")
+    first.move("wc", "count", "b", wait=0)
+    moving.phase(first, Phase.PAUSED)
+    takes_over(moving, second)
+    (stands,) = moving.facts(second).moves.values()
+    moving.cluster.started(second, spec("other", workers=1))
+    (home,) = on(second.describe("other").assignment, "count")
+    away = "b" if home == "a" else "a"
+    moved = second.move("other", "count", away, wait=PATIENCE)
+    assert on(moved, "count") == {away}
+    moving.quiet(second, "other")
+    spread = second.rebalance("other", workers=2, wait=PATIENCE)
+    assert len({w for _, w in spread.executors}) == 2
+    still = moving.facts(second).moves[stands.record.epoch]
+    assert (still.record, {t for t, w in places(moving).items() if w == B}) == (stands.record, set())
+    moving.actors.let()
+    moving.quiet(second)
+    assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
 
 
 def test_another_nimbus_begins_what_was_only_planned(moving: Moving) -> None:

@@ -1,0 +1,95 @@
+"""What is on a task's path from pause to resume: how many writes and notifications, and who waits for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from elastic.migration import events as ev
+from elastic.migration.record import Phase
+from elastic.migration.table import EmitterState, NewState, OldState
+from protocol_tests.scenarios import A, B, C, calm, flow, line, move, phase, until, worker
+
+
+@pytest.mark.parametrize("hints", [True, False])
+def test_two_writes_lie_between_pause_and_resume(hints: bool) -> None:
+    world = calm(shape=line(hints=hints))
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    before = world.coordination.writes
+    until(world, lambda: phase(world, 2) is Phase.RESTORED)
+    assert world.coordination.writes - before <= 2
+    world.finish()
+
+
+def test_nobody_waits_for_the_first_of_them_when_the_word_has_come() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    old_side = worker(world, A)
+    until(
+        world, lambda: 2 in old_side.participant.old and old_side.participant.old[2].state is OldState.SAVING
+    )
+    world.coordination.suspend(old_side.session)
+    before = world.coordination.writes
+    until(world, lambda: old_side.participant.old[2].state is OldState.MARKING)
+    # Should the other word have got lost.
+    world.network.send(old_side, worker(world, B).me, ev.SaveHeard(2, 1))
+    link = worker(world, C).participant.emitters[1, 2]
+    until(world, lambda: link.where == worker(world, B).me and link.state is EmitterState.FLOWING)
+    (node,) = world.coordination.moves.values()
+    assert not node.marks[old_side.me].marks.saved and world.coordination.writes - before == 1
+    assert phase(world, 2) is Phase.RESTORED
+    world.finish()
+    assert world.coordination.places[2] == B and not world.truth.lost()
+
+
+def test_a_word_that_comes_too_early_costs_nothing() -> None:
+    world = calm(shape=line(hints=False))
+    flow(world)
+    move(world, {2: B})
+    new_side = worker(world, B)
+    until(
+        world, lambda: 2 in new_side.participant.new and new_side.participant.new[2].state is NewState.READY
+    )
+    for _ in range(2):
+        world.network.send(worker(world, A), new_side.me, ev.SaveHeard(2, 1))
+    until(world, lambda: new_side.participant.new[2].state is NewState.FETCHING)
+    until(world, lambda: world.coordination.places[2] == B)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def test_nimbus_is_not_on_that_path() -> None:
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    assert world.nimbus is not None
+    world.nimbus.die()
+    link = worker(world, C).participant.emitters[1, 2]
+    until(world, lambda: link.where == worker(world, B).me and link.state is EmitterState.FLOWING)
+    assert phase(world, 2) is Phase.RESTORED
+    world.finish()
+    assert not world.truth.lost()
+
+
+def test_marks_of_many_tasks_are_few_writes() -> None:
+    tasks = 200
+    world = calm(shape=line((1, tasks), {1: C, **dict.fromkeys(range(2, tasks + 2), A)}))
+    before = world.coordination.writes
+    move(world, dict.fromkeys(range(2, tasks + 2), B))
+    world.finish()
+    assert {world.coordination.places[t] for t in range(2, tasks + 2)} == {B}
+    assert world.coordination.writes - before < tasks / 2
+
+
+def test_no_more_than_the_share_is_paused_at_once() -> None:
+    world = calm(shape=line((1, 8), {1: C, **dict.fromkeys(range(2, 10), A)}))
+    flow(world, 60)
+    move(world, dict.fromkeys(range(2, 10), B), share=0.25)
+    most = 0
+    while world.coordination.moves and world.clock.step():
+        most = max(most, sum(phase(world, t) in (Phase.PAUSED, Phase.SAVED) for t in range(2, 10)))
+    assert most == 2
+    world.finish()
