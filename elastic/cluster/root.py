@@ -72,7 +72,10 @@ def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dic
     for path in paths.ALL:
         with contextlib.suppress(Conflict):
             coordination.create(path)
-    for path in (paths.TOPOLOGIES, paths.DRAINS, paths.WANTED):
+    # Before anything else: a Nimbus that leads already would act by it.
+    coordination.set(paths.ELASTICITY, b"")
+    coordination.delete(paths.NODES_MEMORY)
+    for path in (paths.TOPOLOGIES, paths.MEMORIES, paths.DRAINS, paths.WANTED):
         for name in coordination.children(path) or ():
             if path != paths.WANTED or NodeId(name) not in first:
                 coordination.delete(f"{path}/{name}", recursive=True)

@@ -1,0 +1,44 @@
+"""A cluster that begins on a root where another has been, which could not clear it, has nothing of that one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from elastic.cluster import root
+from elastic.coordination import paths
+from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
+from elastic.model.codec import decode, encode
+from elastic.model.ids import NodeId, TopologyName
+from elastic.model.records import ElasticitySettings, WantedNode
+
+T, FIRST, SECOND = TopologyName("t"), NodeId("node-1"), NodeId("node-2")
+
+
+@pytest.fixture
+def session() -> Iterator[MemoryCoordination]:
+    service = MemoryZooKeeper()
+    yield service.connect()
+    service.close()
+
+
+def test_it_has_the_nodes_that_it_asks_for_and_no_topologies(session: MemoryCoordination) -> None:
+    for path in (paths.spec(T), paths.drain(SECOND), paths.wanted(FIRST), paths.wanted(SECOND)):
+        session.put(path, encode(WantedNode(7)))
+    root.reset(session, {FIRST: WantedNode(2)})
+    assert session.children(paths.TOPOLOGIES) == () == session.children(paths.DRAINS)
+    assert session.children(paths.WANTED) == (FIRST,)
+    found = session.get(paths.wanted(FIRST))
+    assert found is not None and decode(found.data, WantedNode) == WantedNode(2)
+
+
+def test_it_has_no_policy_and_no_memory_of_decisions(session: MemoryCoordination) -> None:
+    session.put(paths.ELASTICITY, encode(ElasticitySettings(policy="load", nodes="auto")))
+    session.put(paths.NODES_MEMORY, b"node-2 was asked for")
+    session.put(paths.memory(T), b"it was resized")
+    for _ in range(2):  # the second time there is nothing of it, which is no error
+        root.reset(session, {FIRST: WantedNode(2)})
+        settings = session.get(paths.ELASTICITY)
+        assert settings is not None and settings.data == b"", "nothing has been set"
+        assert session.get(paths.NODES_MEMORY) is None and session.children(paths.MEMORIES) == ()
