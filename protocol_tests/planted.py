@@ -23,7 +23,7 @@ from elastic.migration.mover_old import MoverOld
 from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import MoveRecord, Outcome, Phase
+from elastic.migration.record import STANDING_STILL, MoveRecord, Outcome, Phase
 from elastic.migration.table import EmitterState, NewState, NotifierState, OldState
 from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
@@ -307,6 +307,53 @@ def _nodes_do_not_hear_that_a_move_has_ended() -> list[Patch]:
     return [(Stores, "record_gone", lambda self: None)]
 
 
+def _emitters_wait_for_the_outcome() -> list[Patch]:
+    real = Participant._follow_link
+
+    def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
+        if self.view.stands(target).phase is Phase.RESTORED:
+            self._behind.add(target)
+        else:
+            real(self, source, target, out, again=again)
+
+    return [(Participant, "_follow_link", follow)]
+
+
+def _one_more_write_in_the_pause() -> list[Patch]:
+    real = MoverNew._fetched
+
+    def fetched(self: MoverNew, event: ev.Fetched) -> tuple[Any, ...]:
+        return (ac.Mark(self.epoch, self.task, "fetched", self.attempt), *real(self, event))
+
+    return [(MoverNew, "_fetched", fetched)]
+
+
+def _barrier_for_the_batch() -> list[Patch]:
+    real = Participant._follow_link
+
+    def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
+        at = self.view.stands(target)
+        found = self.view.move(at.epoch)
+        batch = at.move.batch if at.move is not None else -1
+        tasks = found.record.tasks if found is not None and at.phase is Phase.RESTORED else ()
+        if any(t.batch == batch and self.view.stands(t.task).phase in STANDING_STILL for t in tasks):
+            self._behind.add(target)
+        else:
+            real(self, source, target, out, again=again)
+
+    return [(Participant, "_follow_link", follow)]
+
+
+def _restored_is_written_for_all_together() -> list[Patch]:
+    real = Participant.writes
+
+    def writes(self: Participant) -> tuple[Any, ...]:
+        busy = any(r.state in (NewState.FETCHING, NewState.INSTALLING) for r in self.new.values())
+        return () if busy else real(self)
+
+    return [(Participant, "writes", writes)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -339,6 +386,10 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,
     "restored by word, and the old side would not let go": _old_side_does_not_hear_of_restored,
     "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,
+    "emitters wait for the outcome": _emitters_wait_for_the_outcome,
+    "one more write in the pause": _one_more_write_in_the_pause,
+    "a barrier for the whole batch": _barrier_for_the_batch,
+    "restored is written for all together": _restored_is_written_for_all_together,
     "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
 }
 ALL = {**NAMED, **MORE}

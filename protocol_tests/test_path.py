@@ -7,19 +7,19 @@ import pytest
 from elastic.migration import events as ev
 from elastic.migration.record import Phase
 from elastic.migration.table import EmitterState, NewState, OldState
-from protocol_tests.scenarios import A, B, C, calm, flow, line, move, phase, until, worker
+from elastic.model.ids import WorkerId
+from protocol_tests.pauses import resumes_at_once, two_writes_and_two_notifications
+from protocol_tests.scenarios import A, B, C, D, calm, flow, line, move, phase, until, worker
 
 
 @pytest.mark.parametrize("hints", [True, False])
-def test_two_writes_lie_between_pause_and_resume(hints: bool) -> None:
-    world = calm(shape=line(hints=hints))
-    flow(world)
-    move(world, {2: B})
-    until(world, lambda: phase(world, 2) is Phase.PAUSED)
-    before = world.coordination.writes
-    until(world, lambda: phase(world, 2) is Phase.RESTORED)
-    assert world.coordination.writes - before <= 2
-    world.finish()
+def test_two_writes_and_two_notifications_lie_between_pause_and_resume(hints: bool) -> None:
+    two_writes_and_two_notifications(hints=hints)
+
+
+@pytest.mark.parametrize("to", [B, D], ids=["same worker", "another"])
+def test_a_task_that_is_restored_does_not_wait_for_the_others_of_its_batch(to: WorkerId) -> None:
+    resumes_at_once(to)
 
 
 def test_nobody_waits_for_the_first_of_them_when_the_word_has_come() -> None:

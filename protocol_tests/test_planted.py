@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from protocol_tests import scenarios, user_topology
+from protocol_tests import pauses, scenarios, user_topology
 from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
@@ -29,6 +30,10 @@ SCENARIOS = {
     "whose old place is gone sends no fence": scenarios.emitter_may_be_restored_by_word,
     "only the last attempt's stores are emptied": scenarios.saved_where_it_is_not_restored,
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,
+    "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
+    "one more write in the pause": pauses.two_writes_and_two_notifications,
+    "a barrier for the whole batch": pauses.resumes_at_once,
+    "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
 }
 ALSO = {"no fence": user_topology.fences_on_links_that_users_declare}
 """Scenarios that are there for something else, and that need what these faults take away."""

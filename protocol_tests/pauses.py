@@ -1,0 +1,111 @@
+"""Situations between the pause of a task and its resume. Each raises when more is on that path than has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from elastic.migration import events as ev
+from elastic.migration.record import Phase
+from elastic.migration.table import EmitterState, OldState
+from elastic.model.ids import WorkerId
+from protocol_tests.coordination import Session
+from protocol_tests.scenarios import A, B, C, D, calm, flow, line, move, phase, until, worker
+from protocol_tests.world import World
+
+
+class _Withheld:
+    """Word of what has changed reaches nobody by itself: each session hears when it is told to."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.given = 0
+        self._deliver = world.coordination._deliver
+        self._waiting: list[Session] = []
+        world.coordination._deliver = self._waiting.append  # type: ignore[method-assign]
+
+    def notify(self, session: Session) -> None:
+        """One notification: that something has changed. What has is read."""
+        until(self.world, lambda: session in self._waiting)
+        self._waiting = [s for s in self._waiting if s is not session]
+        self.world.coordination._deliver = self._waiting.append  # type: ignore[method-assign]
+        self.given += 1
+        self._deliver(session)
+
+    def over(self) -> None:
+        self.world.coordination._deliver = self._deliver  # type: ignore[method-assign]
+        for session in self._waiting:
+            self._deliver(session)
+
+
+def _paused(world: World) -> Callable[[], bool]:
+    """Task 2 is to stand still, and who emits to it holds."""
+    old, link = worker(world, A).participant.old, worker(world, C).participant.emitters[1, 2]
+    return lambda: (
+        link.state is EmitterState.HOLDING
+        and 2 in old
+        and old[2].state not in (OldState.IDLE, OldState.READY)
+    )
+
+
+def _resumed(world: World) -> Callable[[], bool]:
+    link = worker(world, C).participant.emitters[1, 2]
+    return lambda: link.where == worker(world, B).me and link.state is EmitterState.FLOWING
+
+
+def two_writes_and_two_notifications(*, hints: bool = False) -> None:
+    """From the pause until those who emit send to the new place nothing else is needed: no other word reaches anybody, Nimbus neither.
+
+    With the old side's word to the new one, it is one notification alone.
+    """
+    world = calm(shape=line(hints=hints))
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    before = world.coordination.writes
+    until(world, _paused(world))
+    withheld = _Withheld(world)
+    if not hints:
+        until(world, lambda: phase(world, 2) is Phase.SAVED)
+        withheld.notify(worker(world, B).session)
+    until(world, lambda: phase(world, 2) is Phase.RESTORED)
+    withheld.notify(worker(world, C).session)
+    until(world, _resumed(world))
+    assert withheld.given == (1 if hints else 2)
+    assert world.coordination.writes - before <= 2, world.coordination.writes - before
+    withheld.over()
+    world.finish()
+    assert world.coordination.places[2] == B and not world.truth.lost()
+
+
+def resumes_at_once(to: WorkerId = D) -> None:
+    """Two tasks of one batch: what it takes to put task 3 in lasts. Task 2 goes on, and those who emit to it flow, before that is over."""
+    world = calm(shape=line((1, 2), {1: C, 2: A, 3: A}))
+    flow(world, 40)
+    move(world, {2: B, 3: to})
+    (node,) = world.coordination.moves.values()
+    assert node.record.batches == 1
+    target, kept = worker(world, to), []
+    real = target.feed
+
+    def feed(event: Any) -> None:
+        if isinstance(event, ev.Installed) and event.task == 3:
+            kept.append(event)
+        else:
+            real(event)
+
+    with patch.object(target, "feed", feed):
+        until(world, lambda: phase(world, 2) is Phase.SAVED)
+        applied = world.truth.last.get((1, 2), 0)
+        until(world, lambda: bool(kept))
+        until(world, _resumed(world))
+        assert phase(world, 2) is Phase.RESTORED, "only its outcome has let them go on"
+        until(world, lambda: world.truth.last.get((1, 2), 0) > applied)
+        at = world.coordination.now.stands(3)
+        assert (at.phase, at.attempt) == (Phase.SAVED, 1), at
+        assert worker(world, C).participant.emitters[1, 3].state is EmitterState.HOLDING
+    target.feed(*kept)
+    world.finish()
+    assert (world.coordination.places[2], world.coordination.places[3]) == (B, to)
+    assert not world.truth.lost() and not world.truth.lost_states
