@@ -23,13 +23,16 @@ class _Withheld:
         self.given = 0
         self._deliver = world.coordination._deliver
         self._waiting: list[Session] = []
-        world.coordination._deliver = self._waiting.append  # type: ignore[method-assign]
+        world.coordination._deliver = self._wait  # type: ignore[method-assign]
+
+    def _wait(self, session: Session) -> None:
+        self._waiting.append(session)
 
     def notify(self, session: Session) -> None:
         """One notification: that something has changed. What has is read."""
         until(self.world, lambda: session in self._waiting)
         self._waiting = [s for s in self._waiting if s is not session]
-        self.world.coordination._deliver = self._waiting.append  # type: ignore[method-assign]
+        self.world.coordination._deliver = self._wait  # type: ignore[method-assign]
         self.given += 1
         self._deliver(session)
 
