@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -61,6 +63,31 @@ def ready_seconds(thread: int | None) -> float:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):  # no such file, or the thread has ended
         return 0.0
+
+
+class ThreadMeter:
+    """Processor time of one thread of this process.
+
+    Args:
+        thread: It need not have begun.
+    """
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self._clock: int | None = None
+        self._seconds = 0.0
+
+    def begin(self) -> None:
+        """Called by the thread itself: to ask for the clock of one that has ended brings the process down."""
+        if hasattr(time, "pthread_getcpuclockid"):
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def seconds(self) -> float:
+        """So far, also when it has ended; 0 where the system doesn't say."""
+        if self._clock is not None and self._thread.is_alive():
+            with contextlib.suppress(OSError):  # it has just ended
+                self._seconds = time.clock_gettime(self._clock)
+        return self._seconds
 
 
 def busy_seconds() -> float:

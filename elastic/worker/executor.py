@@ -7,7 +7,6 @@ executor itself. Between two slices of work it flushes what has waited long enou
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import heapq
 import itertools
@@ -15,16 +14,18 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
+from elastic.machine import ThreadMeter
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
-from elastic.worker.content import fill
 from elastic.worker.destination import Destination, ExecutorStopped, TaskReleased
 from elastic.worker.failures import described, user_traceback
+from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
 from elastic.worker.task import SLICE, Task
+from elastic.worker.unread import Unread
 
 log = logging.getLogger("elastic.worker")
 YIELD_EVERY = 0.005
@@ -45,6 +46,10 @@ class Executor:
     Attributes:
         id: Which tasks it is to run; changes when they are regrouped.
         ready: Tasks with something to do, and calls.
+        tasks: Those that it holds; changed by `Hands`.
+        coming: Those that it is to get; also by `Hands`.
+        cpu: Processor time of its thread.
+        blocked_since: Since when it waits for room (monotonic seconds), 0 while it doesn't.
         busy_since: When the present call into user code began (monotonic seconds), 0 while there is none; the watchdog looks at it.
     """
 
@@ -53,26 +58,25 @@ class Executor:
         id: ExecutorId,
         linger: float,
         on_ended: Callable[[Executor], None],
-        hands: threading.Lock,
+        hands: Hands,
         haste: Haste,
     ) -> None:
         self.id = id
         self.ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.tasks: dict[int, Task] = {}
-        self._hands = hands  # one for all executors of a worker: who holds a task, and who is to get it
+        self._hands = hands
         self._haste = haste
-        self._coming: set[int] = set()
+        self.coming: set[int] = set()
         self._retiring = self._over = False
         self.ended = False  # under the worker's lock
         self.busy_since = 0.0
         self.current: Task | None = None
         self._handing: list[Task] = []
-        self.idle = 0.0
-        self.blocked = 0.0
+        self.idle = self._idle_since = 0.0
+        self.blocked = self.blocked_since = 0.0
         self.blocked_on = 0
         self._blocked_at: Destination | None = None
         self._blocked_outer: list[Destination | None] = []
-        self._blocked_since = 0.0
         self._urgent: collections.deque[Callable[[], None]] = collections.deque()
         self._linger = linger
         self._on_ended = on_ended
@@ -83,11 +87,10 @@ class Executor:
         self._flush_at = 0.0  # when what is dirty may be handed on, if there is nothing else to do
         self._links: set[Link] = set()
         self._timers: list[tuple[float, int, Task]] = []
-        self._unread: dict[int, Task] = {}  # tasks whose state came with a move and is bytes still, in part
+        self.unread = Unread(self)
         self._order = itertools.count()
         self.thread = threading.Thread(target=self._run, name=f"executor-{id}", daemon=True)
-        self._clock: int | None = None
-        self._cpu = 0.0
+        self.cpu = ThreadMeter(self.thread)
 
     # ------------------------------------------------------------------ from any thread
 
@@ -118,107 +121,10 @@ class Executor:
         if self._over and self._retiring:
             self._pass_on()
 
-    def adopt(self, tasks: Iterable[Task]) -> None:
-        """Run these tasks, which nobody runs yet."""
-        adopted = list(tasks)
-        with self._hands:
-            for task in adopted:
-                task.holder = task.wanted_by = self
-                self._coming.add(task.id)
-
-        def begin() -> None:
-            for task in adopted:
-                self._begin(task)
-
-        self.call(begin)
-
-    def take(self, task: Task) -> None:
-        """Get a task from the executor of this worker that holds it: handed over between two slices of work.
-
-        May be called again for another executor before the first hand-over has happened: the last call wins.
-        """
-        with self._hands:
-            if task.wanted_by is not None:
-                task.wanted_by._coming.discard(task.id)
-            task.wanted_by = self
-            self._coming.add(task.id)
-            holder = task.holder
-        if holder is not None:
-            holder.call(functools.partial(holder._hand_over, task))
-
-    def _hand_over(self, task: Task) -> None:
-        """On the holder's thread: give the task to whoever is to have it."""
-        with self._hands:
-            holder, to = task.holder, task.wanted_by
-        if holder is not self:
-            if holder is not None:  # it went on before this call came
-                holder.call(functools.partial(holder._hand_over, task))
-            return
-        if to is self or to is None or task.closed:
-            return
-        self._dirty.pop(task.id, None)
-        self.hand_on(task, task.outputs.flush)
-        self.flush_links()
-        with self._hands:
-            to = task.wanted_by
-            if to is None or to is self or task.closed:
-                return
-            task.handed_over = time.monotonic()
-            self._give(task, to)
-
-    def _give(self, task: Task, to: Executor) -> None:
-        """On the holder's thread, under the lock of all hands."""
-        self.tasks.pop(task.id, None)
-        to._coming.discard(task.id)
-        to.tasks[task.id] = task
-        task.holder = to
-        task.give_to(to)
-
     def retire(self) -> None:
         """End as soon as no task is here and none is coming."""
         self._retiring = True
         self.ready.put(_nothing)
-
-    def _may_end(self) -> bool:
-        with self._hands:
-            if self.tasks or self._coming:
-                return False
-            self._stopping = True
-            return True
-
-    def drop(self, task: Task, then: Callable[[], None]) -> None:
-        """Close a task that runs elsewhere by now, or nowhere: it emits nothing any more.
-
-        Args:
-            then: Called when that is done.
-        """
-
-        def close() -> None:
-            with self._hands:
-                holder, to = task.holder, task.wanted_by  # not this one, if it has changed hands since
-                if holder is not None and holder.tasks.get(task.id) is task:
-                    del holder.tasks[task.id]
-                if to is not None and to is not holder:
-                    to._coming.discard(task.id)  # it does not come any more: nobody waits for it to end
-            self._dirty.pop(task.id, None)
-            self._unread.pop(task.id, None)
-            task.close()
-            then()
-
-        self.on_task(task, close)
-
-    def read_when_idle(self, task: Task) -> None:
-        """Its state came as bytes: read them when there is nothing else to do. On the thread."""
-        self._unread[task.id] = task
-
-    def _read_on(self) -> None:
-        """Read some of what came as bytes."""
-        _, task = self._unread.popitem()
-        if task.executor is not self:
-            if task.executor is not None:
-                task.executor.call(functools.partial(task.executor.read_when_idle, task))
-        elif not task.closed and not task.stopped and fill(task.component, time.monotonic() + SLICE):
-            self._unread[task.id] = task
 
     def on_task(self, task: Task, what: Callable[[], None]) -> None:
         """Have something done between two tuples of a task, on its executor's thread: also while that is blocked in another task."""
@@ -271,31 +177,6 @@ class Executor:
             self.hand_on(task, task.outputs.flush)
         task.stand_still()
 
-    def prepare_guest(self, task: Task, runs: Executor) -> None:
-        """Prepare a task that is not to run before its state has come, and give it to the executor that runs it then.
-
-        On the thread; raises what user code raises, and keeps the task in that case.
-        """
-        with self._hands:
-            task.holder = task.wanted_by = self
-            self.tasks[task.id] = task
-        with task.guard:
-            task.executor = self
-            task.outputs.emitter = self
-        if not task.finished:
-            self._prepare(task)
-        with self._hands:
-            task.wanted_by = runs
-            self._give(task, runs)
-
-    def _prepare(self, task: Task) -> None:
-        """As the present call into user code."""
-        self.current, self.busy_since = task, time.monotonic()
-        try:
-            task.prepare()
-        finally:
-            self.current, self.busy_since = None, 0.0
-
     def stop(self, *, abandon: bool = False) -> None:
         """End when the present slice is over; tasks are cleaned up.
 
@@ -312,30 +193,16 @@ class Executor:
 
     def shares(self) -> tuple[float, float]:
         """Seconds spent idle and blocked so far, the present wait included."""
-        blocked_since = self._blocked_since
+        blocked_since = self.blocked_since
         now = time.monotonic()
         blocked = self.blocked + (now - blocked_since if blocked_since else 0.0)
         idle_since = self._idle_since
         return self.idle + (now - idle_since if idle_since else 0.0), blocked
 
-    _idle_since = 0.0
-
-    @property
-    def blocked_since(self) -> float:
-        """Since when it waits for room (monotonic seconds); 0 while it doesn't."""
-        return self._blocked_since
-
     @property
     def emitting(self) -> Task | None:
         """The task of whose output something is being handed on, or that is within a tuple; None: neither."""
         return next(reversed(self._handing), self.current)  # in one look: its thread goes on meanwhile
-
-    def cpu_seconds(self) -> float:
-        """Processor time of its thread so far, also when that has ended; 0 where the system doesn't say."""
-        if self._clock is not None and self.thread.is_alive():
-            with contextlib.suppress(OSError):  # it has just ended
-                self._cpu = time.clock_gettime(self._clock)
-        return self._cpu
 
     # ------------------------------------------------------------------ Emitter
 
@@ -352,7 +219,7 @@ class Executor:
         # Within a wait there may be another: what is attended to meanwhile hands on what another task has emitted.
         self._blocked_outer.append(self._blocked_at)
         if self._blocked_at is None:
-            self._blocked_since = time.monotonic()
+            self.blocked_since = time.monotonic()
         self.blocked_on, self._blocked_at = at.task, at
 
     def end_blocked(self) -> None:
@@ -360,8 +227,8 @@ class Executor:
         if outer is not None:
             self.blocked_on, self._blocked_at = outer.task, outer
             return
-        self.blocked += time.monotonic() - self._blocked_since
-        self._blocked_since = 0.0
+        self.blocked += time.monotonic() - self.blocked_since
+        self.blocked_since = 0.0
         self.blocked_on, self._blocked_at = 0, None
         if self.busy_since:
             self.busy_since = time.monotonic()
@@ -379,23 +246,15 @@ class Executor:
             return
         what()
 
-    # ------------------------------------------------------------------ on the thread
+    # ------------------------------------------------------------------ on the thread, for `Hands`
 
-    def wake_later(self, at: float, task: Task) -> None:
-        """Wake the task at that monotonic time, if it is still ours then. On the executor's thread only."""
-        heapq.heappush(self._timers, (at, next(self._order), task))
-
-    def _begin(self, task: Task) -> None:
-        with self._hands:
-            self._coming.discard(task.id)
-            self.tasks[task.id] = task
-        with task.guard:
-            task.executor = self
-            task.outputs.emitter = self
+    def begin(self, task: Task) -> None:
+        """Run a task that nobody has run yet."""
+        self.seat(task)
         # A task that had finished in an earlier process is only here to say so: its component does nothing any more.
         if not task.prepared and not task.finished:
             try:
-                self._prepare(task)
+                self.prepare(task)
             except TaskReleased:
                 self._do_deferred(task)
                 return
@@ -411,10 +270,39 @@ class Executor:
             # It was finished in an earlier process. Whoever consumes it may be new as well, and waits for its End.
             task.say_again(tuple(task.outputs.outs))
 
+    def seat(self, task: Task) -> None:
+        """What is done with a task from now on is done here, although it does not run yet."""
+        with task.guard:
+            task.executor = self
+            task.outputs.emitter = self
+
+    def prepare(self, task: Task) -> None:
+        """Prepare it: as the present call into user code."""
+        self.current, self.busy_since = task, time.monotonic()
+        try:
+            task.prepare()
+        finally:
+            self.current, self.busy_since = None, 0.0
+
+    def empty(self, task: Task) -> None:
+        """Hand on and write what it has emitted: another executor is to run it."""
+        self._dirty.pop(task.id, None)
+        self.hand_on(task, task.outputs.flush)
+        self.flush_links()
+
+    def forget(self, task: Task) -> None:
+        """There is nothing to be done for it any more."""
+        self._dirty.pop(task.id, None)
+        self.unread.tasks.pop(task.id, None)
+
+    # ------------------------------------------------------------------ on the thread
+
+    def wake_later(self, at: float, task: Task) -> None:
+        """Wake the task at that monotonic time, if it is still ours then. On the executor's thread only."""
+        heapq.heappush(self._timers, (at, next(self._order), task))
+
     def _run(self) -> None:
-        if hasattr(time, "pthread_getcpuclockid"):
-            # By the thread itself: to ask for that of one that has ended brings the process down.
-            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        self.cpu.begin()
         try:
             self._told(self._loop)
             self._over = True  # first: what comes from here on is passed on by whoever brings it
@@ -459,7 +347,7 @@ class Executor:
                 item.executor.ready.put(item)
 
     def _loop(self) -> None:
-        ready, clock = self.ready, time.monotonic
+        ready, clock, unread = self.ready, time.monotonic, self.unread.tasks
         rested = clock()
         while not self._stopping:
             while self._urgent:
@@ -470,8 +358,8 @@ class Executor:
                 if self._dirty and clock() >= self._flush_at:
                     self._flush_all()
                 self.flush_links()
-                if self._unread:
-                    self._read_on()
+                if unread:
+                    self.unread.read_on()
                     time.sleep(0)  # others first
                     continue
                 self._idle_since = began = clock()
@@ -492,8 +380,8 @@ class Executor:
                 self._run_task(item)
             else:
                 item()
-            if self._unread:
-                self._read_on()  # also when there is much to do: what is read ahead costs a tenth of what is looked for key by key
+            if unread:
+                self.unread.read_on()  # also when there is much to do: what is read ahead costs a tenth of what is looked for key by key
             now = clock()
             while self._timers and self._timers[0][0] <= now:
                 task = heapq.heappop(self._timers)[2]
@@ -503,7 +391,7 @@ class Executor:
                 self._flush_all()
             elif self._links:
                 self.flush_links()
-            if self._retiring and self._may_end():
+            if self._retiring and self._hands.may_end(self):
                 return
             if now - rested > YIELD_EVERY:
                 time.sleep(YIELD_FOR)

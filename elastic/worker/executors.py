@@ -13,6 +13,7 @@ from elastic.model.ids import ComponentId
 from elastic.model.topology import TopologySpec
 from elastic.worker.executor import Executor
 from elastic.worker.guests import Guests, Home
+from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
 from elastic.worker.making import config_of
 
@@ -25,13 +26,14 @@ class Executors:
 
     Attributes:
         named: Those that the allocation names.
+        hands: Which of them holds each task.
     """
 
     def __init__(self, spec: TopologySpec, haste: Haste, lock: threading.RLock) -> None:
         self.named: dict[ExecutorId, Executor] = {}
         self._spec = spec
         self._haste = haste
-        self._hands = threading.Lock()
+        self.hands = Hands()
         self._guests = Guests(self._new)
         self._ended = threading.Condition(lock)
         self._ending: set[Executor] = set()
@@ -88,7 +90,7 @@ class Executors:
 
     def _new(self, id: ExecutorId) -> Executor:
         linger = setting("linger", config_of(self._spec, id.component))
-        executor = Executor(id, linger, self._on_ended, self._hands, self._haste)
+        executor = Executor(id, linger, self._on_ended, self.hands, self._haste)
         executor.start()
         return executor
 

@@ -142,7 +142,7 @@ class MovingTasks:
                     return
                 worker.arriving[task.id] = task
             try:
-                home.prepares.prepare_guest(task, home.runs)
+                worker.executors.hands.prepare_guest(task, home)
             finally:
                 gone = worker.arriving.get(task.id) is not task
                 if gone:  # discarded meanwhile, maybe before its executor had it: nobody else would take it away from there
@@ -217,7 +217,7 @@ class MovingTasks:
         worker.moves.hand_in(task.id)
         executor = task.executor
         if executor is not None and task.spec.stateful and pending(task.component):
-            executor.call(functools.partial(executor.read_when_idle, task))
+            executor.call(functools.partial(executor.unread.add, task))
         self.step(task, action.epoch, "begun")
 
     def discard(self, action: ac.DiscardTask) -> None:

@@ -34,7 +34,7 @@ class Measurer:
         before, self._before = self._before, {}
         for id, executor in sorted(worker.executors.named.copy().items()):
             idle, blocked = executor.shares()
-            cpu = executor.cpu_seconds()
+            cpu = executor.cpu.seconds()
             ready = machine.ready_seconds(executor.thread.native_id)
             old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0, 0.0))
             self._before[id_] = (idle, blocked, cpu, ready)

@@ -4,7 +4,7 @@
     any of these -> (cleanup) -> CLOSED
 
 A task belongs to one executor at a time; only that executor's thread runs it. It changes hands between two slices of work
-(`Executor.take`): the object, its queue and its outputs stay what they are, so nothing is copied and nothing is lost.
+(`Hands.take`): the object, its queue and its outputs stay what they are, so nothing is copied and nothing is lost.
 """
 
 from __future__ import annotations

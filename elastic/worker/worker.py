@@ -198,13 +198,13 @@ class Worker:
         for number in started:
             self.tasks[number].outputs.refresh()  # before its first tuple: who is here is known now
         self.executors.follow(wanted)
-        named = self.executors.named
+        named, hands = self.executors.named, self.executors.hands
         for id, numbers in groupby(started, lambda t: here[t]):
-            named[id].adopt(self.tasks[n] for n in numbers)
+            hands.adopt(named[id], (self.tasks[n] for n in numbers))
         for number, task in sorted(self.tasks.items()):
             place = here.get(number)
             if place is not None and task.wanted_by is not named[place]:
-                named[place].take(task)
+                hands.take(named[place], task)
         self._drop_strangers(here)
         self.executors.retire(min((r.epoch for r in self.moves.participant.new.values()), default=0))
 
@@ -273,7 +273,7 @@ class Worker:
             place = self.assigned.executor_of(task.id)
             found = self.executors.named.get(place) if place is not None else None
             if found is not None:
-                found.take(task)
+                self.executors.hands.take(found, task)
         self._listener.on_progress()
 
     def release(self, task: Task, then: Callable[[], None] = lambda: None) -> None:
@@ -301,7 +301,7 @@ class Worker:
             then()
 
         if task.executor is not None:
-            task.executor.drop(task, closed)
+            self.executors.hands.drop(task.executor, task, closed)
         elif task.holder is not None:  # it is about to begin there: after that
             task.holder.call(lambda: self.discard(task, then))
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 from elastic.worker.destination import Destination
 from elastic.worker.executor import Executor
+from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
 
 
@@ -81,7 +81,7 @@ def test_who_asks_what_is_being_handed_on_may_ask_when_that_ends() -> None:
 def blocked_within_blocked() -> tuple[Executor, list[int]]:
     """Of one task there is no room for what it emits, and meanwhile, as a move asks, there is none for what another has emitted."""
     executor = Executor(
-        ExecutorId(ComponentId("c"), TaskId(1), TaskId(2)), 0.005, lambda _: None, Lock(), Haste()
+        ExecutorId(ComponentId("c"), TaskId(1), TaskId(2)), 0.005, lambda _: None, Hands(), Haste()
     )
     first, second = Destination(8), Destination(9)
     woken: list[int] = []
@@ -115,8 +115,8 @@ def test_a_wait_that_ends_with_the_inner_one_is_found(monkeypatch: pytest.Monkey
     """Planted fault: nobody wakes the executor for a move any more, and it has been blocked since the machine was started."""
 
     def end_blocked(self: Executor) -> None:
-        self.blocked += time.monotonic() - self._blocked_since
-        self._blocked_since, self.blocked_on, self._blocked_at = 0.0, 0, None
+        self.blocked += time.monotonic() - self.blocked_since
+        self.blocked_since, self.blocked_on, self._blocked_at = 0.0, 0, None
 
     monkeypatch.setattr(Executor, "end_blocked", end_blocked)
     with pytest.raises(AssertionError):

@@ -12,7 +12,8 @@ from elastic.migration import actions as ac
 from elastic.migration.record import Outcome
 from elastic.migration.table import NewState
 from elastic.model.ids import ComponentId
-from elastic.worker.executor import Executor
+from elastic.worker.guests import Home
+from elastic.worker.hands import Hands
 from elastic.worker.task import Task
 from tests.unit.worker.moving_harness import Moving
 
@@ -97,14 +98,14 @@ def test_who_is_discarded_just_before_its_executor_has_it_is_not_kept_there(
     (number,) = topology.spec.tasks_of(ComponentId("taking"))
     tasks: list[Task] = []
     prepared = threading.Event()
-    prepare, to_prepare = Executor.prepare_guest, Task.prepare
+    prepare, to_prepare = Hands.prepare_guest, Task.prepare
 
-    def discarded_first(self: Executor, task: Task, runs: Executor) -> None:
+    def discarded_first(self: Hands, task: Task, home: Home) -> None:
         tasks.append(task)
         with worker.moves.exclusive():
             worker.moving.discard(ac.DiscardTask(number, 1, 1))
         try:
-            prepare(self, task, runs)
+            prepare(self, task, home)
         finally:
             prepared.set()
 
@@ -115,7 +116,7 @@ def test_who_is_discarded_just_before_its_executor_has_it_is_not_kept_there(
 
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         worker = cluster.processes[1].worker
-        monkeypatch.setattr(Executor, "prepare_guest", discarded_first)
+        monkeypatch.setattr(Hands, "prepare_guest", discarded_first)
         monkeypatch.setattr(Task, "prepare", prepares)
         with worker.moves.exclusive():
             worker.moving.prepare(ac.PrepareTask(number, 1, 1))

@@ -28,6 +28,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 from elastic.testing import collect
 from elastic.worker import executor as executor_module
+from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
 from elastic.worker.routes import Routes
 from tests.unit.worker.harness import InProcess
@@ -508,7 +509,7 @@ def test_what_is_asked_of_an_executor_that_has_just_ended_is_not_lost() -> None:
         ExecutorId(ComponentId("c"), TaskId(1), TaskId(1)),
         0.005,
         lambda _: ended.set(),
-        threading.Lock(),
+        Hands(),
         Haste(),
     )
     executor.start()

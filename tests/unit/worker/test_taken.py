@@ -107,16 +107,15 @@ def test_it_is_let_go_of_when_all_is_done_although_it_stops_at_once(
 ) -> None:
     """As with an executor that has ended: who asks it does that itself, in the middle of carrying out the allocation."""
     process, task = taken(world)
-    executor, before = process.worker.tasks[task].executor, process.worker.assigned.epoch
-    assert executor is not None
-    drop, seen = executor.drop, []
+    hands, before = process.worker.executors.hands, process.worker.assigned.epoch
+    drop, seen = hands.drop, []
 
-    def at_once(task: Any, then: Callable[[], None]) -> None:
-        drop(task, lambda: None)
+    def at_once(executor: Any, task: Any, then: Callable[[], None]) -> None:
+        drop(executor, task, lambda: None)
         then()
         seen.append((process.worker.assigned.epoch, process.worker.history.forsaken()))
 
-    monkeypatch.setattr(executor, "drop", at_once)
+    monkeypatch.setattr(hands, "drop", at_once)
     world._write_assignment()
     world.apply()
     assert seen == [(before, frozenset())], "it is not said yet that its state is lost"
