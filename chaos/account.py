@@ -43,6 +43,7 @@ def judge(
         path = {int(str(key["key"]).split(".")[0]), *key["path"]}
         wrong += [f"{key['key']}: {a['n']} came again" for a in key["doubled"][:5]]
         wrong += [f"{key['key']}: {a['n']} came late" for a in key["reordered"][:5]]
+        wrong += [f"{key['key']}: the state at {a['n']} is none that there was" for a in key["mixed"][:5]]
         for hole in key["lost"]:
             if not _accounted(costly, path, hole["after"], hole["before"]):
                 wrong.append(f"{key['key']} by {sorted(path)}: {hole['first']} to {hole['last']} are lost")

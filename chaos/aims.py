@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chaos.cluster import Cluster, NotNow, Process
-from chaos.plan import INFRA, MEMBERS, Round
+from chaos.plan import INFRA, LARGE, MEMBERS, Round
 from chaos.watch import Seen, Watch
 from elastic.errors import ElasticError
 from elastic.model.ids import WorkerId
@@ -48,6 +48,9 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
         source = chance.choice(holders)
         tasks = sorted(set(by_worker[source]) & set(rounds.shape.held))
         action = "some" if action in ("rebalance", "scale") else action
+    elif round.step in LARGE and action in ("some", "worker"):
+        source = chance.choice([w for w in workers if set(by_worker[w]) & set(rounds.shape.count_tasks)])
+        tasks = sorted(set(by_worker[source]) & set(rounds.shape.count_tasks))
     nodes = rounds.nodes()
     target = chance.choice([n for n in nodes if n != _node(source)] or nodes)
     moving = set(tasks)
@@ -142,10 +145,13 @@ def _to_fresh(
             node = make_empty(rounds, cluster, name, per_node, chance)
             return _to_fresh(rounds, cluster, name, round, {**per_node, **_per_node(rounds), node: []})
     by_worker = rounds.by_worker()
-    held = round.hold and round.hold != ("prepare",)
-    sources = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(rounds.shape.held)]
-    source = chance.choice(sources)
-    pool = sorted(set(by_worker[source]) & set(rounds.shape.held)) if held else by_worker[source]
+    fit = set(rounds.shape.tasks)
+    if round.step in LARGE:
+        fit = set(rounds.shape.count_tasks)
+    elif round.hold and round.hold != ("prepare",):
+        fit = set(rounds.shape.held)
+    source = chance.choice([w for w in sorted(by_worker) if set(by_worker[w]) & fit])
+    pool = sorted(set(by_worker[source]) & fit)
     moving = sorted(chance.sample(pool, min(len(pool), chance.choice((1, 2, 3, 6)))))
     slots = rounds.free_slots()
     if round.victim != "target":

@@ -6,8 +6,8 @@ record alone. With `--follow DIRECTORY` it reads while that is being written, an
 What a sink's task noted in one life is a row of files `record-TASK-STARTED-PROCESS-SEGMENT.bin`, each of them of a header and arrivals:
 
     "SINK", sink task, process, segment, already (i64), started (i64)        `already`: arrivals that its state knows of, and those before
-    key (i64), n, count, task, 0, time (i64)                                number n of a key arrived, by way of that task, whose state had
-                                                                            counted so many of the key
+    key (i64), n, count, task, held, time (i64)                             number n of a key arrived, by way of that task, whose state had
+                                                                            counted so many of the key, and held what has that sum
 
 (numbers of four bytes without a sign where nothing is said, in the machine's order). `time` and `started` are of the machine's monotonic
 clock in nanoseconds. What has no time is not there: the rest of the file, or whoever wrote it was killed meanwhile. A life that ends
@@ -22,6 +22,7 @@ What it finds, per key, in the order of arrival:
     doubled     a number that came again
     reordered   a number that came after a later one
     forgotten   the count that came along is not the number of arrivals before: the state of the task was not that of the tuples before
+    mixed       what the state held besides is not what belongs to that count: it is not of one time, or came in pieces
 
 and over all: `overlaps` (two lives of a sink task wrote at the same time), `recounts` (a sink's life began with another count of arrivals
 than there are in the record), `open` (keys whose spout never wrote an end: lost tuples at their end cannot be seen), `unknown` (what is
@@ -42,7 +43,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chaos.findings import Key, Report
+from chaos.findings import Report
 from chaos.keys import Follow, name_of
 
 HEADER = struct.Struct("=4sIIIqq")
@@ -137,7 +138,7 @@ class Checker:
     def _of(self, key: int) -> Follow:
         found = self._follows.get(key)
         if found is None:
-            found = self._follows[key] = Follow(Key(name_of(key)))
+            found = self._follows[key] = Follow(key)
             self._newest[key >> 52] = max(self._newest.get(key >> 52, 0), key >> 12)
         return found
 
@@ -221,11 +222,11 @@ class Checker:
         follows, sink = self._follows, life.task
         taken = wrong = 0
         at = life.last
-        for key, n, count, task, _, at in ARRIVAL.iter_unpack(data):
+        for key, n, count, task, held, at in ARRIVAL.iter_unpack(data):
             if not life.count and not taken:
                 self._begin(life, before, at)
             follow = follows.get(key) or self._of(key)
-            if not follow.arrival(at, n, task, count, sink):
+            if not follow.arrival(at, n, task, count, held, sink):
                 wrong += 1
             taken += 1
         life.count += taken
@@ -385,7 +386,11 @@ def tell(report: Report) -> None:
     for key in report.keys.values():
         for hole in key.lost[:20]:
             sys.stdout.write(f"lost: {key.key} {hole.first}-{hole.last} (by tasks {key.path})\n")
-        for what, found in (("doubled", key.doubled), ("reordered", key.reordered)):
+        for what, found in (
+            ("doubled", key.doubled),
+            ("reordered", key.reordered),
+            ("mixed", key.mixed),
+        ):
             for again in found[:20]:
                 sys.stdout.write(f"{what}: {key.key} {again.n} at {again.at}\n")
         for f in key.forgotten[:20]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-KINDS = ("lost", "doubled", "reordered", "forgotten")
+KINDS = ("lost", "doubled", "reordered", "forgotten", "mixed")
 """Kinds of faults, in the order in which they are told."""
 MOST = 1000
 """Faults of a kind and key that are told one by one; the others are counted."""
@@ -23,7 +23,8 @@ class Hole:
 
 @dataclass
 class Again:
-    """A number that came at `at` though it, or a later one, had come."""
+    """A number at which something was wrong, and when it came: it, or a later one, had come (doubled, reordered); or the state that it came
+    by was none that there has ever been (mixed)."""
 
     n: int
     at: int
@@ -61,6 +62,7 @@ class Key:
     doubled: list[Again] = field(default_factory=list)
     reordered: list[Again] = field(default_factory=list)
     forgotten: list[Forgotten] = field(default_factory=list)
+    mixed: list[Again] = field(default_factory=list)
     more: dict[str, int] = field(default_factory=dict)
 
     def note(self, kind: str, found: Any) -> None:

@@ -2,6 +2,10 @@
 
 It is shipped as one file, so it imports nothing of `chaos`. What it notes is described in `chaos/check.py`.
 
+The bolt in the middle has a large state: half a megabyte for each of the first keys of each spout's task, so that most of its tasks are
+copied ahead of the pause when they move. Every eighth tuple of a key takes one piece of it out and puts another one in. What was taken
+out follows from the key and its count alone: a sum of it goes along with the tuple, and who checks compares it.
+
 How fast it is, and how slow some of it now and then, says a file, `pace`, that may change while it runs: `RATE SLOW`, tuples per second
 of all spouts together, and the share of the time in which a task of the others takes no more than `CRAWL` tuples per second. In a flood
 (`SLOW` is above 0) half of what a spout emits is for one of its keys, now this one and now that: where its task, or the sink behind it,
@@ -15,12 +19,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import mmap
 import os
 import random
 import socket
 import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,6 +51,16 @@ NAP = 0.01
 QUEUE = 512
 """Tuples that wait for the tasks of an executor. A link has eight times as many under way, or held back: what a flood brings within a
 second."""
+
+HEAVY = 16
+"""Keys of each spout's task that weigh something: the first ones."""
+PIECES = 128
+PIECE = 4096
+"""Pieces of such a key, and the bytes of one."""
+EACH = 8
+"""Of a key's tuples that one which exchanges a piece."""
+NUMBERED = 16
+"""Of the exchanges of a key that one which also looks how many pieces the task has: that reads all of its state."""
 
 HEADER = struct.Struct("=4sIIIqq")
 ARRIVAL = struct.Struct("=qIIIIq")
@@ -185,11 +201,17 @@ class Numbers(StatefulSpout):
         self.life, self.next = state[0], list(state[1])
 
 
-class Count(StatefulBolt):
-    """Counts each key, and passes on with each tuple what it had counted before."""
+def piece(key: int, turn: int) -> bytes:
+    """What a key has got at its `turn`th exchange; below 0: at its beginning."""
+    return hashlib.shake_128(struct.pack("=qq", key, turn)).digest(PIECE)
 
-    outputs = Fields(key=int, n=int, task=int, count=int)
+
+class Count(StatefulBolt):
+    """Counts each key, and passes on with each tuple what it had counted before, and now and then a sum of what it had kept for it."""
+
+    outputs = Fields(key=int, n=int, task=int, count=int, held=int)
     counts: KeyedState[int, int] = KeyedState(int)
+    pieces: KeyedState[tuple[int, int], bytes] = KeyedState()
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -203,7 +225,26 @@ class Count(StatefulBolt):
         self.crawl()
         count = self.counts[tup.key]
         self.counts[tup.key] = count + 1
-        self.emit(tup.key, tup.n, self.task, count)
+        held = self._exchange(tup.key, count) if not count % EACH and tup.key & 4095 < HEAVY else 0
+        self.emit(tup.key, tup.n, self.task, count, held)
+
+    def _exchange(self, key: int, count: int) -> int:
+        """The oldest piece of a key for a new one; a sum of the old one. A number of pieces that cannot be makes it another sum."""
+        if not count:
+            self._begin(key)
+        turn = count // EACH
+        old = self.pieces.pop((key, turn - PIECES), b"")
+        self.pieces[key, turn] = piece(key, turn)
+        return zlib.crc32(old, 0 if turn % NUMBERED else len(self.pieces) % PIECES)
+
+    def _begin(self, key: int) -> None:
+        """The pieces of a new key. Those of an earlier life of its spout's task go: nothing comes for them any more."""
+        for other in [k for k in self.counts if k >> 52 == key >> 52 and k >> 12 < key >> 12]:
+            turn = -(-self.counts.pop(other) // EACH)
+            for t in range(turn - PIECES, turn):
+                self.pieces.pop((other, t), None)
+        for t in range(-PIECES, 0):
+            self.pieces[key, t] = piece(key, t)
 
 
 class Notes:
@@ -224,12 +265,12 @@ class Notes:
         self._map: mmap.mmap | None = None
         self._at = SEGMENT
 
-    def note(self, key: int, n: int, task: int, count: int) -> None:
+    def note(self, key: int, n: int, task: int, count: int, held: int) -> None:
         if self._at + ARRIVAL.size > SEGMENT:
             self._next()
         assert self._map is not None
         # The time is written last: an arrival without it is not there.
-        ARRIVAL.pack_into(self._map, self._at, key, n, count, task, 0, time.monotonic_ns())
+        ARRIVAL.pack_into(self._map, self._at, key, n, count, task, held, time.monotonic_ns())
         self._at += ARRIVAL.size
         self._count += 1
 
@@ -280,7 +321,7 @@ class Sink(StatefulBolt):
         self.crawl()
         if self.notes is None:
             self.notes = Notes(self.place, self.task, self.arrived)
-        self.notes.note(tup.key, tup.n, tup.task, tup.count)
+        self.notes.note(tup.key, tup.n, tup.task, tup.count, tup.held)
         self.arrived += 1
 
     def cleanup(self) -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
+import zlib
+
 from chaos.findings import Again, Forgotten, Hole, Key
+
+HEAVY, PIECES, PIECE, EACH = 16, 128, 4096, 8
+"""As `chaos/job.py` has them: which keys weigh something, of how many pieces of how many bytes, and which tuples exchange one."""
 
 
 class Follow:
     """One key, arrival by arrival."""
 
-    __slots__ = ("came", "counted", "holes", "key", "next", "sink", "task")
+    __slots__ = ("came", "counted", "holes", "id", "key", "next", "sink", "task")
 
-    def __init__(self, key: Key) -> None:
-        self.key = key
+    def __init__(self, id: int) -> None:
+        self.id = id
+        self.key = Key(name_of(id))
         self.next = 0  # the number after the greatest that has come
         self.counted = 0
         self.task = self.sink = 0  # that the last came through
         self.holes: list[Hole] = []  # what has not come, in order
 
-    def arrival(self, at: int, n: int, task: int, count: int, sink: int) -> bool:
+    def arrival(self, at: int, n: int, task: int, count: int, held: int, sink: int) -> bool:
         """Whether it is as it should be."""
         key = self.key
         good = True
@@ -44,6 +52,10 @@ class Follow:
             good = False
             key.note("forgotten", Forgotten(count, self.counted, key.last, at))
         self.counted = count + 1
+        # By the count that came along, right or not: all of one state is of one time.
+        if held != (0 if count % EACH else held_by(self.id, count)):
+            good = False
+            key.note("mixed", Again(n, at))
         key.arrived += 1
         key.last = at
         return good
@@ -67,6 +79,14 @@ class Follow:
         if key.emitted > self.next:
             key.lost.append(Hole(self.next, key.emitted - 1, key.last, 0))
         return key
+
+
+def held_by(key: int, count: int) -> int:
+    """The sum that has to come along with that count: of the piece which the key has got `PIECES` exchanges before."""
+    if key & 4095 >= HEAVY:
+        return 0
+    seed = struct.pack("=qq", key, count // EACH - PIECES)
+    return zlib.crc32(hashlib.shake_128(seed).digest(PIECE))
 
 
 def name_of(key: int) -> str:

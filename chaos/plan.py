@@ -13,17 +13,26 @@ INFRA = ("nimbus", "standby", "zookeeper", "store-source", "store-target")
 TARGETS = ("target", "target-supervisor", "target-node")
 SOURCES = ("source", "source-supervisor", "source-node")
 MEMBERS = ("member-source", "member-target")
+LARGE = ("ahead", "fetched")
+"""Steps that only large states come to."""
+
+
+def _steps(first: str, last: str) -> tuple[str, ...]:
+    return STEPS[STEPS.index(first) : STEPS.index(last) + 1]
+
+
 FREE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((*INFRA, *MEMBERS), STEPS),
-    **dict.fromkeys(TARGETS, STEPS[1:8]),
+    # `fetched` is not among them: nothing holds a large state for certain once its new side is ready.
+    **dict.fromkeys(TARGETS, tuple(s for s in _steps("recorded", "restoring") if s != "fetched")),
     **dict.fromkeys(SOURCES, ("saved", "restoring", "restored", "committed")),
 }
 """The steps at which a crash of each costs nothing (`protocol.md`, "Promises")."""
 COST: dict[str, tuple[str, ...]] = {
-    "source": STEPS[:7],
-    "target": ("restored", "committed", "ended"),
+    "source": _steps("asked", "saved"),
+    "target": ("fetched", "restored", "committed", "ended"),
     "bystander": STEPS,
-    "source-node": STEPS[1:7],
+    "source-node": _steps("recorded", "saved"),
     "target-supervisor": ("restored", "committed", "ended"),
     "bystander-node": STEPS[1:],
 }
@@ -96,7 +105,13 @@ def choose(
         hold = (HOLDS[step],)
     elif not cost and victim in TARGETS:
         # Nothing can be restored while this one is held: the kill comes in time for certain.
-        hold = ("set_state",) if step == "saved" else ("prepare",) if step == "recorded" else ("get_state",)
+        hold = (
+            ("set_state",)
+            if step == "saved"
+            else ("prepare",)
+            if step in ("recorded", "ahead")
+            else ("get_state",)
+        )
     elif chance.random() < 0.3 and STEPS.index(step) < STEPS.index("restored"):
         hold = ("set_state",) if step == "saved" else ("get_state",) if step == "paused" else ()
     if hold and hold != ("prepare",) and action in ("rebalance", "scale"):

@@ -28,6 +28,7 @@ from chaos.shape import SPOUTS, Shape, set_pace
 from chaos.watch import STEPS, Watch
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background
 from elastic.errors import ElasticError
+from elastic.migration.plan import AHEAD
 from elastic.model.views import MoveView
 
 RATE = 1500.0
@@ -375,6 +376,11 @@ class Run:
                 + ", ".join(f"{n} {p}" for p, n in sorted(outcomes.items()))
             )
             self.say("   " + pauses([t.pause for t in tasks if t.phase == "committed" and t.pause > 0]))
+            large = [t.size for t in tasks if t.phase == "committed" and t.size >= AHEAD]
+            self.say(
+                f"   {len(large)} of the moved tasks had {AHEAD >> 10} KB or more, copied ahead of the pause;"
+                f" {max(large, default=0) / 1e6:.1f} MB at most, {sum(large) / 1e6:.0f} MB in all"
+            )
             summary = part.report.get("summary", {})
             self.say("   " + ", ".join(f"{summary.get(x, '?')} {x}" for x in ("arrived", *KINDS)))
             self.say(

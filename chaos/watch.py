@@ -28,6 +28,8 @@ STEPS = (
     "recorded",
     "preparing",
     "prepared",
+    "ahead",
+    "fetched",
     "paused",
     "saving",
     "saved",
@@ -37,7 +39,8 @@ STEPS = (
     "ended",
 )
 """The steps of a move at which a process may be killed, in their order. `preparing`, `saving` and `restoring` are within a component's
-`prepare`, `get_state` and `set_state`; the others are what coordination says."""
+`prepare`, `get_state` and `set_state`; the others are what coordination says. `ahead` and `fetched` are of large states: so much of one is
+in the stores that the new side fetches it, and the new side has all that could be copied."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ def stage(view: View, base: int) -> str:
         return "saved"
     if any(m.record.paused for m in moves):
         return "paused"
+    if any(x.fetched for x in marks):
+        return "fetched"
+    if any(x.ahead for x in marks):
+        return "ahead"
     return "prepared" if any(x.prepared or x.asked for x in marks) else "recorded"
 
 

@@ -57,6 +57,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "doubled": [],
         "reordered": [],
         "forgotten": [],
+        "mixed": [],
     }
     return {"keys": {"1.a.0": {**key, **changes}}, "overlaps": [], "recounts": [], "unknown": []}
 
@@ -91,6 +92,7 @@ def test_a_loss_on_the_way_of_a_killed_task_is_accounted_for_when_it_was_said() 
         ),
         (record(doubled=[{"n": 3, "at": SECOND}]), [lost("5")], [kill({5})], True, "3 came again"),
         (record(reordered=[{"n": 3, "at": SECOND}]), [lost("5")], [kill({5})], True, "3 came late"),
+        (record(mixed=[{"n": 8, "at": SECOND}]), [lost("5")], [kill({5})], True, "none that there was"),
         (record(forgotten=FORGOTTEN), [lost("6")], [kill({6})], True, "had counted 0 instead of 4"),
         (record(emitted=-1), [lost("5")], [kill({5})], True, "began anew"),
         ({**record(), "overlaps": ["sink 16: a and b"]}, [lost("16")], [kill({16})], True, "two at once"),

@@ -11,20 +11,24 @@ import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chaos import job, keys
 from chaos.check import ARRIVAL, HEADER, KEPT, Checker, check, read_whole
 from chaos.cluster import Stuck
 from chaos.findings import MOST, Report
 from chaos.flow import Flow
-from chaos.job import AHEAD, SEGMENT, Notes
+from chaos.job import AHEAD, SEGMENT, Count, Notes
 from chaos.job import ARRIVAL as WRITTEN
 from chaos.job import HEADER as HEAD
+from chaos.keys import EACH, Follow, held_by
+from elastic.testing import BoltTester
 
 ROOT = Path(__file__).parents[2]
 SECOND = 1_000_000_000
-Arrival = tuple[int, int, int, int, int]  # key, n, count, task, time
+Arrival = tuple[int, int, int, int, int, int]  # key, n, count, task, held, time
 Life = tuple[int, int, int, int, list[Arrival]]  # sink, started, process, already, arrivals
 
 
@@ -37,14 +41,24 @@ ONE, TWO = key(1, 0xA, 0), key(2, 0xB, 0)
 
 def arrivals(key: int, numbers: list[int], *, at: int = 1, task: int = 4, counted: int = 0) -> list[Arrival]:
     """A second apart; the state counts on from `counted`."""
-    return [(key, n, counted + i, task, (at + i) * SECOND) for i, n in enumerate(numbers)]
+    counts = range(counted, counted + len(numbers))
+    held = [0 if c % EACH else held_by(key, c) for c in counts]
+    return [
+        (key, n, c, task, held[i], (at + i) * SECOND)
+        for i, (n, c) in enumerate(zip(numbers, counts, strict=True))
+    ]
+
+
+def noted(n: int) -> tuple[int, int, int, int, int]:
+    """Number n of a key, as a sink notes it down."""
+    return ONE, n, 4, n, 0 if n % EACH else held_by(ONE, n)
 
 
 def put(place: Path, life: Life, *, segment: int = 0, before: int = 0, rest: bytes = bytes(64)) -> Path:
     """A file of a life, with some of it still empty."""
     sink, started, process, already, came = life
     head = HEADER.pack(b"SINK", sink, process, segment, already + before, started)
-    body = b"".join(ARRIVAL.pack(k, n, count, task, 0, at) for k, n, count, task, at in came)
+    body = b"".join(ARRIVAL.pack(*arrival) for arrival in came)
     path = place / f"record-{sink}-{started}-{process}-{segment:06}.bin"
     path.write_bytes(head + body + rest)
     return path
@@ -76,8 +90,12 @@ def test_what_is_as_it_should_be_is_good(tmp_path: Path) -> None:
     assert found.path == [4, 16] and found.gap == 7 * SECOND
 
 
-def third(numbers: list[int]) -> Callable[[Record], object]:
-    return lambda r: r[0].update(third=(17, 1, 100, 0, arrivals(TWO, numbers, task=5)))
+def third(numbers: list[int], *, held: int | None = None) -> Callable[[Record], object]:
+    """The third life has noted these; `held`: what came along with the first."""
+    came = arrivals(TWO, numbers, task=5)
+    if held is not None:
+        came[0] = (*came[0][:4], held, came[0][5])
+    return lambda r: r[0].update(third=(17, 1, 100, 0, came))
 
 
 def second(already: int, came: list[Arrival], started: int = 9 * SECOND) -> Callable[[Record], object]:
@@ -93,6 +111,7 @@ FAULTS: dict[str, tuple[Callable[[Record], object], dict[str, int]]] = {
     "two changed places": (third([0, 2, 1, 3]), {"reordered": 1}),
     "two of three came late, the third never": (third([0, 5, 3, 1]), {"reordered": 2, "lost": 2}),
     "what was sent again came out of order too": (third([0, 1, 2, 0, 1, 2, 3]), {"doubled": 3}),
+    "what the state holds is of another time": (third([0, 1, 2, 3], held=7), {"mixed": 1, "forgotten": 0}),
     "a state began anew": (second(3, arrivals(ONE, [3, 4], at=10)), {"forgotten": 1}),
     "two lives wrote at once": (
         second(3, arrivals(ONE, [3, 4], at=3, counted=3), 2 * SECOND),
@@ -144,6 +163,73 @@ def test_faults_without_number_are_counted_and_not_all_told(tmp_path: Path) -> N
     assert report.number("doubled") == MOST + 5 and len(report.keys["2.b.0"].doubled) == MOST
 
 
+# ------------------------------------------------------------------ a large state
+
+
+class Counts:
+    """The job's bolt on a task, and what it sends along with the tuples of some keys."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.tester = BoltTester(Count(str(tmp_path)))
+        self.bolt: Any = self.tester.component
+        self.came: dict[int, list[Arrival]] = {}
+
+    def take(self, key: int, n: int) -> None:
+        for _ in range(n):
+            came = self.came.setdefault(key, [])
+            ((k, number, task, count, held),) = self.tester.execute(key=key, n=len(came))
+            came.append((k, number, count, task, held, (len(came) + 1) * SECOND))
+
+    def mixed(self) -> int:
+        """In how many arrivals the checker finds something of another time."""
+        found = 0
+        for key, came in self.came.items():
+            follow = Follow(key)
+            for k, n, count, task, held, at in came:
+                assert k == key
+                follow.arrival(at, n, task, count, held, 16)
+            assert follow.now().number("forgotten") == 0
+            found += follow.now().number("mixed")
+        return found
+
+
+def test_what_the_job_holds_is_what_the_checker_expects(tmp_path: Path) -> None:
+    assert (job.HEAVY, job.PIECES, job.PIECE, job.EACH) == (keys.HEAVY, keys.PIECES, keys.PIECE, keys.EACH)
+    counts, light = Counts(tmp_path), key(1, 0xA, job.HEAVY)
+    for name in (ONE, TWO, light):
+        counts.take(name, (job.PIECES + job.NUMBERED) * EACH)
+    assert counts.mixed() == 0
+    pieces = counts.bolt.pieces
+    assert len(pieces) == 2 * job.PIECES and set(map(len, pieces.values())) == {job.PIECE}
+    counts.take(key(1, 0xC, 0), 1)
+    assert len(pieces) == 2 * job.PIECES and {k for k, _ in pieces} == {TWO, key(1, 0xC, 0)}, (
+        "the life before is no more"
+    )
+    counts.take(TWO, job.NUMBERED * EACH)
+    assert counts.mixed() == 0
+
+
+FALSE: dict[str, Callable[[Count], object]] = {
+    "a piece got lost": lambda c: c.pieces.pop((ONE, 0)),
+    "a piece is that of another key": lambda c: c.pieces.update({(ONE, 0): c.pieces[TWO, 0]}),
+    "a piece is as it was before": lambda c: c.pieces.update({(ONE, 0): job.piece(ONE, -job.PIECES)}),
+    "some bytes of a piece are others": lambda c: c.pieces.update({(ONE, 0): c.pieces[ONE, 0][:-1] + b"!"}),
+    "what was taken out came back": lambda c: c.pieces.update({(ONE, -job.PIECES): b""}),
+    "nothing but the counts came along": lambda c: c.pieces.clear(),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_each_fault_that_is_planted_in_a_large_state_is_found(tmp_path: Path, name: str) -> None:
+    counts = Counts(tmp_path)
+    for k in (ONE, TWO):
+        counts.take(k, 3 * EACH)
+    FALSE[name](counts.bolt)
+    for k in (ONE, TWO):
+        counts.take(k, job.PIECES * EACH)
+    assert counts.mixed()
+
+
 # ------------------------------------------------------------------ while it is being written
 
 
@@ -152,17 +238,17 @@ def test_the_record_that_the_job_writes_is_read(tmp_path: Path) -> None:
     many = 2 * SEGMENT // WRITTEN.size
     notes = Notes(str(tmp_path), 16, 0)
     for n in range(many):
-        notes.note(ONE, n, 4, n)
+        notes.note(*noted(n))
     checker = Checker(clear=True)
     checker.look(tmp_path.iterdir())
-    notes.note(ONE, many, 4, many)
+    notes.note(*noted(many))
     checker.look(tmp_path.iterdir())
     report = checker.report()
     assert report.arrived == many + 1 and not (
         report.number("lost") or report.unknown or report.recounts or report.torn
     )
     assert [p.name.rpartition("-")[2] for p in tmp_path.iterdir()] == ["000002.bin"], "what was read is gone"
-    notes.note(ONE, many + 1, 4, many + 1)
+    notes.note(*noted(many + 1))
     notes.close()
     checker.look(tmp_path.iterdir())
     assert checker.report().arrived == many + 2 and not checker.report().unknown
@@ -249,12 +335,12 @@ def test_who_writes_waits_for_who_checks(tmp_path: Path, monkeypatch: pytest.Mon
     notes, checker = Notes(str(tmp_path), 16, 0), Checker(clear=True, keep=keep)
     numbers = iter(range(3 * AHEAD))
     for n in islice(numbers, AHEAD + 1):
-        notes.note(ONE, n, 4, n)
+        notes.note(*noted(n))
     with pytest.raises(TimeoutError, match="sink 16"):
-        notes.note(ONE, AHEAD + 1, 4, AHEAD + 1)
+        notes.note(*noted(AHEAD + 1))
     checker.look(tmp_path.glob(f"*-{os.getpid()}-*"))
     for n in islice(numbers, AHEAD):
-        notes.note(ONE, n, 4, n)
+        notes.note(*noted(n))
     notes.close()
     checker.look(tmp_path.glob(f"*-{os.getpid()}-*"))
     left = [p.suffix for p in tmp_path.glob(f"*-{os.getpid()}-*")]
