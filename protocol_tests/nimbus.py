@@ -20,7 +20,7 @@ from elastic.model.ids import TaskId, WorkerId
 if TYPE_CHECKING:
     from protocol_tests.world import World
 
-LIMITS = {"prepare": 60.0, "pause": 120.0, "restore": 200.0, "rest": 5.0}
+LIMITS = {"prepare": 60.0, "pause": 120.0, "restore": 200.0, "rest": 5.0, "settle": 5.0}
 
 
 class Nimbus:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic.migration import decide as module
-from elastic.migration.decide import PREPARE, REST, SOON, TOGETHER, Decision, Timer, decide
+from elastic.migration.decide import PREPARE, REST, SETTLE, SOON, TOGETHER, Decision, Timer, decide
 from elastic.migration.events import Host
 from elastic.migration.record import (
     FailedMark,
@@ -85,11 +85,23 @@ def test_no_outcome_waits_when_nothing_else_is_under_way() -> None:
     settled = tuple(replace(t, outcome=Outcome.COMMITTED) if t.task <= 38 else t for t in record(40).tasks)
     last = replace(record(40), tasks=settled)
     assert outcomes(decided(last, restored=39, ready=40)) == 38
-    assert outcomes(decided(last, restored=40, ready=40)) == 40
+    settling = decided(replace(last, ready=COUNT), restored=40, ready=40)
+    assert settling.commit is None and settling.timers == ((SETTLE, 40),), "the stream has its time first"
+    assert outcomes(decided(last, restored=40, ready=40, expired=settling.timers)) == 40
+
+
+def test_a_move_whose_last_outcomes_are_written_while_the_stream_catches_up_would_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = module._later
+    monkeypatch.setattr(module, "_later", lambda draft, expired: given(draft, {*expired, (SETTLE, 40)}))
+    with pytest.raises(AssertionError):
+        test_no_outcome_waits_when_nothing_else_is_under_way()
 
 
 def test_no_outcome_waits_when_something_goes_wrong() -> None:
     assert outcomes(decided(replace(record(3), abort="stop"), restored=2, ready=3)) == COUNT
+    assert outcomes(decided(replace(record(COUNT), abort="stop"), restored=COUNT, ready=COUNT)) == COUNT
     assert outcomes(decided(record(3), restored=2, ready=3, failed=3)) == 3
     assert outcomes(decided(record(3), restored=2, ready=3, hosts=HOSTS[:1])) == COUNT, (
         "its new worker has died"
@@ -139,7 +151,9 @@ def test_the_next_batch_is_paused_when_the_stream_has_had_its_rest() -> None:
     assert rested.commit is not None and rested.commit.record.paused == 2
     assert outcomes(rested) == 0, "that a rest is over is no reason to write them by themselves"
     last = decided(record(COUNT, ready), restored=COUNT, ready=ready)
-    assert not last.timers and outcomes(last) == COUNT
+    assert last.timers == ((SETTLE, COUNT),) and outcomes(last) == 0
+    settled = decided(record(COUNT, ready), restored=COUNT, ready=ready, expired=last.timers)
+    assert not settled.timers and outcomes(settled) == COUNT
 
 
 def test_a_move_that_has_no_rest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:

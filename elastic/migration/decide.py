@@ -13,7 +13,8 @@ writes, not two a task. Without the rest, emitters get word of the next pause wh
 was held then is worked off beside a part of the component that stands still again: the latest tuples pay for all pauses before them.
 
 A task that is restored runs already: nobody waits for its outcome, and each one makes every process of the topology read a new
-assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well.
+assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well; the last ones when the stream
+has had time to work off what was held.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from elastic.migration.events import Host
 from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove, stage_of
 from elastic.model.ids import Incarnation, WorkerId, worker_of
 
-PREPARE, PAUSE, RESTORE, REST = "prepare", "pause", "restore", "rest"
+PREPARE, PAUSE, RESTORE, REST, SETTLE = "prepare", "pause", "restore", "rest", "settle"
 AT_ONCE = 4
 """Attempts to restore that follow each other at once. Further ones keep to the time of an attempt: a state that no process can read
 must not keep the cluster busy, and must not be given up either."""
@@ -35,7 +36,9 @@ TOGETHER = 16
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""
 Timer = tuple[str, int]
-"""Kind and number: a batch; for `restore`, a task and its attempt. `rest` bounds nothing: it is over when it fires."""
+"""Kind and number: a batch; for `restore`, a task and its attempt; for `settle`, how many batches have been paused. `rest` and `settle` bound
+nothing: they are over when they fire."""
+_PATIENT = frozenset((REST, SETTLE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,8 @@ def decide(
 
 
 def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
-    """Restored tasks whose outcomes wait for those of others. What these wait for has a time: nothing waits for ever."""
-    if draft.record.abort or any(kind != REST for kind, _ in expired):
+    """Restored tasks whose outcomes wait for those of others, or for the stream. What these wait for has a time: nothing waits for ever."""
+    if draft.record.abort or any(kind not in _PATIENT for kind, _ in expired):
         return frozenset()
     restored, others = set(), False
     for task in draft.record.tasks:
@@ -124,7 +127,8 @@ def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
             restored.add(task.task)
         else:
             others = True
-    return frozenset(restored) if others and len(restored) < TOGETHER else frozenset()
+    later = len(restored) < TOGETHER if others else (SETTLE, draft.record.paused) not in expired
+    return frozenset(restored) if later else frozenset()
 
 
 def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
@@ -283,16 +287,20 @@ def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Ti
     result: set[Timer] = set()
     if 0 < record.paused < record.batches and not _standing_still(record, marks):
         result.add((REST, record.paused - 1))
+    phases = set()
     for task in record.tasks:
         if task.target not in marks or task.outcome:
             continue
         phase = stage_of(task, record, marks)[0]
+        phases.add(phase)
         if phase is Phase.PREPARING:
             result.add((PREPARE, task.batch))
         elif phase is Phase.PAUSED:
             result.add((PAUSE, task.batch))
         elif phase is Phase.SAVED:
             result.add(restore_timer(task))
+    if phases == {Phase.RESTORED}:
+        result.add((SETTLE, record.paused))
     return tuple(sorted(result))
 
 

@@ -10,8 +10,8 @@ from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete, Operation, Set
 from elastic.errors import Conflict, Superseded
 from elastic.migration import actions as ac
+from elastic.migration import decide
 from elastic.migration import events as ev
-from elastic.migration.decide import REST
 from elastic.migration.record import Marks, MoveRecord, encode_marks
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
@@ -26,6 +26,9 @@ T = TypeVar("T")
 REST_MOST = 0.1
 """Seconds that the stream rests between two batches at most. It rests for as long as the last one stood still, as seen from here: a move
 takes no more than twice as long for it."""
+SETTLE_FOR = 0.1
+"""Seconds from when a move's last task was restored until that is written: each process of the topology then reads and carries out an
+assignment, which took both cores of a small machine for 30 ms while the stream had to work off what the pause had held."""
 
 
 class Leader(Protocol):
@@ -159,7 +162,13 @@ class MovePorts:
 
     def start(self, action: ac.StartTimer) -> None:
         now = time.monotonic()
-        limit = min(REST_MOST, now - self._paused_at) if action.kind == REST else self._limits[action.kind]
+        match action.kind:
+            case decide.REST:
+                limit = min(REST_MOST, now - self._paused_at)
+            case decide.SETTLE:
+                limit = SETTLE_FOR
+            case kind:
+                limit = self._limits[kind]
         self.timers[action.kind, action.number] = now + limit
 
     def say(self, action: ac.Say) -> None:

@@ -1,4 +1,4 @@
-"""How long the stream rests between two batches of a move."""
+"""How long the stream rests between two batches of a move, and after the last one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from elastic.migration import actions as ac
-from elastic.migration.decide import PAUSE, REST
+from elastic.migration.decide import PAUSE, REST, SETTLE
 from elastic.migration.record import MoveRecord
 from elastic.model.ids import Epoch, TopologyName
 from elastic.nimbus import move_ports
 from elastic.nimbus.facts import MoveFacts
-from elastic.nimbus.move_ports import REST_MOST, MovePorts
+from elastic.nimbus.move_ports import REST_MOST, SETTLE_FOR, MovePorts
 
 
 class _Leader:
@@ -47,5 +47,7 @@ def test_it_rests_as_long_as_the_last_batch_stood_still(monkeypatch: pytest.Monk
     assert rest(0) == pytest.approx(REST_MOST / 4), "since the pause, not since the beginning"
     now[0] += 10.0
     assert rest(1) == pytest.approx(REST_MOST), "never for long"
+    ports.start(ac.StartTimer(SETTLE, 2))
+    assert ports.timers[SETTLE, 2] == now[0] + SETTLE_FOR
     ports.start(ac.StartTimer(PAUSE, 1))
     assert ports.timers[PAUSE, 1] == now[0] + 60.0

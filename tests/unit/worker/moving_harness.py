@@ -17,7 +17,7 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import Conflict, ElasticError, NotFound
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.decide import REST
+from elastic.migration.decide import REST, SETTLE
 from elastic.migration.driver import notifier_driver
 from elastic.migration.notifier import Notifier
 from elastic.migration.plan import Change, Seat, plan_move
@@ -443,7 +443,7 @@ class _Nimbus:
         self.driver.feed(ev.StoresCleaned())
 
     def start(self, action: ac.StartTimer) -> None:
-        if action.kind == REST:
+        if action.kind in (REST, SETTLE):
             self.driver.feed(ev.TimerFired(action.kind, action.number))
 
     def say(self, action: ac.Say) -> None:
