@@ -24,6 +24,7 @@ from elastic.errors import EnvironmentProblem
 from elastic.model.events import Event
 from elastic.model.ids import Incarnation
 from elastic.supervisor import logs
+from elastic.supervisor.groups import Groups
 from elastic.supervisor.messages import Malformed, Messages, Stacks
 from elastic.supervisor.ports import WorkerExit, WorkerLaunch, WorkerListener
 
@@ -47,6 +48,7 @@ class WorkerProcess:
         process: subprocess.Popen[bytes],
         report: int,
         begin: int,
+        groups: Groups,
     ) -> None:
         assert process.stdin is not None
         self.launch = launch
@@ -56,6 +58,7 @@ class WorkerProcess:
         self._process = process
         self._stdin = process.stdin.fileno()
         self._begin = begin
+        self._groups = groups
         self._messages = Messages()
         self._lock = threading.Lock()
         self._reaped = False
@@ -115,6 +118,7 @@ class WorkerProcess:
         """The process has ended: end what is left of it and take its exit code."""
         self.read()
         self.kill()  # its number stays its own until it is waited for
+        self._groups.discard(self.pid)
         with self._lock:
             self._reaped = True
             code = self._process.wait()
@@ -172,6 +176,7 @@ class ProcessLauncher:
         self._new: list[WorkerProcess] = []
         self._running: set[WorkerProcess] = set()
         self._closing = False
+        self._groups = Groups()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -188,7 +193,8 @@ class ProcessLauncher:
             raise EnvironmentProblem(f"worker {launch.worker} cannot be started: {error}") from error
         finally:
             os.close(write)
-        worker = WorkerProcess(launch, listener, process, read, begin)
+        self._groups.add(process.pid)
+        worker = WorkerProcess(launch, listener, process, read, begin, self._groups)
         with self._lock:
             refused = self._closing
             self._new.append(worker)
@@ -264,6 +270,7 @@ class ProcessLauncher:
             for worker in ended:
                 self._end(worker)
         self._selector.close()
+        self._groups.close()
         with self._lock:
             os.close(self._wake_read)
             os.close(self._wake_write)
