@@ -150,7 +150,7 @@ class Process:
             self.session,
             name,
             self.me,
-            lambda marks: world.before_marks(),
+            lambda marks: world.before_marks(marks),
             self._feed,
             lambda path, value: self.views.wrote(path, value),
         )
@@ -196,18 +196,24 @@ class Process:
 
 
 class Moving:
-    """See the module. `place`: (component, index of the task) -> number of the worker; below 0: none."""
+    """See the module. `place`: (component, index of the task) -> number of the worker; below 0: none. `server`: gives sessions with
+    coordination, instead of the one in memory: Nimbus's first, then one for each worker."""
 
     def __init__(
-        self, topology: Topology, workers: int, place: Callable[[str, int], int], window_rows: int = 0
+        self,
+        topology: Topology,
+        workers: int,
+        place: Callable[[str, int], int],
+        window_rows: int = 0,
+        server: Any = None,
     ) -> None:
         self.window_rows = window_rows
         self.topology, self.spec = topology, topology.spec
         self.network = MemoryNetwork()
-        self.server = MemoryZooKeeper()
+        self.server = server or MemoryZooKeeper()
         self.stores = Stores()
         self.session = self.server.connect()
-        self.before_marks: Callable[[], None] = lambda: None
+        self.before_marks: Callable[[Marks], None] = lambda marks: None
         self.events: list[Event] = []
         self.failures: list[str] = []
         self.changed = threading.Condition()
@@ -268,7 +274,7 @@ class Moving:
 
     def move(self, to: dict[int, int], *, share: float = 1.0, limit: float = LIMIT) -> MoveRecord:
         """Move tasks to workers, to the end of the move; returns its record."""
-        return _Nimbus(self, to, share).run(limit)
+        return Nimbus(self, to, share).run(limit)
 
     def wait(self, what: Callable[[], bool], timeout: float = LIMIT) -> None:
         deadline = time.monotonic() + timeout
@@ -336,7 +342,7 @@ class Moving:
         self.close()
 
 
-class _Nimbus:
+class Nimbus:
     """Runs one move."""
 
     def __init__(self, world: Moving, to: dict[int, int], share: float) -> None:

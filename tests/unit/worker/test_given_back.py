@@ -14,7 +14,7 @@ from elastic.migration.record import MoveRecord, Outcome
 from elastic.worker.going import Going
 from tests.unit.worker.harness import Check, records
 from tests.unit.worker.harness import numbers as _names
-from tests.unit.worker.moving_harness import Moving, _Nimbus
+from tests.unit.worker.moving_harness import Moving, Nimbus
 from tests.unit.worker.test_moves import Steps, check, tasks_of
 
 COUNT = 3000
@@ -87,10 +87,10 @@ class World:
         self.cluster = Moving(self.topology, 2, lambda c, i: 0)
         self.asked = threading.Event()
 
-    def begin(self) -> _Nimbus:
-        return _Nimbus(self.cluster, {self.task: 1}, 1.0)
+    def begin(self) -> Nimbus:
+        return Nimbus(self.cluster, {self.task: 1}, 1.0)
 
-    def give_back(self, move: _Nimbus) -> None:
+    def give_back(self, move: Nimbus) -> None:
         move.abort("somebody wants it back")
         assert move.run(LIMIT).tasks[0].outcome is Outcome.ROLLED_BACK
 
@@ -98,7 +98,7 @@ class World:
         """Whether the stores are asked for the next move while the state is being read for the former one."""
         return self.asked.wait(0.5)
 
-    def end(self, move: _Nimbus) -> None:
+    def end(self, move: Nimbus) -> None:
         """Let the task go on, and the move come to its end."""
         self.reading.may_end.set()
         record: MoveRecord = move.run(LIMIT)

@@ -12,7 +12,7 @@ from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, T
 from elastic.api import tracking
 from elastic.cluster.worker_moves import MarksWriter
 from elastic.errors import ElasticError
-from elastic.migration.record import Outcome
+from elastic.migration.record import Marks, Outcome
 from elastic.model.ids import ComponentId
 from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
@@ -22,7 +22,7 @@ from elastic.worker.going import Going
 from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.saving import Saving
-from tests.unit.worker.moving_harness import Moving, Stores, _Nimbus
+from tests.unit.worker.moving_harness import Moving, Nimbus, Stores
 
 ENTRIES = 20_000
 COUNT = 3000
@@ -98,7 +98,7 @@ def move_while_marks_wait() -> list[int]:
                     if is_last(meta):
                         looked.setdefault(at, threading.Event()).set()
 
-        def before_marks() -> None:
+        def before_marks(_: Marks) -> None:
             for at, (meta, _) in list(stores.states.items()):
                 if is_last(meta):
                     assert looked.setdefault(at, threading.Event()).wait(30.0), "nobody has looked"
@@ -309,7 +309,7 @@ def test_what_is_given_back_while_it_is_being_saved_is_closed_afterwards() -> No
 
         try:
             cluster.stores.on_commit = commits
-            move = _Nimbus(cluster, {large: 1}, 1.0)
+            move = Nimbus(cluster, {large: 1}, 1.0)
             while not saving.wait(0.02):
                 move.look()
             move.abort("somebody wants it back")
