@@ -20,11 +20,12 @@ from typing import Any
 from elastic.machine import ThreadMeter
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
+from elastic.worker.bolts import SLICE
 from elastic.worker.destination import Destination, ExecutorStopped, TaskReleased
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
-from elastic.worker.task import SLICE, Task
+from elastic.worker.task import Task
 from elastic.worker.unread import Unread
 
 log = logging.getLogger("elastic.worker")

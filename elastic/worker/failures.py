@@ -10,8 +10,10 @@ from elastic.api.components import TaskHook
 from elastic.api.fields import Tuple
 from elastic.errors import ElasticError
 from elastic.model.events import Severity
+from elastic.worker.destination import ExecutorStopped
 
 if TYPE_CHECKING:
+    from elastic.worker.batch import Batch
     from elastic.worker.task import Task
     from elastic.worker.wiring import TaskListener
 
@@ -80,6 +82,32 @@ class Failures:
     def unsendable(self, error: ElasticError, row: Any) -> None:
         """A tuple of this task cannot be sent to another process; it is left out."""
         self.failed(error, row)
+
+    def unreadable(self, batch: Batch, error: Exception) -> None:
+        """What has come as bytes cannot be read: none of it is executed."""
+        self._listener.on_task_event(
+            self._task,
+            "batch-unreadable",
+            f"{batch.count} tuples from task {batch.source} could not be read: {described(error)}",
+            Severity.ERROR,
+            {"traceback": traceback.format_exc()},
+        )
+        self.count += batch.count
+
+    def told_of_cleanup(self, what: Callable[[], Any]) -> None:
+        """Clean up; an error is said, and changes nothing else."""
+        try:
+            what()
+        except ExecutorStopped:  # it emits while everything ends: nobody takes that any more
+            pass
+        except BaseException as e:
+            self._listener.on_task_event(
+                self._task,
+                "cleanup-failed",
+                f"cleanup() of {str(self._task.spec.id)!r} (task {self._task.id}) raised {described(e)}",
+                Severity.WARNING,
+                {"traceback": user_traceback(e)},
+            )
 
     def hook_failed(self, where: str, error: Exception) -> None:
         """A task hook raised: that is said, and costs no tuple. Of each task the 1st, 2nd, 4th, 8th, ... is told."""

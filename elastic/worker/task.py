@@ -11,38 +11,31 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic.api.components import Bolt, Component, Spout, TaskHook, overrides
-from elastic.api.context import Source, TopologyContext
+from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
 from elastic.errors import ExecutionError
 from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.receiver import Receiver
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
-from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, MarkKind
+from elastic.worker.bolts import BoltDriver
 from elastic.worker.content.engine import EngineState, SpoutState, metrics_of, put_metrics
 from elastic.worker.crossing import ASK, FULL, TAKEN
-from elastic.worker.destination import ExecutorStopped
 from elastic.worker.failures import Failures, described, user_traceback
 from elastic.worker.marks import Marks
 from elastic.worker.outputs import Outputs
 from elastic.worker.spouts import SpoutDriver
 from elastic.worker.turns import Turns
-from elastic.worker.wiring import TaskListener, observed, wire_up
+from elastic.worker.wiring import TaskListener, wire_up
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
-
-SLICE = 0.002
-"""Seconds of work after which an executor looks whether something else wants to be done."""
-
 
 OVER = 2
 """Times as many tuples as may wait for a task's executor: what sources of which nothing waits may make of it together."""
@@ -111,18 +104,14 @@ class Task:
         self._share = max(1, self._capacity * spec.executors // spec.tasks)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
-        self._current: tuple[Batch, Iterator[Any], int] | None = None
-        self._chunk = 1
-        self._known_sources: dict[tuple[int, int], Source] = {}  # by stream and task
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
-        self._execute: Callable[[Any], None] | None = (
-            component.execute if isinstance(component, Bolt) else None
-        )
-        self._on_execute = [h for h in self._hooks if overrides(h, "on_execute", TaskHook)]
         on_error = [h for h in self._hooks if overrides(h, "on_error", TaskHook)]
         self.failures = Failures(self, on_error, setting("max_errors", config), listener)
-        if self._on_execute and self._execute is not None:
-            self._execute = observed(self._execute, self._on_execute, context, self.failures)
+        on_execute = [h for h in self._hooks if overrides(h, "on_execute", TaskHook)]
+        self.bolt = BoltDriver(self, component, on_execute) if isinstance(component, Bolt) else None
+        driver = self.spout or self.bolt
+        assert driver is not None
+        self._work = driver.run
         context.on_warning = self._warn
         wire_up(component, context, outputs, spec)
 
@@ -298,7 +287,7 @@ class Task:
         if self.stopped:
             return False
         if self.closed or self.failures.broken:
-            self._discard()
+            self.discard()
             return False
         if self.handed_over:
             self._taken_over()
@@ -306,17 +295,7 @@ class Task:
             self._tick_at = max(self._tick_at, time.monotonic() - self._tick_interval) + self._tick_interval
             self._arm()
             self.failures.guarded(self.component.tick)
-        if self.spout is not None:
-            return self.spout.run(until)
-        while not self.failures.broken:
-            if self._current is None and not self._next():
-                return False
-            if self._current is not None:
-                self._work()
-            if self.stopping is not None or time.monotonic() >= until:
-                return True
-        self._discard()
-        return False
+        return self._work(until)
 
     def stand_still(self) -> None:
         """Stop between two tuples, which is now, if that is wanted: what was emitted has been handed on. On the executor's thread."""
@@ -354,99 +333,17 @@ class Task:
             {"pause_ms": round(pause * 1e3, 3)},
         )
 
-    def _next(self) -> bool:
-        """Take the next thing from the queue; False when there is none."""
+    def next(self) -> Item | None:
+        """Take the next thing from the queue; None when there is none."""
         with self._lock:
-            if not self._queue:
+            item = self._queue.next()
+            if item is None:
                 # Said under the lock: whoever puts something from now on schedules the task again.
                 self.scheduled = self.stopped
-                return False
-            item = self._queue.next()
-        if isinstance(item, Mark):
-            self._listener.on_consumed(item, self)
-            self._on_mark(item)
-            return True
-        self.context.source = self._source(item)
-        if self.spec.vector:
-            self._work_vector(item)
-            return True
-        try:
-            rows = wire.rows_of(item)
-        except Exception as e:
-            self._listener.on_task_event(
-                self,
-                "batch-unreadable",
-                f"{item.count} tuples from task {item.source} could not be read: {described(e)}",
-                Severity.ERROR,
-                {"traceback": traceback.format_exc()},
-            )
-            self.failures.count += item.count
-            self._done(item)
-            return True
-        self._current = (item, iter(rows), item.count)
-        return True
+        return item
 
-    def _source(self, batch: Batch) -> Source:
-        key = batch.stream.index, batch.source
-        found = self._known_sources.get(key)
-        if found is None:
-            stream = batch.stream
-            found = self._known_sources[key] = Source(
-                str(stream.component), str(stream.spec.id), batch.source
-            )
-        return found
-
-    def _work(self) -> None:
-        """Execute some tuples of the present batch: as many as take about a slice."""
-        assert self._current is not None and self._execute is not None
-        batch, rows, left = self._current
-        execute = self._execute
-        chunk = self._chunk if self._chunk < left else left
-        began = time.monotonic()
-        tup: Any = None
-        try:
-            if chunk == left:
-                for tup in rows:
-                    execute(tup)
-            else:
-                for tup in islice(rows, chunk):
-                    execute(tup)
-        except Exception as e:
-            # What was executed before it counts; where the iterator stands is where to go on.
-            remaining = rows.__length_hint__() if hasattr(rows, "__length_hint__") else 0
-            chunk = left - remaining
-            self.executed += chunk - 1
-            self.failures.failed(e, tup)
-        else:
-            self.executed += chunk
-        took = time.monotonic() - began
-        if took < SLICE / 4 and chunk == self._chunk and self._chunk < 1 << 16:
-            self._chunk *= 2
-        elif took > SLICE and chunk > 1:
-            self._chunk = max(1, int(chunk * SLICE / took))
-        left -= chunk
-        if left > 0 and not self.failures.broken:
-            self._current = (batch, rows, left)
-            return
-        self._current = None
-        self._done(batch)
-
-    def _work_vector(self, batch: Batch) -> None:
-        component = self.component
-        assert isinstance(component, Bolt)
-        try:
-            record = wire.record_of(batch)
-        except Exception as e:
-            record = wire.fitting(batch, e, self.failures.failed)
-        if record is not None and not self.failures.broken:
-            try:
-                component.execute_batch(record)
-                self.executed += record.num_rows
-            except Exception as e:
-                self.failures.failed(e, None, record.num_rows)
-        self._done(batch)
-
-    def _done(self, batch: Batch) -> None:
+    def done(self, batch: Batch) -> None:
+        """That has been worked off."""
         self.context.source = None
         with self._lock:
             self._rows -= batch.count
@@ -461,7 +358,9 @@ class Task:
             self._room()
         self._listener.on_consumed(batch, self)
 
-    def _on_mark(self, mark: Mark) -> None:
+    def on_mark(self, mark: Mark) -> None:
+        """A mark was next: all that its source has sent before it has been worked off."""
+        self._listener.on_consumed(mark, self)
         self._marks.receive(mark)
         if self._marks.ended:
             self.end()
@@ -510,11 +409,9 @@ class Task:
         """What the engine knows of it. While it stands still; from any thread."""
         with self._lock:
             queue = list(self._queue)
-            if self._current is not None:
-                batch, rows, left = self._current
-                rest = list(rows)
-                self._current = (batch, iter(rest), left)
-                queue.insert(0, Batch(batch.stream, batch.source, len(rest), rest))
+            rest = self.bolt.rest() if self.bolt is not None else None
+            if rest is not None:
+                queue.insert(0, rest)
         counters, gauges = metrics_of(self.context)
         tick = max(0.0, self._tick_at - time.monotonic()) if self._tick_at else None
         spout = None
@@ -562,30 +459,19 @@ class Task:
         self.closed = True
         if self.prepared:
             for what in (self.component.cleanup, *(h.cleanup for h in self._hooks)):
-                try:
-                    what()
-                except ExecutorStopped:  # it emits while everything ends: nobody takes that any more
-                    pass
-                except BaseException as e:
-                    self._listener.on_task_event(
-                        self,
-                        "cleanup-failed",
-                        f"cleanup() of {str(self.spec.id)!r} (task {self.id}) raised {described(e)}",
-                        Severity.WARNING,
-                        {"traceback": user_traceback(e)},
-                    )
-        self._discard()
+                self.failures.told_of_cleanup(what)
+        self.discard()
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
         """Empty the queue of a task that executes nothing any more, so that its emitters are not held up."""
-        current, self._current = self._current, None
+        current = self.bolt.give_up() if self.bolt is not None else None
         with self._lock:
             items, self._rows, self._refused = list(self._queue), 0, False
             self._queue.clear()
             self._kept_out.clear()
             self.scheduled = self.stopped
         if current is not None:
-            items.append(current[0])
+            items.append(current)
         for item in items:
             self._listener.on_consumed(item, self)
         self._room()

@@ -52,8 +52,10 @@ class Turns:
             else:
                 lane.appendleft(item)
 
-    def next(self) -> Item:
-        """Take the first item of the source whose turn it is. There must be one."""
+    def next(self) -> Item | None:
+        """Take the first item of the source whose turn it is; None: nothing waits."""
+        if not self._turns:
+            return None
         source = self._turns.popleft()
         lane = self._lanes[source]
         item = lane.popleft()

@@ -6,8 +6,9 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
+from elastic.worker.bolts import SLICE
 from elastic.worker.content import fill
-from elastic.worker.task import SLICE, Task
+from elastic.worker.task import Task
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor

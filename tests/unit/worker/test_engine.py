@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from elastic import Bolt, Fields, StatefulBolt, Topology, TopologyBuilder
+from elastic.worker.batch import Item
 from elastic.worker.outputs import Outputs
 from elastic.worker.task import Task
 from tests.unit.worker.harness import Check, InProcess, Numbers, expected, records
@@ -208,17 +209,17 @@ def test_a_doubled_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_queue_that_is_not_first_in_first_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Task._next
+    real = Task.next
     calls = itertools.count()
 
-    def swapped(self: Task) -> bool:
+    def swapped(self: Task) -> Item | None:
         with self._lock:
             for lane in self._queue._lanes.values():
                 if len(lane) > 1 and next(calls) % 5 == 0 and lane[0].count and lane[1].count:
                     lane[0], lane[1] = lane[1], lane[0]
         return real(self)
 
-    monkeypatch.setattr(Task, "_next", swapped)
+    monkeypatch.setattr(Task, "next", swapped)
     with pytest.raises(AssertionError):
         run_with_regrouping()
 

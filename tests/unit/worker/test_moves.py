@@ -448,21 +448,22 @@ def move_in_the_midst_of_a_batch() -> None:
     topology = b.build()
     (slow,) = tasks_of(topology, "slow")
     with Moving(topology, 2, lambda c, i: int(c == "slow")) as cluster:
-        cluster.wait(lambda: cluster.task(slow)._current is not None)
+        cluster.wait(lambda: cluster.task(slow).bolt._current is not None)
         cluster.move({slow: 0})
         cluster.wait_finished()
 
 
 def test_a_batch_that_is_not_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: each move makes the way to the task a little narrower, until nothing goes through."""
-    real = Task._discard
+    real = Task.discard
 
     def discard(self: Task) -> None:
-        self._current = None
+        if self.bolt is not None:
+            self.bolt.give_up()
         real(self)
 
     move_in_the_midst_of_a_batch()
-    monkeypatch.setattr(Task, "_discard", discard)
+    monkeypatch.setattr(Task, "discard", discard)
     with pytest.raises(AssertionError, match=r"task \d+: \d+ bytes, [1-9]\d* rows"):
         move_in_the_midst_of_a_batch()
 

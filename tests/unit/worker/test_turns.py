@@ -93,7 +93,7 @@ class _Task(Task):
     def __init__(self, capacity: int) -> None:
         self.rooms = 0
         self._lock = threading.RLock()
-        self._queue, self._rows, self._current = Turns(), 0, None
+        self._queue, self._rows = Turns(), 0
         self._refused, self._kept_out = False, set()
         self._capacity = self._share = capacity
         self._room = self._count_room
@@ -109,7 +109,7 @@ class _Task(Task):
     def executes(self) -> Any:
         """The next item."""
         one: Any = self._queue.next()
-        self._done(one)
+        self.done(one)
         return one
 
 
