@@ -10,7 +10,7 @@ StateStoreError
 ├── Invalid          an argument that cannot be
 ├── Unavailable      the store cannot be reached, or did not answer in time
 ├── Lost             the store has come back empty: what was in it is gone
-└── Missing          the machine lacks something (Java, Maven, the server's jar, a free port)
+└── Missing          the machine lacks something (Java, Maven, the server's jar, a free port), or a cluster a setting
 """
 
 from __future__ import annotations

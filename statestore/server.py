@@ -107,6 +107,7 @@ def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> Back
             cluster=options.cluster,
             local=options.local,
             backups=options.backups,
+            foreign=options.foreign,
             limit=options.limit or GRID_LIMIT,
             incarnation=options.incarnation,
             directory=options.directory,
@@ -132,6 +133,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cluster", default="statestore", help="hazelcast: name of the cluster")
     parser.add_argument(
         "--backups", type=int, default=1, help="hazelcast: synchronous backups of the members"
+    )
+    parser.add_argument(
+        "--foreign",
+        action="store_true",
+        help="hazelcast: somebody else runs the members: end where they would drop what is stored, or keep fewer backups",
     )
     parser.add_argument(
         "--incarnation", default="", help="hazelcast: must be that of the cluster, when it has one"

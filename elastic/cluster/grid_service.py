@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import select
-import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from elastic import procs
@@ -18,7 +16,6 @@ from elastic.cluster.grid_members import GridMembers
 from elastic.cluster.java import find_java
 from elastic.cluster.store_service import DIRECTORY, StoreService
 from elastic.errors import ElasticError, EnvironmentProblem
-from elastic.errors import Unavailable as NotThere
 from statestore.errors import Lost, StateStoreError, Unavailable
 from statestore.hazelcast.jar import find_jar, obtain_jar
 from statestore.hazelcast.member import HazelcastMember, class_archive, make_class_archive
@@ -26,21 +23,6 @@ from statestore.server import EXIT_LOST
 
 _LOOK = 0.2
 _TURN = 60.0
-_REACH = 6.0
-
-
-@dataclass(frozen=True, slots=True)
-class External:
-    """A Hazelcast cluster that somebody else runs: its name, and addresses of some members."""
-
-    name: str
-    members: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> External:
-        """`[NAME@]HOST:PORT,...`; without a name it is Hazelcast's own, "dev"."""
-        name, at, members = text.rpartition("@")
-        return cls(name if at else "dev", tuple(m for m in members.split(",") if m))
 
 
 class GridService:
@@ -215,28 +197,6 @@ def prepare(directory: Path, tell: Callable[[str], None]) -> None:
             f"--store hazelcast: {error.message}",
             remedy=f"{error.remedy} Or leave --store out.".strip(),
         ) from error
-
-
-def check_reachable(external: External, seconds: float = _REACH) -> None:
-    """See whether anybody listens where members are said to run: nodes would ask in vain for as long as nobody does.
-
-    Raises:
-        Unavailable: Nobody does, with what came of each.
-    """
-    until, said = time.monotonic() + seconds, []
-    for n, member in enumerate(external.members):
-        host, _, port = member.rpartition(":")
-        left = (until - time.monotonic()) / (len(external.members) - n)
-        try:
-            socket.create_connection((host, int(port)), max(0.1, left)).close()
-        except (OSError, OverflowError) as error:
-            said.append(f"{member} ({getattr(error, 'strerror', None) or error})")
-        else:
-            return
-    raise NotThere(
-        f"--store hazelcast: no member of the Hazelcast cluster {external.name} can be reached: {', '.join(said)}",
-        remedy="Do its members run, and may this machine reach them? `--store hazelcast` alone starts members.",
-    )
 
 
 def cluster_name(zookeeper: str) -> str:

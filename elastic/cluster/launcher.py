@@ -147,12 +147,14 @@ def _prepare(options: UpOptions, on_progress: Callable[[str], None]) -> None:
     kind, _, members = options.store.partition(":")
     if kind != "hazelcast" or away(options, options.host):
         return
-    from elastic.cluster.grid_service import External, check_reachable, prepare
-
     if members:
-        check_reachable(External.parse(members))
+        from elastic.cluster.grid_external import External, check_external
+
+        check_external(External.parse(members), options.store_backups, on_progress)
     else:
         import tempfile
+
+        from elastic.cluster.grid_service import prepare
 
         with tempfile.TemporaryDirectory(prefix="elastic-hazelcast-") as directory:
             prepare(Path(directory), on_progress)

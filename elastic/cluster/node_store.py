@@ -57,8 +57,9 @@ def _embedded(place: Place) -> Service:
 
 
 def _hazelcast(place: Place) -> Service:
+    from elastic.cluster.grid_external import External
     from elastic.cluster.grid_members import GridMembers
-    from elastic.cluster.grid_service import External, GridService, cluster_name
+    from elastic.cluster.grid_service import GridService, cluster_name
     from elastic.cluster.java import find_java
     from statestore.hazelcast.member import HazelcastMember, MemberOptions
 
@@ -68,12 +69,11 @@ def _hazelcast(place: Place) -> Service:
     if there:
         external = External.parse(there)
         limit = options.store_memory or EXTERNAL
-        store = StoreService(
-            [], log=place.directory / LOG, host=place.host, unix=place.unix, group=f"{external.name}@{there}"
-        )
+        group = f"{external.name}@{','.join(external.members)}"
+        store = StoreService([], log=place.directory / LOG, host=place.host, unix=place.unix, group=group)
         return GridService(
             store,
-            [*arguments, "--limit", str(limit)],
+            [*arguments, "--foreign", "--limit", str(limit)],
             external.name,
             place.directory,
             member=None,

@@ -40,7 +40,8 @@ class UpOptions:
             of a Hazelcast cluster that is there already.
         store_memory: Bytes: what the embedded store of a node may hold, and may use twice over, in memory and on disk; the
             heap of a node's Hazelcast member; what all may hold of a Hazelcast cluster that is there already. 0: as it suits.
-        store_backups: Synchronous backups of what is in Hazelcast.
+        store_backups: Synchronous backups of what is in Hazelcast: what the nodes' members are set to, and what members that are there
+            already must be set to at least.
         port: Where the first Nimbus listens, the others on the ports after it; 0 for free ones.
         session_timeout: Of the sessions with ZooKeeper.
         supervisor_cycle: T_S (N-Storm 2019, section IV.B); 0: supervisors are told of changes.

@@ -10,20 +10,14 @@ to take it for a new one.
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import socket
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from hazelcast.client import HazelcastClient
-from hazelcast.errors import HazelcastError
-
 from statestore.errors import Lost, Unavailable
+from statestore.hazelcast.connection import NOT_SENT, WAIT, connect, name_of, wait
 
 HEADS = "statestore.heads"
 PIECES = "statestore.pieces"
@@ -32,16 +26,6 @@ INCARNATION = "\0incarnation"
 CANARY = "\0canary"
 _FOUNDING = b"founding:"
 _READY = b"ready:"
-_WAIT = 30.0
-"""Seconds for one answer; the client itself gives up sooner."""
-
-_SILENT = 10
-"""Seconds without a word from a member until the client gives up its connection. One that has died is noticed by its closed connection; one
-that says nothing is mostly one that has not been given the processor."""
-_BUFFER = 1 << 20
-"""Bytes of the sockets' buffers. With the client's own 128,000, pieces wait 40 ms for a delayed ACK."""
-
-_NOT_SENT = (HazelcastError, OSError, RuntimeError)
 
 
 class Placed(str):
@@ -74,6 +58,7 @@ class Grid:
         local: `host:port` of the member on whose partitions pieces are to lie; "" for any.
         expected: The incarnation that the cluster must have, when it was seen before; "" when not.
         proposed: The incarnation to give it when it has none and none is expected.
+        before: Given the client before anything is stored; what it raises ends the connection.
         on_replaced: Called once when it turns out to be another cluster than it was; on any thread.
 
     Raises:
@@ -89,37 +74,18 @@ class Grid:
         *,
         expected: str,
         proposed: str,
+        before: Callable[[Any], None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
-        self.name = f"{cluster} at {','.join(members)}"
+        self.name = name_of(members, cluster)
         self._local = local
         self._on_replaced = on_replaced
         self._replaced = False
         self._lock = threading.Lock()
         self._salts: dict[int, str] = {}
-        logging.getLogger("hazelcast").setLevel(logging.WARNING)  # it tells every connection
+        self._client = connect(members, cluster)
         try:
-            self._client: Any = HazelcastClient(
-                cluster_members=list(members),
-                cluster_name=cluster,
-                redo_operation=True,
-                backup_ack_to_client_enabled=False,
-                invocation_retry_pause=0.1,
-                invocation_timeout=10,
-                heartbeat_interval=1,
-                heartbeat_timeout=_SILENT,
-                cluster_connect_timeout=10,
-                connection_timeout=5,
-                shuffle_member_list=False,
-                statistics_enabled=False,
-                socket_options=_socket_options(),
-            )
-        except _NOT_SENT as error:
-            raise Unavailable(
-                f"the Hazelcast cluster {self.name} cannot be reached: {error}", remedy="Do its members run?"
-            ) from error
-        try:
-            mend(self._client._reactor)
+            before(self._client)
             self._heads: Any = self._client.get_map(HEADS)
             self._pieces: Any = self._client.get_map(PIECES)
             self.incarnation = self._settle(expected, proposed)
@@ -134,27 +100,14 @@ class Grid:
     # -- single entries
 
     def wait(self, future: Any) -> Any:
-        """The answer to a request.
-
-        Raises:
-            Unavailable: There is none, or an error of the cluster.
-        """
-        answered = threading.Event()
-        future.add_done_callback(lambda _: answered.set())
-        if not answered.wait(_WAIT):
-            raise Unavailable(f"the Hazelcast cluster {self.name} has not answered within {_WAIT:g} s")
-        try:
-            return future.result()
-        except _NOT_SENT as error:
-            raise Unavailable(
-                f"the Hazelcast cluster {self.name}: {type(error).__name__}: {error}"
-            ) from error
+        """See `connection.wait`."""
+        return wait(future, self.name)
 
     def _send(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Begin a request; a client that is just offline refuses at once. Raises: Unavailable."""
         try:
             return method(*arguments)
-        except _NOT_SENT as error:
+        except NOT_SENT as error:
             raise Unavailable(
                 f"the Hazelcast cluster {self.name}: {type(error).__name__}: {error}"
             ) from error
@@ -348,7 +301,7 @@ class Grid:
 
     def _settle(self, expected: str, proposed: str) -> str:
         """Find the cluster's incarnation, or found it."""
-        deadline = time.monotonic() + _WAIT
+        deadline = time.monotonic() + WAIT
         while True:
             found = self._ask(self._heads.get, INCARNATION)
             if found is None and self._restored():
@@ -385,42 +338,6 @@ class Grid:
             futures.append(self._send(self._heads.set, key, value))
         for future in futures:
             self.wait(future)
-
-
-def mend(reactor: Any) -> None:
-    """Have a client's thread notice each request at once, also after one that came while it was reading of another.
-
-    It says that it is to be woken again, and only then reads what has woken it. A request that comes in between takes back the one, and
-    is read with the other: from then on nothing wakes it any more, and every request waits up to 10 ms until it looks by itself.
-    """
-    waker = getattr(reactor._loop, "waker", None)
-    if waker is None:
-        return  # there are no pipes here: it looks every millisecond
-    read = waker.handle_read
-
-    def handle_read() -> None:
-        read()
-        waker.awake = False  # what came in between lies in the queue, at which it looks next
-
-    waker.handle_read = handle_read
-
-
-def _socket_options() -> list[tuple[int, int, int | bytes]]:
-    """Of the client's connections.
-
-    BBR (the default of some systems) paces the few bytes of a commit behind the many of its pieces: the last of them waits
-    40 ms for a delayed ACK. Reno does not; any process may choose it.
-    """
-    options: list[tuple[int, int, int | bytes]] = [
-        (socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER),
-        (socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER),
-    ]
-    if sys.platform == "linux":
-        reno = (socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(*reno)
-            options.append(reno)
-    return options
 
 
 def _address(member: Any) -> str:

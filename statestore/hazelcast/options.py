@@ -18,6 +18,8 @@ class HazelcastOptions:
         cluster: Its name.
         local: `host:port` of the member of this node, on whose partitions pieces are put; "" for any.
         backups: Synchronous backups that the members are set to keep of pieces.
+        foreign: Whether somebody else runs the members, and set them: they are asked how they keep what is stored. Then
+            `backups` is what they must be set to at least.
         limit: Bytes that all stores together may hold in the cluster. Hazelcast itself dies of too much: stay below half of
             all members' heaps, divided by one more than the backups.
         incarnation: What the cluster is called when it has no name yet, and must be called; "" to make one up.
@@ -28,6 +30,7 @@ class HazelcastOptions:
     cluster: str = "statestore"
     local: str = ""
     backups: int = 1
+    foreign: bool = False
     limit: int = LIMIT
     incarnation: str = ""
     directory: Path | None = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import secrets
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from statestore import decisions
 from statestore.base import (
@@ -39,16 +40,20 @@ from statestore.errors import (
 )
 from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
+from statestore.hazelcast.connection import name_of
 from statestore.hazelcast.entries import Entries
 from statestore.hazelcast.grid import Grid
 from statestore.hazelcast.heads import INLINE, Stored, manifest_key, piece_key
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.room import Room
+from statestore.hazelcast.settings import check
 from statestore.hazelcast.transfer import WINDOW, fetch, same
 from statestore.hazelcast.whole import Begun, Whole
 from statestore.hazelcast.writes import Writes
 from statestore.memory import FENCES
 from statestore.records import encode_head
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,6 +77,7 @@ class HazelcastStore(OneByOne):
 
     Raises:
         Unavailable: No member can be reached.
+        Missing: Members that somebody else runs would drop what is stored, or keep too few backups of it.
         Lost: The cluster is not the one that this store saw before: all members were started anew.
     """
 
@@ -91,6 +97,7 @@ class HazelcastStore(OneByOne):
             options.local,
             expected=seen,
             proposed=options.incarnation or secrets.token_hex(8),
+            before=lambda client: _look(client, options),
             on_replaced=on_replaced,
         )
         self._cleaner = Cleaner(self._grid)
@@ -383,6 +390,13 @@ class HazelcastStore(OneByOne):
 
     def _salts(self) -> tuple[str, ...]:
         return self._grid.local_salts(SPREAD, next(self._seed))
+
+
+def _look(client: Any, options: HazelcastOptions) -> None:
+    """At how members that somebody else runs keep what is stored. Raises: Missing."""
+    if options.foreign:
+        for doubt in check(client, name_of(options.members, options.cluster), options.backups):
+            log.warning("%s", doubt)
 
 
 def _check(ticket: Ticket, piece: Piece, data: bytes) -> None:

@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 6),
     default=1,
     show_default=True,
-    help="Synchronous backups in Hazelcast.",
+    help="Synchronous backups in Hazelcast: how a node's member is set, or how members that run already must be, at least.",
 )
 @click.option(
     "--session-timeout", type=SECONDS, default=6.0, show_default="6s", help="ZooKeeper's session timeout."

@@ -1,4 +1,4 @@
-"""A fault of the Hazelcast client that made every request wait: see `statestore.hazelcast.grid.mend`."""
+"""A fault of the Hazelcast client that made every request wait: see `statestore.hazelcast.connection.mend`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hazelcast import reactor as reactors
 
-from statestore.hazelcast.grid import mend
+from statestore.hazelcast.connection import mend
 
 
 @pytest.fixture
