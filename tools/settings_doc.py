@@ -19,7 +19,7 @@ _HEAD = """\
 Made from `elastic/api/settings.py` by `python tools/settings_doc.py`; a test compares the two.
 
 A setting is given to the `TopologyBuilder`, then it holds for all components, or to one `spout` or `bolt`, then it holds for that
-one and wins over the topology's. A name that is not known, a wrong type or a value that is too small raises `ConfigError` in `build()`.
+one and wins over the topology's. A name that is not known, a wrong type or a value out of range raises `ConfigError` in `build()`.
 Settings of your own have a dot in their name; they pass unchecked, and components read them in `self.context.config`.
 
 ```python
@@ -57,12 +57,15 @@ def page() -> str:
 
 
 def _table(settings: dict[str, Setting]) -> list[str]:
-    lines = ["\n| setting | type | default | at least | what it does |\n", "|---|---|---|---|---|\n"]
+    lines = [
+        "\n| setting | type | default | at least | at most | what it does |\n",
+        "|---|---|---|---|---|---|\n",
+    ]
     for name, s in sorted(settings.items()):
         kinds = " or ".join(k.__name__ for k in s.kinds)
-        least = "" if s.minimum is None else f"{s.minimum:g}"
+        least, most = ("" if bound is None else f"{bound:g}" for bound in (s.minimum, s.maximum))
         default = "none" if s.default is None else f"{s.default:g}"
-        lines.append(f"| `{name}` | {kinds} | {default} | {least} | {s.help} |\n")
+        lines.append(f"| `{name}` | {kinds} | {default} | {least} | {most} | {s.help} |\n")
     return lines
 
 

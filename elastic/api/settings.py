@@ -17,7 +17,7 @@ class Setting:
     Attributes:
         default: What holds when nobody sets it; None means "off" or "no limit".
         kinds: The types that its value may have.
-        minimum: The smallest value, for numbers.
+        minimum, maximum: The smallest and the largest value, for numbers.
         help: What it does, with the unit.
         whole: It holds for a topology as a whole; a component cannot have its own.
     """
@@ -26,6 +26,7 @@ class Setting:
     kinds: tuple[type, ...]
     help: str
     minimum: float | None = None
+    maximum: float | None = None
     whole: bool = False
 
 
@@ -94,6 +95,7 @@ SETTINGS: dict[str, Setting] = {
         (int, float),
         "Seconds that executors have to end before their worker ends without them.",
         0,
+        60,
         whole=True,
     ),
 }
@@ -141,6 +143,10 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
         if known.minimum is not None and value < known.minimum:  # type: ignore[operator]  # kinds says that it is a number
             raise ConfigError(
                 f"Setting {name!r} of {where} must be at least {known.minimum:g}, not {value!r}."
+            )
+        if known.maximum is not None and value > known.maximum:  # type: ignore[operator]  # as above
+            raise ConfigError(
+                f"Setting {name!r} of {where} must be at most {known.maximum:g}, not {value!r}."
             )
 
 

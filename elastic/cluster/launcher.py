@@ -24,6 +24,8 @@ from elastic.model.codec import encode
 __all__ = ["ClusterInfo", "UpOptions", "read_cluster", "run_foreground", "start_background", "stop"]
 
 _STOP = 60.0
+_DOWN = 120.0
+"""Seconds for a cluster to end in order: the longest `stop_grace` that a topology may have, and as much again."""
 
 
 def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> ClusterInfo:
@@ -104,7 +106,7 @@ def stop(
     cluster: str,
     *,
     purge: bool = False,
-    timeout: float = _STOP,
+    timeout: float = _DOWN,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ClusterInfo:
     """End a cluster: nodes, Nimbus, ZooKeeper; returns when nothing of it runs and only logs are left.

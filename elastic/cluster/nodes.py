@@ -28,6 +28,8 @@ _PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Before a node is started again, by how often it ended soon after it had started."""
 _HEALTHY = 30.0
 """Seconds after which a start counts as a good one."""
+_LATE = 30.0
+"""Seconds beyond its grace until a node that is ended has ended."""
 
 
 class Watcher(Protocol):
@@ -61,7 +63,7 @@ class Nodes:
         host: The host of a kind; raises `ElasticError` for one that there is not.
         command: What to run as a node, given its name, its generation and what is wanted of it.
         watcher: Is told.
-        grace: Seconds that a node has to end.
+        grace: Seconds that a node has to end; asked, by any thread, whenever one is to.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Nodes:
         host: Callable[[str], Host],
         command: Callable[[NodeId, int, WantedNode], NodeCommand],
         watcher: Watcher,
-        grace: float = 8.0,
+        grace: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._host = host
@@ -116,10 +118,11 @@ class Nodes:
     def close(self) -> None:
         """Stop all, at once, and wait: each node has its grace. Not a job: the loop runs no more."""
         self._closed = True
+        limit = self._grace() + _LATE
         for node in list(self._nodes):
             self._stop(node)
         for thread in list(self._stopping):
-            thread.join(self._grace + 30.0)
+            thread.join(limit)
 
     def _start(self, node: NodeId) -> None:
         entry = self._nodes.get(node)
@@ -186,7 +189,7 @@ class Nodes:
     def _end(self, node: NodeId, handle: NodeHandle) -> None:
         def end() -> None:
             try:
-                handle.stop(self._grace)
+                handle.stop(self._grace())
             except ElasticError as error:
                 log.warning("node %s: %s", node, error)
 

@@ -8,22 +8,28 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
 
 from elastic import procs
+from elastic.api.settings import SETTINGS, setting
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete
-from elastic.errors import Conflict, ElasticError, Refused
+from elastic.errors import Conflict, ElasticError, Refused, Unavailable
 from elastic.hosts.generation import ATTEMPTS
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName, node_of
 from elastic.model.records import WantedNode, WorkerInfo
+from elastic.model.topology import TopologySpec
 from elastic.transport.addresses import boot_id
 
 log = logging.getLogger(__name__)
 _END = 2.0
 """Seconds for a killed process to have ended."""
+_NODE_GRACE = 3.0
+"""Seconds beyond those of its workers, which its supervisor kills before (`SupervisorOptions.grace`)."""
 
 
 def claim(coordination: Coordination, where: str, what: str) -> None:
@@ -86,6 +92,27 @@ def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dic
         NodeId(n): _generation(coordination, NodeId(n)) for n in coordination.children(paths.NODES) or ()
     }
     return {node: generation for node, generation in found.items() if generation is not None}
+
+
+def node_grace(coordination: Coordination | None) -> float:
+    """Seconds that a node has to end: for its workers the longest `stop_grace` of the topologies that are there, and then for itself.
+
+    Without a connection that is the default: the workers have none either, and end by that.
+    """
+    longest: float = max([setting("stop_grace"), *_stop_graces(coordination)])
+    return longest + _NODE_GRACE
+
+
+def _stop_graces(coordination: Coordination | None) -> Iterator[float]:
+    if coordination is None:
+        return
+    bound = SETTINGS["stop_grace"].maximum
+    with contextlib.suppress(Unavailable):
+        names = coordination.children(paths.TOPOLOGIES) or ()
+        for found in coordination.look([paths.spec(TopologyName(n)) for n in names]).values.values():
+            with contextlib.suppress(msgspec.MsgspecError):  # of another version of this program, perhaps
+                config = decode(found.data, TopologySpec).config if found is not None else {}
+                yield min(setting("stop_grace", config), bound)
 
 
 def remove(coordination: Coordination) -> None:

@@ -73,7 +73,7 @@ class Launcher:
         self._zookeeper = ""
         self._hosts: dict[str, Host] = {}
         self._hosts_lock = threading.Lock()
-        self._nodes = Nodes(self._loop, self._host, self._command, self)
+        self._nodes = Nodes(self._loop, self._host, self._command, self, self._node_grace)
         self._registered: frozenset[str] = frozenset()
         self._candidates: frozenset[str] = frozenset()
         self._wanted: dict[NodeId, WantedNode] = {}
@@ -330,6 +330,11 @@ class Launcher:
 
     def _command(self, node: NodeId, generation: int, wanted: WantedNode) -> NodeCommand:
         return commands.node(self.options, self._zookeeper, node, generation, wanted)
+
+    def _node_grace(self) -> float:
+        from elastic.cluster import root
+
+        return root.node_grace(self._coordination)
 
     def _write(self) -> ClusterInfo:
         info = ClusterInfo(

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from elastic.cluster.loop import Loop
 from elastic.cluster.nodes import Nodes
+from elastic.cluster.options import UpOptions
+from elastic.cluster.running import Launcher
+from elastic.coordination import paths
+from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import EnvironmentProblem
 from elastic.hosts.base import Host, NodeCommand, NodeHandle
-from elastic.model.ids import NodeId
+from elastic.model.codec import encode
+from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import WantedNode
+from elastic.model.topology import TopologySpec
+from elastic.supervisor.options import SupervisorOptions
 
 A, B = NodeId("a"), NodeId("b")
 ONE = WantedNode(1)
@@ -32,6 +40,7 @@ class Handle:
     def stop(self, grace: float) -> None:
         if self.alive():
             self.host.stopped.append(self.node)
+            self.host.graces.append(grace)
             self.end("")
 
 
@@ -44,6 +53,7 @@ class Hosted:
         self.running: list[Handle] = []
         self.started: list[tuple[str, str]] = []
         self.stopped: list[str] = []
+        self.graces: list[float] = []
         self.refuse = 0
         self.end_at_once = False
 
@@ -87,6 +97,7 @@ class Rig:
             lambda _kind: host,
             lambda node, generation, _wanted: NodeCommand(node, (str(generation),)),
             self.told,
+            lambda: 8.0,
         )
 
     def until(self, *calls: tuple[object, ...]) -> None:
@@ -162,3 +173,24 @@ def test_close_stops_all_and_nothing_starts_after_it(rig: Rig) -> None:
     assert rig.host.running == []
     rig.nodes.want({A: ONE})
     assert len(rig.host.started) == 2
+
+
+@pytest.mark.parametrize(("graces", "longest"), [((), 5.0), ((1.0, 40.0), 40.0), ((600.0,), 60.0)])
+def test_one_that_stops_has_the_time_that_its_topologies_give_their_workers(
+    graces: tuple[float, ...], longest: float, tmp_path: Path
+) -> None:
+    service, host = MemoryZooKeeper(), Hosted()
+    session = service.connect()
+    for number, grace in enumerate(graces):
+        name = TopologyName(f"t{number}")
+        session.put(paths.spec(name), encode(TopologySpec(name, (), config={"stop_grace": grace})))
+    session.put(paths.spec(TopologyName("other")), b"of another version")
+    session.create(paths.topology(TopologyName("begins")))
+    launcher = Launcher(UpOptions(home=str(tmp_path)), lambda _: None, lambda _: None)
+    launcher._hosts["process"], launcher._coordination = host, session  # type: ignore[assignment]
+    launcher._want({A: ONE})
+    launcher._loop.run(lambda: A in launcher._nodes.running)
+    launcher._nodes.close()
+    service.close()
+    assert [grace > longest + SupervisorOptions().grace for grace in host.graces] == [True]
+    assert host.graces[0] < longest + 10.0

@@ -224,8 +224,8 @@ def _how_to_go_on(settings: Settings, foreground: bool) -> None:
 @click.option(
     "--timeout",
     type=SECONDS,
-    default=60.0,
-    show_default="1m",
+    default=120.0,
+    show_default="2m",
     help="Time to end in order; then it is made to.",
 )
 def down(settings: Settings, purge: bool, timeout: float) -> None:

@@ -152,6 +152,17 @@ def test_a_topology_without_a_spout_is_refused() -> None:
         TopologyBuilder("t").build()
 
 
+def test_workers_do_not_end_for_longer_than_a_node_that_stops_waits_for_them() -> None:
+    for grace in (60, 60.5):
+        b = TopologyBuilder("t", stop_grace=grace)
+        b.spout("source", Source())
+        if grace > 60:
+            with pytest.raises(ConfigError, match="must be at most 60"):
+                b.build()
+        else:
+            b.build()
+
+
 def test_settings_of_the_users_own_have_a_dot() -> None:
     b = TopologyBuilder("t", **{"my.setting": object})
     b.spout("source", Source())
