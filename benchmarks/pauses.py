@@ -320,6 +320,9 @@ class Pauses:
             if times:
                 self.session.record(f"{name}: {a} to {b}", times, "ms")
         self.session.record(f"{name}: pause of the emitters", [t.pause * 1e3 for t in tasks], "ms")
+        gaps = [t.gap * 1e3 for t in tasks if t.gap]
+        if gaps:
+            self.session.record(f"{name}: gap at the receivers", gaps, "ms")
         self.session.record(f"{name}: state", [t.size / 1e6 for t in tasks], "MB")
 
 

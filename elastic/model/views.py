@@ -250,9 +250,11 @@ class TaskMoveView:
         phase: "waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost".
         reason: Why it was rolled back, or why another attempt was made; "" otherwise.
         size: Bytes that were saved; 0 before that.
-        times: When it was prepared, paused, stopped, saved, restored, begun and resumed, seconds since 1970, as far as it came. The clocks
-            are those of the processes in which it happened.
+        times: When it was prepared, paused, stopped, saved, restored, begun, resumed and received (those behind it have got the first
+            from its new place), seconds since 1970, as far as it came. The clocks are those of the processes in which it happened.
         pause: Seconds that the emitters held tuples for it: the longest; 0.0 when none had to, or it is not over.
+        gap: Seconds between the last that those behind it got from its old place and the first from its new one: the longest in any
+            worker; 0.0 where that is not known: nobody is behind it, or nothing came.
     """
 
     task: int
@@ -265,6 +267,7 @@ class TaskMoveView:
     size: int = 0
     times: Mapping[str, float] = field(default_factory=dict)
     pause: float = 0.0
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +303,7 @@ class MoveTotals:
         size: Bytes of what was saved of the tasks that are at their new place.
         pauses: For how many of those the pause was not longer than so many seconds: by bound, written as a number; `+Inf` counts all.
         pause_sum, pause_max: Seconds of all their pauses, and of the longest.
+        gaps, gap_sum, gap_max: The same of the gaps that those behind them saw, as far as these are known.
     """
 
     moves: int = 0
@@ -310,6 +314,9 @@ class MoveTotals:
     pauses: Mapping[str, int] = field(default_factory=dict)
     pause_sum: float = 0.0
     pause_max: float = 0.0
+    gaps: Mapping[str, int] = field(default_factory=dict)
+    gap_sum: float = 0.0
+    gap_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elastic.migration.decide import waiting_for
@@ -32,11 +32,13 @@ _PHASES = {
     Phase.ROLLED_BACK: "rolled back",
     Phase.LOST: "lost",
 }
-_STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
+_STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed", "received")
+_UNHEARD = "unheard"
+"""A step with nothing in it: those who are behind a task here have nothing to measure."""
 _STOOD = (*STANDING_STILL, Phase.RESTORED)
 _SENTENCES = 20
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Of pauses in the totals, seconds."""
+"""Of pauses and gaps in the totals, seconds."""
 
 
 @dataclass
@@ -45,6 +47,7 @@ class _Task:
 
     Attributes:
         stood: It was paused. That its batch counts as paused does not say so: it may have gone back before.
+        heard: Workers with tasks behind it that have said for how long nothing came, or that there is nothing to say.
     """
 
     move: TaskMove
@@ -53,6 +56,26 @@ class _Task:
     times: dict[str, float] = field(default_factory=dict)
     size: int = 0
     pause: float = 0.0
+    gap: float = 0.0
+    heard: set[str] = field(default_factory=set)
+
+
+class _Behind:
+    """Who is behind the tasks of a topology: for one look."""
+
+    def __init__(self, t: TopologyFacts) -> None:
+        self.wiring = Wiring.of(t.spec)
+        self._places = t.assignment.place_of() if t.assignment is not None else {}
+        self._found: dict[str, set[str]] = {}  # by component: its tasks send to the same ones
+
+    def workers(self, number: int, task: _Task) -> set[str]:
+        """The workers with tasks that it sends to."""
+        found = self._found.get(task.move.component)
+        if found is None:
+            targets = set(self.wiring.targets_of(number))
+            found = {str(w) for t, w in self._places.items() if t in targets}
+            self._found[task.move.component] = found
+        return found
 
 
 @dataclass
@@ -116,7 +139,7 @@ class MoveLog:
                     self._touch(move)
                 if self._update(move, found, t):
                     self._touch(move)
-            wiring: Wiring | None = None
+            behind: _Behind | None = None
             told = []
             for epoch, move in known.items():
                 if epoch in t.moves or move.told:
@@ -124,8 +147,8 @@ class MoveLog:
                 if not move.ended:
                     move.ended, move.seen, move.said, move.standing = now, None, None, {}
                     self._touch(move)
-                wiring = wiring or Wiring.of(t.spec)
-                if now >= move.ended + self._linger or self._complete(move, wiring):
+                behind = behind or _Behind(t)
+                if now >= move.ended + self._linger or self._complete(move, behind):
                     move.told = True
                     self._touch(move)
                     view = _view(t.name, move)
@@ -147,11 +170,19 @@ class MoveLog:
             ]
         return min(due, default=None)
 
-    def _complete(self, move: _Move, wiring: Wiring) -> bool:
-        """Whether everything has been said that can be: both sides of what has moved, and emitters of all that was paused, are through."""
+    def _complete(self, move: _Move, behind: _Behind) -> bool:
+        """Whether everything has been said that can be: both sides of what has moved, those behind it, and emitters of all that was
+        paused, are through."""
         return all(
-            (x.phase != "committed" or {"saved", "begun"} <= x.times.keys())
-            and ("resumed" in x.times or not wiring.emitters_of(n) or not (x.phase == "committed" or x.stood))
+            (
+                x.phase != "committed"
+                or ({"saved", "begun"} <= x.times.keys() and behind.workers(n, x) <= x.heard)
+            )
+            and (
+                "resumed" in x.times
+                or not behind.wiring.emitters_of(n)
+                or not (x.phase == "committed" or x.stood)
+            )
             for n, x in move.tasks.items()
         )
 
@@ -212,13 +243,19 @@ class MoveLog:
         with self._lock:
             move = self._moves.get(TopologyName(event.topology), {}).get(Epoch(int(epoch or 0)))
             task = move.tasks.get(event.task) if move is not None else None
-            if move is None or task is None or step not in _STEPS or move.told:
+            if move is None or task is None or step not in (*_STEPS, _UNHEARD) or move.told:
                 return True  # what was told, counted and added up is not made another
+            if step in ("received", _UNHEARD):
+                task.heard.add(event.worker)
+            if step == _UNHEARD:
+                return True
             at = float(event.details.get("at", event.time))
-            # Emitters resume one after the other: the pause is over with the last.
+            # Emitters resume one after the other, and so do those behind it: the pause is over with the last.
             task.times[str(step)] = max(at, task.times.get(str(step), 0.0))
             if step == "resumed":
                 task.pause = max(task.pause, float(event.details.get("pause_ms", 0.0)) / 1000)
+            if step == "received":
+                task.gap = max(task.gap, float(event.details.get("gap_ms", 0.0)) / 1000)
             if step == "saved":
                 task.size = max(task.size, int(event.details.get("bytes", 0)))
             self._touch(move)
@@ -347,23 +384,30 @@ def _task_view(number: int, task: _Task) -> TaskMoveView:
         task.size,
         dict(task.times),
         task.pause,
+        task.gap,
     )
 
 
 def _added(totals: MoveTotals, view: MoveView) -> MoveTotals:
     """The totals with one move more, which has ended."""
     done = [t for t in view.tasks if t.phase == "committed"]
-    pauses = {
-        name: totals.pauses.get(name, 0) + sum(1 for t in done if t.pause <= bound)
-        for name, bound in (*((f"{b:g}", b) for b in _BOUNDS), ("+Inf", math.inf))
-    }
+    gaps = [t.gap for t in done if t.gap]
     return MoveTotals(
         totals.moves + 1,
         totals.committed + len(done),
         totals.rolled_back + sum(1 for t in view.tasks if t.phase == "rolled back"),
         totals.lost + sum(1 for t in view.tasks if t.phase == "lost"),
         totals.size + sum(t.size for t in done),
-        pauses,
+        _counted(totals.pauses, [t.pause for t in done]),
         totals.pause_sum + sum(t.pause for t in done),
         max([totals.pause_max, *(t.pause for t in done)]),
+        _counted(totals.gaps, gaps),
+        totals.gap_sum + sum(gaps),
+        max([totals.gap_max, *gaps]),
     )
+
+
+def _counted(before: Mapping[str, int], seconds: Sequence[float]) -> dict[str, int]:
+    """A histogram with those more."""
+    bounds = (*((f"{b:g}", b) for b in _BOUNDS), ("+Inf", math.inf))
+    return {name: before.get(name, 0) + sum(s <= bound for s in seconds) for name, bound in bounds}

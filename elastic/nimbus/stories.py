@@ -181,12 +181,14 @@ def move_ended(view: MoveView) -> Event:
     back, lost = (sum(1 for t in view.tasks if t.phase == p) for p in ("rolled back", "lost"))
     size = sum(t.size for t in view.tasks if t.phase == "committed")
     pause = max((t.pause for t in view.tasks), default=0.0)
+    gap = max((t.gap for t in view.tasks), default=0.0)
+    seen = f", at receivers {1000 * gap:.0f} ms" if gap else ""
     unhappy = "".join(f", {n} {what}" for n, what in ((back, "stayed"), (lost, "lost their state")) if n)
     return Event(
         view.ended,
         "move-ended",
         f"topology {view.topology}: move {view.epoch} has ended: {counted(moved, 'task')} moved{unhappy}; {size:,} bytes, "
-        f"longest pause {1000 * pause:.0f} ms",
+        f"longest pause {1000 * pause:.0f} ms{seen}",
         Severity.WARNING if back or lost else Severity.INFO,
         topology=view.topology,
         details={
@@ -197,6 +199,7 @@ def move_ended(view: MoveView) -> Event:
             "lost": lost,
             "bytes": size,
             "pause_ms": round(1000 * pause, 3),
+            "gap_ms": round(1000 * gap, 3),
             "seconds": round(max(0.0, view.ended - view.began), 3),
             "why": view.why,
         },

@@ -45,7 +45,7 @@ class Frames:
             if item.kind >= wire.STORED:
                 worker.saving.fetching.told(item, payload)
                 return
-            worker.moves.told(target, item, life, first)
+            worker.moves.told(target, item, life, first, source)
             return
         task = worker.tasks.get(target)
         if task is None or not task.take_in(item, life, first):

@@ -32,6 +32,7 @@ from elastic.model.topology import TopologySpec
 from elastic.transport.base import Link
 from elastic.worker import wire
 from elastic.worker.batch import Item
+from elastic.worker.gaps import Gaps
 from elastic.worker.ways import Ways
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Moves:
         consumed: Gives the room of an item back to where it came from.
         on_fatal: Told of an error that no rollback can mend: the process has to end.
         on_resumed: Told of a task that moved, of the move's number, and for how many seconds its emitters here held what was for it.
+        on_received: Told the same of the seconds that those here got nothing from it (`elastic.worker.gaps`); None: nobody here would have.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Moves:
         consumed: Callable[[Item, int], None],
         on_fatal: Callable[[BaseException], None],
         on_resumed: Callable[[int, int, float], None],
+        on_received: Callable[[int, int, float | None], None],
         buffer_rows: int,
     ) -> None:
         self.me = me
@@ -101,6 +104,8 @@ class Moves:
         self._offered: tuple[int, int] | None = None
         self.participant = Participant(me, Wiring.of(spec), buffer_rows, self._gate)
         self.link = ways.link
+        part = self.participant
+        self._gaps = Gaps(part.wiring, tasks, part.receivers, on_received, self._posted.append)
 
     def join(self, tasks: Tasks, store: Store, marks: OwnMarks) -> None:
         """Give it the other ports: they need it, and it needs them."""
@@ -184,6 +189,7 @@ class Moves:
                 if before.stands(task).owner == self.me and view.places.get(task) != place:
                     self._forget_early(task)
             self.feed(ev.ViewRead(view))
+            self._gaps.see(view)
         self._ways.signal_all()
 
     def started(self, task: Task, life: int) -> None:
@@ -197,7 +203,7 @@ class Moves:
         """Links of the task begin and end here from now on."""
         emitters, receivers = self.participant.emitters, self.participant.receivers
         wiring = self.participant.wiring
-        task.receivers = {s: receivers[s, task.id] for s in wiring.emitters_of(task.id)}
+        task.receivers = self._gaps.over({s: receivers[s, task.id] for s in wiring.emitters_of(task.id)})
         task.outputs.attach({t: emitters[task.id, t] for t in wiring.targets_of(task.id)})
 
     def left(self) -> None:
@@ -238,11 +244,13 @@ class Moves:
 
     def arrived(self, target: int, life: int, first: int, item: Item) -> None:
         """See `Crossing.arrived`."""
+        self._gaps.came(item.source)
         self._posted.append(ev.Arrived(item.source, target, life, first, item.weight, item))
 
-    def told(self, target: int, told: wire.Told, life: int, position: int) -> None:
-        """A link says something about itself. On the transport's thread."""
+    def told(self, target: int, told: wire.Told, life: int, position: int, place: Incarnation) -> None:
+        """A link says something about itself, from that place. On the transport's thread."""
         if told.kind == wire.OPENED:
+            self._gaps.opened(told.source, place)
             self.feed(ev.Opened(told.source, target, life, position, told.epoch))
         else:
             self.feed(ev.FenceArrived(told.source, target, told.epoch, life, position))
@@ -289,6 +297,7 @@ class Moves:
             self._resumed(action.target)
         self._passed.pop((action.source, action.target), None)
         if action.where == self.me:
+            self._gaps.opened(action.source, self.me)
             self._posted.append(
                 ev.Opened(action.source, action.target, action.life, action.position, action.epoch)
             )
@@ -305,6 +314,7 @@ class Moves:
         else:
             where = self.participant.emitters[key].where
             if where == self.me:
+                self._gaps.came(action.source)
                 self._posted.append(ev.Arrived(*key, action.life, action.first, action.count, action.item))
             elif not self._offer(where, action.target, action.item, action.life, action.first):
                 log.info("%s has ended: what was sent to it is lost", where)

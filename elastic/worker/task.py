@@ -28,6 +28,7 @@ from elastic.worker.bolts import BoltDriver
 from elastic.worker.content.engine import EngineState, SpoutState, metrics_of, put_metrics
 from elastic.worker.crossing import ASK, FULL, TAKEN
 from elastic.worker.failures import Failures, described, user_traceback
+from elastic.worker.gaps import TimedEnd
 from elastic.worker.marks import Marks
 from elastic.worker.outputs import Outputs
 from elastic.worker.spouts import SpoutDriver
@@ -87,7 +88,7 @@ class Task:
             deque()
         )  # to be called between two of its tuples, on that thread
         self._unsaid: set[int] = set()
-        self.receivers: Mapping[int, Receiver] = {}
+        self.receivers: dict[int, Receiver | TimedEnd] = {}
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
         self._marks = Marks(sources)
         self._hooks = tuple(hooks)

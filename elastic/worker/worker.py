@@ -109,6 +109,7 @@ class Worker:
             consumed=self.frames.give_back,
             on_fatal=self._on_fatal,
             on_resumed=self._on_resumed,
+            on_received=self._on_received,
             buffer_rows=HELD_QUEUES * setting("queue_rows", spec.config),
         )
         self.sizes = StateSizes()
@@ -319,12 +320,25 @@ class Worker:
             task.outputs.refresh()
 
     def _on_resumed(self, task: int, epoch: int, held: float) -> None:
+        self._tell_step(
+            f"Tuples for task {task} flow again.", task, epoch, "resumed", pause_ms=round(held * 1e3, 3)
+        )
+
+    def _on_received(self, task: int, epoch: int, gap: float | None) -> None:
+        if gap is None:
+            self._tell_step(f"Nothing had come from task {task} before it moved.", task, epoch, "unheard")
+        else:
+            ms = round(gap * 1e3, 3)
+            self._tell_step(f"Tuples of task {task} come again.", task, epoch, "received", gap_ms=ms)
+
+    def _tell_step(self, message: str, task: int, epoch: int, step: str, **more: float) -> None:
+        """Of a task that may be somebody else's (`MovingTasks.step` tells of those that are here)."""
         self.event(
             "move-step",
-            f"Tuples for task {task} flow again.",
+            message,
             component=str(self.spec.component_of(TaskId(task)).id),
             task=task,
-            details={"epoch": epoch, "step": "resumed", "at": time.time(), "pause_ms": round(held * 1e3, 3)},
+            details={"epoch": epoch, "step": step, "at": time.time(), **more},
         )
 
     def _on_fatal(self, error: BaseException) -> None:

@@ -91,9 +91,11 @@ class Moving:
             self._say("  " + "   ".join(_pause(t) for t in move.tasks[first : first + ROW]))
         pauses = [1e3 * t.pause for t in move.tasks]
         size = sum(t.size for t in move.tasks)
+        gaps = [1e3 * t.gap for t in move.tasks if t.gap]
+        behind = f" Those behind them got nothing from one for {max(gaps):.0f} ms at most." if gaps else ""
         self._say(
             f"{len(move.tasks)} tasks moved, {size / 1024:,.0f} KiB in all; tuples for one were held for"
-            f" {statistics.median(pauses):.0f} ms (median), {max(pauses):.0f} ms at most. The others went on."
+            f" {statistics.median(pauses):.0f} ms (median), {max(pauses):.0f} ms at most.{behind} The others went on."
         )
 
 

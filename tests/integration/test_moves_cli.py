@@ -173,6 +173,26 @@ def test_an_executor_moves_with_its_state(cluster: Cluster) -> None:
     assert totals["moves"] >= 2 and totals["committed"] >= 4 and totals["pauses"]["+Inf"] >= 4
 
 
+def test_the_pause_of_a_spout_is_told_by_those_that_get_its_tuples(cluster: Cluster) -> None:
+    source = places(cluster)[1]
+    moved = cluster("-o", "json", "move", "counted", "numbers", "--to", other(source))
+    assert moved.code == 0, moved.err
+    (move,) = moved.data["moves"]
+    (task,) = move["tasks"]
+    assert task["gap"] > 0 and move["gap"] == task["gap"] and task["pause"] == 0
+    assert list(task["times"]) == [*STEPS[:-1], "received"]
+    assert "at receivers" in moved.err
+    totals = cluster.described("counted")["moved"]
+    assert totals["gaps"]["+Inf"] >= 1 and totals["gap_max"] >= task["gap"]
+    (ended, *_) = [
+        e
+        for e in cluster.data("events")
+        if e["kind"] == "move-ended" and e["details"]["epoch"] == move["epoch"]
+    ]
+    assert ended["details"]["gap_ms"] > 0
+    assert cluster("move", "counted", "numbers", "--to", source).code == 0
+
+
 def test_what_is_on_its_way_is_shown_left_and_aborted(cluster: Cluster) -> None:
     before = places(cluster)
     target = other(before[4])

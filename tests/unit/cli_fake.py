@@ -152,12 +152,12 @@ def detail(**changes: Any) -> TopologyDetail:
     return replace(made, **changes)
 
 
-STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
+STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed", "received")
 
 
 def task_move(task: int, phase: str = "committed", **changes: Any) -> TaskMoveView:
     times = {s: 1_700_000_100.0 + 0.004 * (i - 1) for i, s in enumerate(STEPS)}
-    made = TaskMoveView(task, ComponentId("count"), W0, W1, phase, 1, "", 2048, times, 0.0125)
+    made = TaskMoveView(task, ComponentId("count"), W0, W1, phase, 1, "", 2048, times, 0.0125, 0.015)
     return replace(made, **changes)
 
 
@@ -172,14 +172,26 @@ def under_way(epoch: int = 3) -> MoveView:
     """The same, half way."""
     times = {"prepared": 1_700_000_099.5}
     tasks = (
-        task_move(2, "paused", times={**times, "paused": 1_700_000_100.0}, size=0, pause=0.0),
-        task_move(3, "preparing", times=times, size=0, pause=0.0),
+        task_move(2, "paused", times={**times, "paused": 1_700_000_100.0}, size=0, pause=0.0, gap=0.0),
+        task_move(3, "preparing", times=times, size=0, pause=0.0, gap=0.0),
     )
     waits = ("task 2 waits for fences",)
     return move(epoch, state="running", ended=0.0, tasks=tasks, waits=waits)
 
 
-TOTALS = MoveTotals(1, 2, 0, 0, 4096, {"0.01": 0, "0.025": 2, "+Inf": 2}, 0.0325, 0.02)
+TOTALS = MoveTotals(
+    1,
+    2,
+    0,
+    0,
+    4096,
+    {"0.01": 0, "0.025": 2, "+Inf": 2},
+    0.0325,
+    0.02,
+    {"0.01": 0, "0.025": 2, "+Inf": 2},
+    0.03,
+    0.015,
+)
 
 
 def _executor(component: str, first: int, last: int) -> ExecutorId:

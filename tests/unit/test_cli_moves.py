@@ -30,25 +30,49 @@ def test_move_says_what_each_task_cost() -> None:
     assert result.exit_code == 0, result.stderr
     assert asked(client) == [("move", "word-count", "count[2-3],7", "node-2", 60.0, 0.25)]
     head, first, second = result.stdout.splitlines()
-    assert head.split() == ["TASK", "COMPONENT", "FROM", "TO", "OUTCOME", "PAUSE", "SIZE"]
+    assert head.split() == ["TASK", "COMPONENT", "FROM", "TO", "OUTCOME", "PAUSE", "AT", "RECEIVERS", "SIZE"]
     assert first.split() == [
-        *("2", "count", "word-count@node-1/0", "word-count@node-2/0", "moved", "12.5", "ms", "2.0", "KiB")
+        *(
+            "2",
+            "count",
+            "word-count@node-1/0",
+            "word-count@node-2/0",
+            "moved",
+            "12.5",
+            "ms",
+            "15.0",
+            "ms",
+            "2.0",
+            "KiB",
+        )
     ]
     assert "20.0 ms" in second
-    assert "word-count: 2 tasks moved; longest pause 20.0 ms; 4.0 KiB (move 3)." in result.stderr
+    assert (
+        "word-count: 2 tasks moved; longest pause 20.0 ms, at receivers 15.0 ms; 4.0 KiB (move 3)."
+        in result.stderr
+    )
 
 
 def test_a_move_that_was_tried_again_counts_each_task_once_and_says_which_attempt_failed() -> None:
-    tasks = (task_move(2), task_move(3, "rolled back", reason="no room", size=0, pause=0.0, times={}))
+    tasks = (
+        task_move(2),
+        task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={}),
+    )
     client = FakeClient(coming=[move(3, tasks=tasks), move(4, tasks=(task_move(3),))])
     result = invoke(client, "move", "word-count", "2-3", "--to", "node-2")
     assert result.exit_code == 0, result.stderr
     assert "task 3, move 3: no room" in result.stdout
-    assert "word-count: 2 tasks moved; longest pause 12.5 ms; 4.0 KiB (moves 3, 4)." in result.stderr
+    assert (
+        "word-count: 2 tasks moved; longest pause 12.5 ms, at receivers 15.0 ms; 4.0 KiB (moves 3, 4)."
+        in result.stderr
+    )
 
 
 def test_a_move_that_fails_in_part_says_what_has_moved() -> None:
-    tasks = (task_move(2), task_move(3, "rolled back", reason="no module", size=0, pause=0.0, times={}))
+    tasks = (
+        task_move(2),
+        task_move(3, "rolled back", reason="no module", size=0, pause=0.0, gap=0.0, times={}),
+    )
 
     class Failing(FakeClient):
         def move(self, *args: Any, **options: Any) -> Assignment:
@@ -74,7 +98,13 @@ def test_move_as_json_has_the_moves_that_it_caused() -> None:
     assert (data["topology"], data["epoch"]) == ("word-count", 7)
     assert [m["epoch"] for m in data["moves"]] == [3], "not what had ended before"
     (one,) = data["moves"]
-    assert (one["moved"], one["rolled_back"], one["size"], one["pause"]) == (2, 0, 4096, 0.02)
+    assert (one["moved"], one["rolled_back"], one["size"], one["pause"], one["gap"]) == (
+        2,
+        0,
+        4096,
+        0.02,
+        0.015,
+    )
     assert one["tasks"][0]["times"].keys() == set(STEPS)
 
 
@@ -141,11 +171,17 @@ def test_the_last_measurements_are_waited_for() -> None:
             pass
 
     result = invoke(Late(coming=[under_way(), move()]), "move", "word-count", "2", "--to", "node-2")
-    assert result.exit_code == 0 and "2 tasks moved; longest pause 20.0 ms" in result.stderr
+    assert (
+        result.exit_code == 0
+        and "2 tasks moved; longest pause 20.0 ms, at receivers 15.0 ms" in result.stderr
+    )
 
 
 def test_abort_of_all_and_of_one() -> None:
-    tasks = (task_move(2, "rolled back", reason="not now", size=0, pause=0.0, times={}), task_move(3))
+    tasks = (
+        task_move(2, "rolled back", reason="not now", size=0, pause=0.0, gap=0.0, times={}),
+        task_move(3),
+    )
     back = move(tasks=tasks)
     client = FakeClient(moved=[under_way()], coming=[back])
     result = invoke(client, "move", "word-count", "--abort", "--why", "not now")
@@ -205,7 +241,19 @@ def test_moves_lists_them() -> None:
     client = FakeClient(moved=[under_way(4), move()])
     result = invoke(client, "moves")
     head, running, ended = result.stdout.splitlines()
-    assert head.split() == ["TOPOLOGY", "MOVE", "STATE", "TASKS", "SIZE", "PAUSE", "BEGAN", "TOOK", "WHY"]
+    assert head.split() == [
+        "TOPOLOGY",
+        "MOVE",
+        "STATE",
+        "TASKS",
+        "SIZE",
+        "PAUSE",
+        "AT",
+        "RECEIVERS",
+        "BEGAN",
+        "TOOK",
+        "WHY",
+    ]
     assert "running" in running and "0 of 2 tasks moved" in running and " ms so far" in running
     assert "2 tasks moved" in ended and "20.0 ms" in ended and "2.0 s" in ended
     assert "task 2 waits for fences" in result.stderr
@@ -256,7 +304,7 @@ def test_describe_shows_moves_under_way_and_totals() -> None:
     client = FakeClient(details={"word-count": detail(moves=(under_way(),), moved=TOTALS)})
     text = invoke(client, "describe", "word-count").stdout
     assert "3 (running): paused 2; prepared 3: move count[2-3] to node-2" in text
-    assert "2 tasks in 1 move, 4.0 KiB, longest pause 20.0 ms" in text
+    assert "2 tasks in 1 move, 4.0 KiB, longest pause 20.0 ms, at receivers 15.0 ms" in text
     data = json.loads(invoke(client, "-o", "json", "describe", "word-count").stdout)
     assert data["moves"][0]["epoch"] == 3
     assert data["moved"]["committed"] == 2 and data["moved"]["pauses"]["0.025"] == 2
@@ -289,15 +337,18 @@ def test_ranges(numbers: tuple[int, ...], text: str) -> None:
 def test_the_cost_of_several_moves() -> None:
     back: MoveView = move(4, tasks=(task_move(5, "rolled back", pause=0.0), task_move(6, "lost", pause=0.5)))
     assert cost([plain(move()), plain(back)]) == (
-        "2 of 4 tasks moved, 1 stayed, 1 lost their state; longest pause 500 ms; 4.0 KiB"
+        "2 of 4 tasks moved, 1 stayed, 1 lost their state; longest pause 500 ms, at receivers 15.0 ms; 4.0 KiB"
     )
     # What was tried again is no other task.
     first = move(4, tasks=(task_move(5, "rolled back", pause=0.0), task_move(6)))
     second = move(5, tasks=(task_move(5),))
-    assert cost([plain(second), plain(first)]) == "2 tasks moved; longest pause 12.5 ms; 4.0 KiB"
+    assert (
+        cost([plain(second), plain(first)])
+        == "2 tasks moved; longest pause 12.5 ms, at receivers 15.0 ms; 4.0 KiB"
+    )
     third = move(6, tasks=(task_move(5, "rolled back", pause=0.0),))
     assert cost([plain(first), plain(third)]) == (
-        "1 of 2 tasks moved, 1 stayed; longest pause 12.5 ms; 2.0 KiB"
+        "1 of 2 tasks moved, 1 stayed; longest pause 12.5 ms, at receivers 15.0 ms; 2.0 KiB"
     )
-    nobody = move(tasks=(task_move(1, pause=0.0),))
+    nobody = move(tasks=(task_move(1, pause=0.0, gap=0.0),))
     assert cost([plain(nobody)]) == "1 task moved; nobody had to wait; 2.0 KiB"

@@ -258,6 +258,7 @@ def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, w
     """List moves of tasks, under way and ended; or show one.
 
     PAUSE is the longest that senders held what was for one of its tasks, or for how long one has stood still so far.
+    AT RECEIVERS is the longest that a worker which gets a task's tuples had none from it, between its old and its new place.
     The times of a task's steps are relative to its pause, by the clocks of the processes in which they happened.
     Nimbus keeps the last 50 of each topology.
     """
@@ -292,6 +293,7 @@ MOVE_COLUMNS = [
     Column("TASKS", outcome),
     Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
     Column("PAUSE", lambda r: pause(r["tasks"], r["pause"]), right=True),
+    Column("AT RECEIVERS", lambda r: milliseconds(r["gap"]) if r["gap"] else None, right=True),
     Column("BEGAN", lambda r: output.clock(r["began"])),
     Column("TOOK", lambda r: output.duration(_took(r)), right=True),
     Column("WHY", "why"),
@@ -330,6 +332,7 @@ def _one(settings: Settings, one: MoveView) -> None:
             ("Tasks", outcome(plain) if one.state == "ended" else steps(one.tasks)),
             ("State moved", output.size(plain["size"])),
             ("Longest pause", pause(plain["tasks"], plain["pause"]) or milliseconds(0.0)),
+            ("At receivers", milliseconds(plain["gap"]) if plain["gap"] else None),
         ],
     )
     click.echo()

@@ -230,6 +230,11 @@ def pause(tasks: Sequence[Row], told: float) -> str | None:
     return milliseconds(told) if told or any("resumed" in t["times"] for t in tasks) else None
 
 
+def at_receivers(gap: float) -> str:
+    """What is said of the longest gap beside the longest pause."""
+    return f", at receivers {milliseconds(gap)}" if gap else ""
+
+
 def outcome(move: Row) -> str:
     """What became of a move's tasks, in a few words; or how far it is."""
     tasks = len(move["tasks"])
@@ -252,6 +257,7 @@ def cost(moves: Sequence[Row]) -> str:
     longest = max((m["pause"] for m in moves), default=0.0)
     size = output.size(sum(m["size"] for m in moves))
     waited = f"longest pause {milliseconds(longest)}" if longest else "nobody had to wait"
+    waited += at_receivers(max((m["gap"] for m in moves), default=0.0))
     return f"{done} moved{unhappy}; {waited}; {size}"
 
 
@@ -262,6 +268,7 @@ TASK_COLUMNS = [
     Column("TO", "target"),
     Column("OUTCOME", "step", status=True),
     Column("PAUSE", lambda r: pause([r], r["pause"]), right=True),
+    Column("AT RECEIVERS", lambda r: milliseconds(r["gap"]) if r["gap"] else None, right=True),
     Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
 ]
 

@@ -23,7 +23,7 @@ from elastic.model.views import (
 
 Plain = dict[str, Any]
 
-STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed")
+STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed", "received")
 """The steps of a moving task, in order."""
 
 
@@ -177,6 +177,7 @@ def move(view: MoveView) -> Plain:
         "lost": sum(1 for t in view.tasks if t.phase == "lost"),
         "size": sum(t.size for t in done),
         "pause": round(max((t.pause for t in view.tasks), default=0.0), 6),
+        "gap": round(max((t.gap for t in view.tasks), default=0.0), 6),
         "tasks": [task_move(t) for t in view.tasks],
         "waits": list(view.waits),
     }
@@ -194,6 +195,7 @@ def task_move(view: TaskMoveView) -> Plain:
         "reason": view.reason,
         "size": view.size,
         "pause": round(view.pause, 6),
+        "gap": round(view.gap, 6),
         "times": {s: view.times[s] for s in STEPS if s in view.times},
     }
 
@@ -209,6 +211,9 @@ def move_totals(view: MoveTotals) -> Plain:
         "pauses": dict(view.pauses),
         "pause_sum": round(view.pause_sum, 6),
         "pause_max": round(view.pause_max, 6),
+        "gaps": dict(view.gaps),
+        "gap_sum": round(view.gap_sum, 6),
+        "gap_max": round(view.gap_max, 6),
     }
 
 

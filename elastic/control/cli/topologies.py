@@ -7,7 +7,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.moving import milliseconds, steps
+from elastic.control.cli.moving import at_receivers, milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
@@ -221,7 +221,7 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
     if detail.moved.moves:
         m = detail.moved
         what = f"{counted(m.committed, 'task')} in {counted(m.moves, 'move')}, {output.size(m.size)}"
-        text = f"{what}, longest pause {milliseconds(m.pause_max)}"
+        text = f"{what}, longest pause {milliseconds(m.pause_max)}{at_receivers(m.gap_max)}"
         values.append(("Moved", text))
     if detail.policy:
         values.append(("Policy", detail.policy))

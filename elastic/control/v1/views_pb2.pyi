@@ -686,6 +686,7 @@ class TaskMoveView(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     TIMES_FIELD_NUMBER: _builtins.int
     PAUSE_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
     task: _builtins.int
     component: _builtins.str
     source: _builtins.str
@@ -700,10 +701,14 @@ class TaskMoveView(_message.Message):
     """Bytes that were saved; 0 before that."""
     pause: _builtins.float
     """Seconds that tuples for it were held: the longest."""
+    gap: _builtins.float
+    """Seconds between the last that those behind it got from its old place and the first from its new one: the longest; 0 where that is
+    not known.
+    """
     @_builtins.property
     def times(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """When it was "prepared", "paused", "stopped", "saved", "restored", "begun" and "resumed", as far as it came: seconds since
-        1970, by the clocks of the processes in which it happened.
+        """When it was "prepared", "paused", "stopped", "saved", "restored", "begun", "resumed" and "received", as far as it came: seconds
+        since 1970, by the clocks of the processes in which it happened.
         """
 
     def __init__(
@@ -719,10 +724,11 @@ class TaskMoveView(_message.Message):
         size: _builtins.int = ...,
         times: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         pause: _builtins.float = ...,
+        gap: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "component", b"component", "pause", b"pause", "phase", b"phase", "reason", b"reason", "size", b"size", "source", b"source", "target", b"target", "task", b"task", "times", b"times"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "component", b"component", "gap", b"gap", "pause", b"pause", "phase", b"phase", "reason", b"reason", "size", b"size", "source", b"source", "target", b"target", "task", b"task", "times", b"times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -754,6 +760,26 @@ class MoveTotals(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class GapsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MOVES_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     ROLLED_BACK_FIELD_NUMBER: _builtins.int
@@ -762,6 +788,9 @@ class MoveTotals(_message.Message):
     PAUSES_FIELD_NUMBER: _builtins.int
     PAUSE_SUM_FIELD_NUMBER: _builtins.int
     PAUSE_MAX_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    GAP_SUM_FIELD_NUMBER: _builtins.int
+    GAP_MAX_FIELD_NUMBER: _builtins.int
     moves: _builtins.int
     committed: _builtins.int
     """Tasks by outcome: at their new place; where they were before; at their new place without their state."""
@@ -772,9 +801,15 @@ class MoveTotals(_message.Message):
     pause_sum: _builtins.float
     """Seconds."""
     pause_max: _builtins.float
+    gap_sum: _builtins.float
+    gap_max: _builtins.float
     @_builtins.property
     def pauses(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """For how many of those the pause was not longer than so many seconds: by bound; `+Inf` counts all."""
+
+    @_builtins.property
+    def gaps(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """The same of the gaps that those behind them saw."""
 
     def __init__(
         self,
@@ -787,10 +822,13 @@ class MoveTotals(_message.Message):
         pauses: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         pause_sum: _builtins.float = ...,
         pause_max: _builtins.float = ...,
+        gaps: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        gap_sum: _builtins.float = ...,
+        gap_max: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "lost", b"lost", "moves", b"moves", "pause_max", b"pause_max", "pause_sum", b"pause_sum", "pauses", b"pauses", "rolled_back", b"rolled_back", "size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "gap_max", b"gap_max", "gap_sum", b"gap_sum", "gaps", b"gaps", "lost", b"lost", "moves", b"moves", "pause_max", b"pause_max", "pause_sum", b"pause_sum", "pauses", b"pauses", "rolled_back", b"rolled_back", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,6 +35,8 @@ SPEC = TopologySpec(
     ),
 )
 
+PLACED: Any = SimpleNamespace(place_of=lambda: {1: "t@n1/0", 2: "t@n1/0", 3: "t@n2/0"})
+
 
 def record(epoch: int = 1, outcome: Outcome = Outcome.OPEN, *tasks: int) -> MoveRecord:
     moving = tuple(
@@ -46,12 +48,14 @@ def record(epoch: int = 1, outcome: Outcome = Outcome.OPEN, *tasks: int) -> Move
 
 def facts(*records: MoveRecord, id: str = "t-1") -> Any:
     moves = {r.epoch: MoveFacts(r, 0) for r in records}
-    return SimpleNamespace(name=T, state=SimpleNamespace(id=id), moves=moves, spec=SPEC, workers={})
+    return SimpleNamespace(
+        name=T, state=SimpleNamespace(id=id), moves=moves, spec=SPEC, workers={}, assignment=PLACED
+    )
 
 
-def step(task: int, step: str, at: float = 11.0, epoch: int = 1, **more: float) -> Event:
+def step(task: int, step: str, at: float = 11.0, epoch: int = 1, worker: str = "", **more: float) -> Event:
     details: dict[str, str | int | float] = {"epoch": epoch, "step": step, "at": at, **more}
-    return Event(at, "move-step", "", topology=T, task=task, details=details)
+    return Event(at, "move-step", "", topology=T, task=task, worker=worker, details=details)
 
 
 def test_changes_are_what_has_changed_since() -> None:
@@ -120,6 +124,30 @@ def test_an_end_is_told_when_nothing_more_comes(outcome: Outcome) -> None:
     told = log.see(facts(), 12.0)
     assert bool(told) == (outcome is not Outcome.COMMITTED)
     assert told or log.see(facts(), 14.0)
+
+
+def test_an_end_waits_for_those_behind_what_has_moved() -> None:
+    """The spout has tasks behind it, and none before it."""
+    log = MoveLog(kept=5, linger=2)
+    for epoch, last in ((1, "received"), (2, "unheard")):
+        log.see(facts(record(epoch, Outcome.COMMITTED, 1)), 11.0)
+        assert log.see(facts(), 12.0) == []
+        log.step(step(1, "saved", epoch=epoch))
+        log.step(step(1, "begun", epoch=epoch))
+        for worker, what, at, ms in (("t@n2/0", last, 11.2, 30.0), ("t@n1/0", last, 11.1, 40.0)):
+            assert log.see(facts(), 12.1) == [], "not all have said for how long nothing came"
+            log.step(step(1, what, at, epoch, worker, gap_ms=ms))
+        (told,) = log.see(facts(), 12.2)
+        (task,) = told.tasks
+        if last == "received":
+            assert (task.gap, task.times["received"]) == (0.04, 11.2), "the longest, the last"
+            ended = move_ended(told)
+            assert ended.details["gap_ms"] == 40.0 and "at receivers 40 ms" in ended.message
+        else:
+            assert task.gap == 0.0 and set(task.times) == {"saved", "begun"}
+    totals = log.totals(T)
+    assert (totals.gap_sum, totals.gap_max) == (0.04, 0.04)
+    assert (totals.gaps["0.025"], totals.gaps["0.05"], totals.gaps["+Inf"]) == (0, 1, 1), "what is known"
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ROLLED_BACK, Outcome.LOST])
