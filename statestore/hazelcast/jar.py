@@ -11,6 +11,7 @@ from pathlib import Path
 
 from statestore import lifetime
 from statestore.errors import Missing
+from statestore.hazelcast.maven import Sight, look
 from statestore.lifetime import Spawn
 
 VERSION = "5.7.0"
@@ -31,9 +32,24 @@ def cache_directory() -> Path:
 
 
 def find_jar(cache: Path | None = None) -> Path | None:
-    """The jar, when it was fetched before."""
+    """The jar, when it was fetched before, or put there by hand.
+
+    Raises:
+        Missing: What lies there is something else, or cannot be read.
+    """
     jar = (cache or cache_directory()) / NAME
-    return jar if jar.is_file() else None
+    if not jar.is_file():
+        return None
+    try:
+        found = _sum(jar)
+    except OSError as error:
+        raise Missing(f"{jar} cannot be read: {error.strerror}") from error
+    if found != SHA256:
+        raise Missing(
+            f"{jar} is not the Hazelcast server that it should be: SHA-256 {found}, not {SHA256}",
+            remedy=f"Remove it: with Maven (mvn) it is fetched anew. Or put com.hazelcast:hazelcast:{VERSION} there, whole.",
+        )
+    return jar
 
 
 def find_maven() -> Path | None:
@@ -43,7 +59,11 @@ def find_maven() -> Path | None:
 
 
 def problem(cache: Path | None = None) -> str:
-    """Why there is no jar and none can be fetched; "" when there is one, or Maven to fetch it."""
+    """Why there is no jar and none can be fetched; "" when there is one, or Maven to fetch it.
+
+    Raises:
+        Missing: As for `find_jar`.
+    """
     if find_jar(cache) is not None or find_maven() is not None:
         return ""
     return f"{NAME} is not in {cache or cache_directory()}, and there is no Maven (mvn) to fetch it"
@@ -60,7 +80,7 @@ def obtain_jar(
         timeout: Seconds for Maven.
 
     Raises:
-        Missing: No Maven, or it could not fetch the jar, or what it fetched is not what it should be.
+        Missing: No Maven, or it could not fetch the jar, or what it fetched, or what is there, is not what it should be.
     """
     cache = cache or cache_directory()
     found = find_jar(cache)
@@ -81,7 +101,7 @@ def obtain_jar(
         jar = fetched / NAME
         if not jar.is_file():
             raise Missing(f"Maven ended without an error, but without {NAME}", remedy=remedy(cache))
-        found_sum = hashlib.sha256(jar.read_bytes()).hexdigest()
+        found_sum = _sum(jar)
         if found_sum != SHA256:
             raise Missing(
                 f"what Maven fetched as {NAME} is something else: SHA-256 {found_sum}, not {SHA256}",
@@ -91,6 +111,28 @@ def obtain_jar(
     finally:
         shutil.rmtree(fetched, ignore_errors=True)
     return cache / NAME
+
+
+def fetchable(cache: Path | None = None) -> Sight:
+    """Whether the jar, where it is not there, will be fetched when it is wanted, as far as can be seen without fetching it."""
+    cache = cache or cache_directory()
+    maven = find_maven()
+    if maven is None:
+        return Sight(False, problem(cache))
+    there = next(p for p in (cache, *cache.parents) if p.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return Sight(
+            False, f"{there} cannot be written: {error.strerror} ({VARIABLE} names another directory)"
+        )
+    return look(maven, f"com/hazelcast/hazelcast/{VERSION}/{NAME}")
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _run(maven: Path, into: Path, spawn: Spawn, timeout: float, cache: Path) -> None:

@@ -110,9 +110,9 @@ def hazelcast_java(directory: Path) -> Path:
         java = find_java()
     except EnvironmentProblem as error:
         pytest.skip(f"no Hazelcast members: {error.message}")
-    if problem():
-        pytest.skip(f"no Hazelcast members: {problem()}")
     try:
+        if problem():
+            pytest.skip(f"no Hazelcast members: {problem()}")
         obtain_jar()
     except Missing as error:
         pytest.skip(f"no Hazelcast members: {error.message}")

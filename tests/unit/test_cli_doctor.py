@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from cli_fake import invoke
 from elastic.control.cli import checks
 from elastic.control.cli.settings import Settings
 from elastic.errors import EnvironmentProblem
+from statestore.errors import Missing
 from statestore.hazelcast import jar
 
 
@@ -82,16 +86,95 @@ def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.files().status in (checks.WARNING, checks.OK)
 
 
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user who has fetched nothing, and whose Maven, which is there, looks where `settings.xml` says."""
+    for name in ("MAVEN_ARGS", "MAVEN_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(jar.VARIABLE, str(tmp_path / "cache"))
+    (tmp_path / ".m2").mkdir()
+    monkeypatch.setattr(jar, "find_maven", lambda: tmp_path / "maven" / "bin" / "mvn")
+    return tmp_path
+
+
 def test_without_hazelcasts_server_and_maven_it_is_said_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, fresh: Path
 ) -> None:
-    monkeypatch.setattr(jar, "find_jar", lambda: None)
-    monkeypatch.setattr("shutil.which", lambda name: "/opt/mvn")
-    assert checks.maven().status == checks.OK
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(jar, "find_maven", lambda: None)
     lacks = checks.maven()
     assert lacks.status == checks.WARNING and "--store hazelcast" in lacks.message
     assert "apt-get install maven" in lacks.remedy and str(jar.cache_directory()) in lacks.remedy
+
+
+def test_a_jar_that_is_another_one_is_found(fresh: Path) -> None:
+    (fresh / "cache").mkdir()
+    (fresh / "cache" / jar.NAME).write_bytes(b"half of it")
+    wrong = checks.maven()
+    assert wrong.status == checks.WARNING and "SHA-256" in wrong.message and "Remove it" in wrong.remedy
+    with pytest.raises(Missing, match="SHA-256"):
+        jar.obtain_jar()
+
+
+class Repository(BaseHTTPRequestHandler):
+    """Has the one jar."""
+
+    def do_HEAD(self) -> None:
+        known = self.path == f"/central/com/hazelcast/hazelcast/{jar.VERSION}/{jar.NAME}"
+        self.send_response(200 if known else 403 if self.path.startswith("/closed") else 404)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def repository() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Repository) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "says"),
+    [
+        ("<mirror><mirrorOf>*</mirrorOf><url>HERE/central/</url></mirror>", checks.OK, "from HERE/central/com"),
+        ("<mirror><mirrorOf>*,!central</mirrorOf><url>HERE/</url></mirror>" * 2
+         + "<mirror><mirrorOf>a,external:*</mirrorOf><url>HERE/gone</url></mirror>"
+         + "<mirror><mirrorOf>central</mirrorOf><url>HERE/central</url></mirror>", checks.OK, "from HERE/central/com"),
+        ("<mirror><mirrorOf>*</mirrorOf><url>HERE/gone</url></mirror>", checks.WARNING, "HTTP Error 404"),
+        ("<mirror><mirrorOf>*</mirrorOf><url>HERE/closed</url></mirror>", checks.WARNING, "HTTP Error 403"),
+        ("<mirror><mirrorOf>*</mirrorOf><url>HERE/closed</url></mirror><server/>", checks.OK, "not seen from here"),
+        ("<mirror><mirrorOf>*</mirrorOf><url>http://127.0.0.1:1</url></mirror>", checks.WARNING, "refused"),
+        ("<proxy><host>x</host></proxy>", checks.OK, "it goes through a proxy"),
+        ("<mirror", checks.WARNING, "settings cannot be read"),
+    ],
+)  # fmt: skip
+def test_where_maven_would_fetch_is_looked_at(
+    fresh: Path, repository: str, settings: str, status: str, says: str
+) -> None:
+    text = f'<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0">{settings}</settings>'
+    (fresh / ".m2" / "settings.xml").write_text(text.replace("HERE", repository))
+    found = checks.maven()
+    assert found.status == status and says.replace("HERE", repository) in found.message
+    assert bool(found.remedy) == (status == checks.WARNING)
+    assert not (fresh / "cache").exists(), "it changes nothing"
+
+
+def test_what_maven_has_already_is_seen(fresh: Path) -> None:
+    kept = fresh / ".m2" / "repository" / "com" / "hazelcast" / "hazelcast" / jar.VERSION / jar.NAME
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    assert checks.maven().status == checks.OK and str(kept) in checks.maven().message
+
+
+def test_a_cache_that_cannot_be_written_is_said(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(jar.VARIABLE, "/proc/statestore")
+    found = checks.maven()
+    assert found.status == checks.WARNING and "cannot be written" in found.message
+    assert jar.VARIABLE in found.message
 
 
 def test_a_check_that_breaks_is_a_problem_not_an_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

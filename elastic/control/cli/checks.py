@@ -284,21 +284,30 @@ def _cluster(settings: Settings, name: str) -> Check:
 
 def maven() -> Check:
     """Only for the Hazelcast state store, which fetches its server with it, once."""
+    from statestore.errors import Missing
     from statestore.hazelcast import jar
 
-    fetched = jar.find_jar()
+    lacks = "--store hazelcast cannot start members"
+    try:
+        fetched = jar.find_jar()
+    except Missing as wrong:
+        return Check("maven", WARNING, f"{wrong.message}: {lacks}", wrong.remedy)
     if fetched is not None:
         return Check("maven", OK, f"not needed: the Hazelcast server is at {fetched}")
-    found = shutil.which("mvn")
-    if found:
+    found = jar.find_maven()
+    if found is None:
+        return Check("maven", WARNING, f"neither Maven (mvn) nor {jar.NAME} is here: {lacks}", jar.remedy())
+    there, why = jar.fetchable()
+    if there is False:
         return Check(
-            "maven", OK, f"at {found}; the Hazelcast server is fetched with it when it is first wanted"
+            "maven",
+            WARNING,
+            f"at {found}, but it will not be able to fetch the Hazelcast server ({why}): {lacks}",
+            jar.remedy(),
         )
+    seen = f"from {why}" if there else f"whether it can be had is not seen from here: {why}"
     return Check(
-        "maven",
-        WARNING,
-        f"neither Maven (mvn) nor {jar.NAME} is here: --store hazelcast cannot start members",
-        jar.remedy(),
+        "maven", OK, f"at {found}; the Hazelcast server is fetched with it when it is first wanted ({seen})"
     )
 
 
