@@ -18,7 +18,8 @@ from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster.cores import keep_to_one, may_keep
 from elastic.cluster.switching import Switching
-from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.cluster.worker_marks import MarksWriter
+from elastic.cluster.worker_moves import ViewReader
 from elastic.cluster.worker_progress import ProgressWriter
 from elastic.cluster.worker_stacks import tell_on_signal
 from elastic.cluster.worker_stores import WorkerStores

@@ -1,7 +1,6 @@
-"""What a worker process reads and writes in coordination for moves: views of everything, and its own marks.
+"""What a worker process reads in coordination for moves: views of everything.
 
-A view is read in the order that `elastic.migration.view` asks for, each time anew: watches only say that it is time to. Writes of marks
-have a thread of their own, so that one does not wait for a view that is being read.
+A view is read in the order that `elastic.migration.view` asks for, each time anew: watches only say that it is time to.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from elastic.coordination import paths
-from elastic.coordination.base import Coordination, Looked, SessionState, Versioned, Watch
-from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
-from elastic.migration import actions as ac
-from elastic.migration import events as ev
-from elastic.migration.record import Marked, Marks, MoveRecord, decode_marks, encode_marks
+from elastic.coordination.base import Coordination, Looked, Versioned, Watch
+from elastic.errors import Unavailable
+from elastic.migration.record import Marked, MoveRecord, decode_marks
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
 from elastic.model.assignment import Assignment
@@ -31,7 +27,6 @@ T = TypeVar("T")
 
 _TRIES = 20
 """Times that a view is read anew because a move ended while it was being read."""
-
 
 _Key = tuple[str, bool]
 """A path, and whether it is about the names of its children instead of its value."""
@@ -338,97 +333,3 @@ def _record(data: bytes) -> MoveRecord:
 
 def _places(data: bytes) -> dict[int, WorkerId]:
     return dict(codec.decode(data, Assignment).place_of().items())
-
-
-class MarksWriter:
-    """The port `elastic.migration.ports.OwnMarks`.
-
-    Args:
-        before: Called before each write, with what is to be written: something else may have to be written down first.
-        feed: Takes the events that follow.
-        wrote: Told of what was written.
-    """
-
-    def __init__(
-        self,
-        coordination: Coordination,
-        topology: TopologyName,
-        me: Incarnation,
-        before: Callable[[Marks], None],
-        feed: Callable[[ev.MarksRead], None],
-        wrote: Callable[[str, Versioned], None],
-    ) -> None:
-        self._coordination = coordination
-        self._topology = topology
-        self._me = me
-        self._wrote = wrote
-        self._before = before
-        self._feed = feed
-        self._orders: queue.SimpleQueue[ac.WriteMarks | int | None] = queue.SimpleQueue()
-        self._unknown: set[int] = set()  # moves of which a write's fate is not known
-        self._thread = threading.Thread(target=self._run, name="marks", daemon=True)
-        self._watch: Watch | None = None
-
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
-        self._watch = self._coordination.watch_session(self._on_session)
-
-    def close(self) -> None:
-        """Write no more. Safe to call twice."""
-        if self._watch is not None:
-            self._watch.cancel()
-        self._orders.put(None)
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(5.0)
-
-    def write(self, action: ac.WriteMarks) -> None:
-        """See the port."""
-        self._orders.put(action)
-
-    def _on_session(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            for epoch in list(self._unknown):
-                self._orders.put(epoch)
-
-    def _run(self) -> None:
-        while (order := self._orders.get()) is not None:
-            epoch = order if isinstance(order, int) else order.epoch
-            try:
-                if isinstance(order, int):
-                    if epoch not in self._unknown:
-                        continue
-                    marked = self._read(epoch)
-                else:
-                    marked = self._write(order)
-            except Unavailable as e:
-                log.info("marks of move %d cannot be written now: %s", epoch, e)
-                self._unknown.add(epoch)
-                # If the connection came back before that was noted, nobody else says so.
-                with suppress(ElasticError):
-                    self._coordination.get(paths.moves(self._topology))
-                    self._orders.put(epoch)
-                continue
-            except Exception:
-                log.exception("marks of move %d cannot be written", epoch)
-                continue
-            self._unknown.discard(epoch)
-            self._feed(ev.MarksRead(epoch, marked))
-
-    def _write(self, action: ac.WriteMarks) -> Marked | None:
-        self._before(action.marks)
-        path, data = (
-            paths.move_marks(self._topology, Epoch(action.epoch), self._me),
-            encode_marks(action.marks),
-        )
-        try:
-            version = self._coordination.set(path, data, version=action.version)
-        except (Conflict, NotFound):
-            return self._read(action.epoch)
-        self._wrote(path, Versioned(data, version))
-        return Marked(action.marks, version)
-
-    def _read(self, epoch: int) -> Marked | None:
-        path = paths.move_marks(self._topology, Epoch(epoch), self._me)
-        found: Versioned | None = self._coordination.get(path)
-        return Marked(decode_marks(found.data), found.version) if found is not None else None

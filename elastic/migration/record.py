@@ -21,6 +21,9 @@ from elastic.model import codec
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 
 T = TypeVar("T")
+REASON = 200
+"""Characters of a reason at most: the reasons of all tasks of a move lie in its record, in marks and in the plan, which are written as one.
+Each can come from user code, which may raise whatever it likes."""
 
 
 class Outcome(StrEnum):
@@ -153,6 +156,7 @@ class FailedMark:
 
     Attributes:
         attempt: Of the new side; 0: the old side says so.
+        reason: In `REASON` characters at most, for people; the worker's log has all of it.
         gone: No store that could have the state has it.
     """
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from elastic.migration.actions import Mark, WriteMarks
-from elastic.migration.record import FailedMark, Marked, Marks, SavedMark
+from elastic.migration.record import REASON, FailedMark, Marked, Marks, SavedMark
+from elastic.model.words import plain
 
 _READY = ("asked", "ahead", "prepared", "fetched")
 """That a task is ready. Nimbus goes on when all of a batch are."""
@@ -101,7 +102,7 @@ def _with(marks: Marks, added: Iterable[Mark]) -> Marks:
             case "closed":
                 closed = True
             case _:
-                failed[task] = FailedMark(mark.attempt, mark.reason, mark.gone)
+                failed[task] = FailedMark(mark.attempt, plain(mark.reason, REASON), mark.gone)
     return replace(
         marks,
         asked=tuple(sorted(asked)),

@@ -1,4 +1,4 @@
-"""Numbers in sentences for people."""
+"""Sentences for people: numbers in them, and text of users that can be sent to anybody."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 10 else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
+
+
+def plain(text: str, most: int) -> str:
+    """Text that can be sent to anybody: without lone surrogates, and cut to `most` characters."""
+    if len(text) <= most and text.isascii():
+        return text
+    # What cannot be said in UTF-8 gets longer: cut last.
+    text = text[: most + 1].encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= most else text[:most] + "..."

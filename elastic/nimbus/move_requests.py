@@ -8,10 +8,12 @@ from dataclasses import replace
 from elastic.coordination import paths
 from elastic.coordination.base import Set
 from elastic.errors import NotFound, Refused
+from elastic.migration.record import REASON
 from elastic.model.codec import encode
 from elastic.model.events import Event
 from elastic.model.ids import Epoch, TopologyName
 from elastic.model.views import MoveView
+from elastic.model.words import plain
 from elastic.nimbus.lookup import find, running
 from elastic.nimbus.reign import Reign
 
@@ -20,7 +22,7 @@ ABORTED = "an operator aborted the move"
 
 def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[int, ...]:
     """See `Nimbus.abort_move`."""
-    why = why or ABORTED
+    why = plain(why or ABORTED, REASON)  # the reason of every task that goes back
     with reign.deciding() as facts:
         t = running(facts, name)
         under_way = [e for e, m in t.moves.items() if not m.record.settled]

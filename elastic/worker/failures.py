@@ -159,13 +159,6 @@ def described(error: BaseException) -> str:
     return f"{name}: {text[:_SAID]}{'...' if len(text) > _SAID else ''}" if text else name
 
 
-def plain(text: str, most: int) -> str:
-    """Text that can be sent to anybody: without lone surrogates, and not longer than `most` characters."""
-    if len(text) > most:
-        text = text[:most] + "..."
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def user_traceback(error: BaseException) -> str:
     """The traceback, with those of its causes, without the framework's own frames in front of the user's code."""
     told = traceback.TracebackException.from_exception(error)

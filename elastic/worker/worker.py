@@ -22,12 +22,13 @@ from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, Incarnation, TaskId, WorkerId
 from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.topology import TopologySpec
+from elastic.model.words import plain
 from elastic.transport.base import Transport
 from elastic.worker.assigned import Assigned
 from elastic.worker.batch import Item, Streams
 from elastic.worker.components import ComponentSource
 from elastic.worker.executors import Executors
-from elastic.worker.failures import DETAIL, MESSAGE, described, plain, user_traceback
+from elastic.worker.failures import DETAIL, MESSAGE, described, user_traceback
 from elastic.worker.frames import Frames
 from elastic.worker.haste import Haste, few_stand_still
 from elastic.worker.history import TaskHistory

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from elastic import Topology
-from elastic.cluster.worker_moves import MarksWriter, ViewReader
+from elastic.cluster.worker_marks import MarksWriter
+from elastic.cluster.worker_moves import ViewReader
 from elastic.coordination import paths
 from elastic.coordination.base import Create, Delete, Operation, Set
 from elastic.coordination.memory import MemoryZooKeeper

@@ -16,11 +16,12 @@ from elastic.cluster.worker_voice import Voice
 from elastic.errors import AlreadyExists, ExecutionError, NotShippable
 from elastic.local import LocalCluster, LocalRun, run
 from elastic.model.events import Event, Severity
+from elastic.model.words import plain
 from elastic.supervisor.messages import Messages
 from elastic.testing import collect
 from elastic.worker import failures
 from elastic.worker.executor import Executor
-from elastic.worker.failures import described, plain, shown, user_traceback
+from elastic.worker.failures import described, shown, user_traceback
 
 LIMIT = 30.0
 _signals: dict[str, threading.Event] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, TopologyBuilder
 from elastic.api import tracking
-from elastic.cluster.worker_moves import MarksWriter
+from elastic.cluster.worker_marks import MarksWriter
 from elastic.errors import ElasticError
 from elastic.migration.record import Marks, Outcome
 from elastic.model.ids import ComponentId

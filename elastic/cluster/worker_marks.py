@@ -1,0 +1,133 @@
+"""What a worker process writes in coordination for moves: its own marks.
+
+On a thread of its own, so that no mark waits for a view that is being read.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from elastic.coordination import paths
+from elastic.coordination.base import Coordination, SessionState, Versioned, Watch
+from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
+from elastic.migration import actions as ac
+from elastic.migration import events as ev
+from elastic.migration.record import Marked, Marks, decode_marks, encode_marks
+from elastic.model.ids import Epoch, Incarnation, TopologyName
+
+log = logging.getLogger("elastic.worker")
+_PAUSE = 1.0
+"""Seconds until marks are written again after an error that nothing tells the end of."""
+
+
+class MarksWriter:
+    """The port `elastic.migration.ports.OwnMarks`.
+
+    Args:
+        before: Called before each write, with what is to be written: something else may have to be written down first.
+        feed: Takes the events that follow.
+        wrote: Told of what was written.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        topology: TopologyName,
+        me: Incarnation,
+        before: Callable[[Marks], None],
+        feed: Callable[[ev.MarksRead], None],
+        wrote: Callable[[str, Versioned], None],
+    ) -> None:
+        self._coordination = coordination
+        self._topology = topology
+        self._me = me
+        self._wrote = wrote
+        self._before = before
+        self._feed = feed
+        self._orders: queue.SimpleQueue[ac.WriteMarks | int | None] = queue.SimpleQueue()
+        self._unknown: set[int] = set()  # moves of which a write's fate is not known
+        self._again_at = 0.0  # when they are asked for although nothing says that it may go now; 0.0: never
+        self._thread = threading.Thread(target=self._run, name="marks", daemon=True)
+        self._watch: Watch | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+        self._watch = self._coordination.watch_session(self._on_session)
+
+    def close(self) -> None:
+        """Write no more. Safe to call twice."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._orders.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+    def write(self, action: ac.WriteMarks) -> None:
+        """See the port."""
+        self._orders.put(action)
+
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            for epoch in list(self._unknown):
+                self._orders.put(epoch)
+
+    def _run(self) -> None:
+        while (order := self._next()) is not None:
+            epoch = order if isinstance(order, int) else order.epoch
+            try:
+                if isinstance(order, int):
+                    if epoch not in self._unknown:
+                        continue
+                    marked = self._read(epoch)
+                else:
+                    marked = self._write(order)
+            except Unavailable as e:
+                log.info("marks of move %d cannot be written now: %s", epoch, e)
+                self._unknown.add(epoch)
+                # If the connection came back before that was noted, nobody else says so.
+                with suppress(ElasticError):
+                    self._coordination.get(paths.moves(self._topology))
+                    self._orders.put(epoch)
+                continue
+            except Exception:
+                # Nobody writes more marks of the move before it is known what became of these.
+                log.exception("marks of move %d cannot be written", epoch)
+                self._unknown.add(epoch)
+                self._again_at = self._again_at or time.monotonic() + _PAUSE
+                continue
+            self._unknown.discard(epoch)
+            self._feed(ev.MarksRead(epoch, marked))
+
+    def _next(self) -> ac.WriteMarks | int | None:
+        while True:
+            wait = max(0.0, self._again_at - time.monotonic()) if self._again_at else None
+            try:
+                return self._orders.get(timeout=wait)
+            except queue.Empty:
+                self._again_at = 0.0
+                for epoch in list(self._unknown):
+                    self._orders.put(epoch)
+
+    def _write(self, action: ac.WriteMarks) -> Marked | None:
+        self._before(action.marks)
+        path, data = (
+            paths.move_marks(self._topology, Epoch(action.epoch), self._me),
+            encode_marks(action.marks),
+        )
+        try:
+            version = self._coordination.set(path, data, version=action.version)
+        except (Conflict, NotFound):
+            return self._read(action.epoch)
+        self._wrote(path, Versioned(data, version))
+        return Marked(action.marks, version)
+
+    def _read(self, epoch: int) -> Marked | None:
+        path = paths.move_marks(self._topology, Epoch(epoch), self._me)
+        found: Versioned | None = self._coordination.get(path)
+        return Marked(decode_marks(found.data), found.version) if found is not None else None
