@@ -15,7 +15,8 @@ from elastic.model import codec
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
 from elastic.model.records import Progress
-from elastic.model.words import counted
+from elastic.model.words import counted, plain
+from elastic.worker.failures import DETAIL, MESSAGE
 from elastic.worker.worker import Worker
 
 SINCE = 0.5
@@ -64,7 +65,7 @@ class ProgressWriter:
 
     def failed(self, reason: str, trace: str) -> None:
         """The topology is to fail, for this reason; not written yet."""
-        self._failed, self._trace = reason, trace
+        self._failed, self._trace = plain(reason, MESSAGE), plain(trace, DETAIL)
 
     def begin(self, starting: Collection[int], finished: Collection[int]) -> None:
         """Write down that stateful tasks are about to be started without a state, and say of which of them one is lost.

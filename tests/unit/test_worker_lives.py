@@ -84,6 +84,17 @@ def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -
     assert lost(life, {2, 3, 5}) == {FIRST: "2, 3"}
 
 
+def test_a_failure_is_written_down_whatever_user_code_has_raised(life: Any) -> None:
+    life.on_failure(
+        "Task 3 of 'count' gave up: No such file: 'caf\udce9.txt'" + "x" * 10**6,
+        "Traceback \ud83d" + "x" * 10**6,
+    )
+    life._progress.write()
+    stored = codec.decode(life._coordination.get(PATH).data, Progress)
+    assert "'caf\\udce9.txt'" in stored.failed and stored.trace.startswith("Traceback \\ud83d")
+    assert len(stored.failed) + len(stored.trace) < 50_000
+
+
 def lost(life: Any, starting: set[int]) -> dict[str, str]:
     """What is said of tasks that start without their states: which of them, by who had them."""
     life.said.clear()
