@@ -50,6 +50,11 @@ def options() -> argparse.ArgumentParser:
         "--input", metavar="FILE", help="another text than the default one, where a text is used"
     )
     parser.add_argument("--host", choices=("process", "spark"), help="what provides nodes (pauses)")
+    parser.add_argument(
+        "--keep-core",
+        action="store_true",
+        help="each worker keeps to a core, as by its setting keep_core (pauses)",
+    )
     parser.add_argument("--store", help="the state store: embedded, hazelcast (pauses)")
     parser.add_argument(
         "--rate", type=float, help="tuples/s instead of a share of the sustainable rate (pauses, placement)"
@@ -83,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs=runs,
         quick=given.quick,
         only=tuple(given.only),
-        options={n: getattr(given, n) for n in ("input", "host", "store", "rate")},
+        options={n: getattr(given, n) for n in ("input", "host", "store", "rate", "keep_core")},
     )
     session.progress(f"{given.name}: {found[given.name].SUMMARY}")
     try:

@@ -194,6 +194,7 @@ def parser() -> argparse.ArgumentParser:
         ("executors", 1),
         ("size", 0),
         ("workers", 2),
+        ("keep-core", 0),
     ):
         made.add_argument(f"--{name}", type=int, default=usual)
     made.add_argument("--rate", type=float, default=0.0)
@@ -203,7 +204,7 @@ def parser() -> argparse.ArgumentParser:
 def topology(args: Sequence[str]) -> Topology:
     """The topology."""
     o = parser().parse_args(args)
-    b = TopologyBuilder(o.name, workers=o.workers, stop_grace=GRACE)
+    b = TopologyBuilder(o.name, workers=o.workers, stop_grace=GRACE, keep_core=o.keep_core)
     b.spout("keys", Keys(o.keys, o.groups, o.rate))
     b.bolt("hold", Hold(o.keys, o.groups, o.size), tasks=o.tasks, executors=o.executors).fields(
         "keys", "group"

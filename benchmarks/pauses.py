@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -83,7 +84,8 @@ class Pauses:
         parts = [(name, part) for name, part in parts if self.session.wants(name, names)]
         if not parts:
             return
-        self.session.progress(f"nodes: {host}; store: {store}")
+        kept = "; a core for each worker" if self.session.options.get("keep_core") else ""
+        self.session.progress(f"nodes: {host}; store: {store}{kept}")
         while parts:
             first = parts[0][0]
             try:
@@ -125,6 +127,11 @@ class Pauses:
         self._number += 1
         return f"pauses-{self._number}"
 
+    def _job(self, *arguments: object) -> AbstractContextManager[Job]:
+        kept = self.session.options.get("keep_core")
+        given = (*arguments, "--keep-core", 1) if kept else arguments
+        return job(self.info, self._name(), *map(str, given))
+
     # ------------------------------------------------------------------ the rate
 
     def half(self, label: str, arguments: Sequence[object], *placements: Callable[[Job], None]) -> float:
@@ -132,7 +139,7 @@ class Pauses:
         given = self.session.options.get("rate")
         if given:
             return float(given)
-        with job(self.info, self._name(), *map(str, arguments), "--rate", "0") as flat:
+        with self._job(*arguments, "--rate", 0) as flat:
             for place in placements:
                 place(flat)
                 time.sleep(SETTLE)
@@ -162,7 +169,7 @@ class Pauses:
         arguments = ("--keys", keys, "--size", size)
         rate = self.half(name, arguments, self._apart, self._joined)
         count = 6 if self.quick else 30
-        with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+        with self._job(*arguments, "--rate", rate) as running:
             self._apart(running)
             running.steady()
             time.sleep(SETTLE)
@@ -186,7 +193,7 @@ class Pauses:
         rate = self.half(name, arguments, self._apart, self._halved)
         best: dict[str, float] = {}
         count = 2 if self.quick else 4
-        with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+        with self._job(*arguments, "--rate", rate) as running:
             self._apart(running)
             running.steady()
             time.sleep(SETTLE)
@@ -228,7 +235,7 @@ class Pauses:
         overall: list[float] = []
         quiet: list[float] = []
         for _ in range(count):
-            with job(self.info, self._name(), *map(str, arguments), "--rate", str(rate)) as running:
+            with self._job(*arguments, "--rate", rate) as running:
                 running.steady()
                 time.sleep(SETTLE)
                 running.rest(3.0, 3)
@@ -263,7 +270,7 @@ class Pauses:
             "--rate",
             2000,
         )
-        with job(self.info, self._name(), *map(str, given)) as running:
+        with self._job(*given) as running:
             self._apart(running)
             running.steady()
             time.sleep(SETTLE)
