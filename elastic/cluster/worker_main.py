@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
@@ -305,8 +306,8 @@ def window_rows(spec: TopologySpec) -> int:
     return WINDOW_QUEUES * rows
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run a worker; returns its exit code."""
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a worker, and end the process with its exit code."""
     procs.die_with_parent()
     options = _parse(arguments)
     logging.basicConfig(
@@ -314,6 +315,24 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    code = 1
+    try:
+        code = _run(options)
+    except NotShippable as e:
+        sys.stderr.write(user_traceback(e))
+        code = EXIT_BUNDLE
+    except ElasticError as e:
+        log.error("%s", e)
+    except BaseException:  # its supervisor starts another, once this one is gone
+        log.exception("the worker has failed")
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Threads of user code may still run; they must not keep the process.
+    os._exit(code)
+
+
+def _run(options: argparse.Namespace) -> int:
     # Tuples of plain values are invisible to the collector; what it sees lives long. Fewer collections are worth 10 % in row mode.
     gc.set_threshold(50_000, 20, 50)
     memory.keep()
@@ -330,50 +349,35 @@ def main(arguments: list[str] | None = None) -> int:
             user_traceback(e)
         )  # the supervisor tells its end, so it must be short: the user's frames alone
         return EXIT_BUNDLE
-    try:
-        coordination = connect(
-            options.zookeeper,
-            session_timeout=options.session_timeout,
-            connect_timeout=REACHED,
-            own_server=options.own_zookeeper,
-        )
-    except ElasticError as e:
-        log.error("%s", e)
-        return 1
+    coordination = connect(
+        options.zookeeper,
+        session_timeout=options.session_timeout,
+        connect_timeout=REACHED,
+        own_server=options.own_zookeeper,
+    )
     incarnation = Incarnation(options.incarnation)
     run_dir = Path(options.run_dir) if options.run_dir else None
-    try:
-        spec = _spec(coordination, TopologyName(options.topology))
-        if may_keep(spec, options.host) and (core := keep_to_one()) is not None:
-            log.info("this worker keeps to core %d", core)
-        transport = SocketTransport(
-            incarnation,
-            host=options.host,
-            run_dir=run_dir,
-            options=TransportOptions(window_rows=window_rows(spec)),
-        )
-        process = WorkerProcess(
-            spec=spec,
-            id=WorkerId(options.worker),
-            incarnation=incarnation,
-            coordination=coordination,
-            store=open_reader(options.store),
-            transport=transport,
-            components=components,
-            report_fd=options.report_fd,
-            cycle=options.cycle,
-        )
-        code = process.run()
-    except NotShippable as e:
-        sys.stderr.write(user_traceback(e))
-        code = EXIT_BUNDLE
-    except ElasticError as e:
-        log.error("%s", e)
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of user code may still run; they must not keep the process.
-    os._exit(code)
+    spec = _spec(coordination, TopologyName(options.topology))
+    if may_keep(spec, options.host) and (core := keep_to_one()) is not None:
+        log.info("this worker keeps to core %d", core)
+    transport = SocketTransport(
+        incarnation,
+        host=options.host,
+        run_dir=run_dir,
+        options=TransportOptions(window_rows=window_rows(spec)),
+    )
+    process = WorkerProcess(
+        spec=spec,
+        id=WorkerId(options.worker),
+        incarnation=incarnation,
+        coordination=coordination,
+        store=open_reader(options.store),
+        transport=transport,
+        components=components,
+        report_fd=options.report_fd,
+        cycle=options.cycle,
+    )
+    return process.run()
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -397,4 +401,4 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,48 @@
+"""A worker process ends with its exit code, whatever its main thread comes to and whatever threads user code has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import elastic.cluster.worker_main as worker_main
+
+PROGRAM = """
+import threading
+import elastic.cluster.worker_main as m
+import elastic.coordination.zookeeper as zookeeper
+from elastic.errors import Unavailable
+
+def load(path):  # user code that has a thread of its own, which is no daemon
+    threading.Thread(target=threading.Event().wait).start()
+    {loading}
+
+def fail(*args, **more):
+    {failing}
+
+m.load_bundle = load
+zookeeper.connect = fail
+m.procs.die_with_parent = lambda: None
+m.main("--topology t --worker t@n/0 --incarnation t@n/0#1 --store s --zookeeper x --bundle b --report-fd 1".split())
+"""
+CAN_T = 'raise RuntimeError("can\'t start new thread")'
+
+
+@pytest.mark.parametrize(
+    ("loading", "failing", "code", "said"),
+    [
+        ("pass", CAN_T, 1, "RuntimeError: can't start new thread"),
+        ("pass", "raise Unavailable('no ZooKeeper')", 1, "no ZooKeeper"),
+        ("pass", "raise SystemExit(0)", 1, "SystemExit"),
+        ("raise ImportError('no such module')", "pass", worker_main.EXIT_BUNDLE, "no such module"),
+    ],
+)
+def test_it_ends_although_a_thread_goes_on(loading: str, failing: str, code: int, said: str) -> None:
+    program = PROGRAM.format(loading=loading, failing=failing)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
