@@ -36,8 +36,8 @@ TOGETHER = 16
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""
 Timer = tuple[str, int]
-"""Kind and number: a batch; for `restore`, a task and its attempt; for `settle`, how many batches have been paused. `rest` and `settle` bound
-nothing: they are over when they fire."""
+"""Kind and number: a batch; for `restore`, a task and its attempt; for `settle`, how many batches have been paused. `rest` and
+`settle` bound nothing: they are over when they fire."""
 _PATIENT = frozenset((REST, SETTLE))
 
 
