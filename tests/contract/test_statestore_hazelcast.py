@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import zlib
 from collections import Counter
@@ -15,7 +14,7 @@ import pytest
 from families import listens
 from hazelcast.future import ImmediateExceptionFuture
 from leaks import held, left_since
-from statestore_harness import Hazelcast, hazelcast_java
+from statestore_harness import Hazelcast
 from test_statestore import noise, put
 
 from statestore import decisions
@@ -25,8 +24,7 @@ from statestore.client import GrpcStore
 from statestore.errors import Conflict, Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
 from statestore.hazelcast import heads, jar, whole
 from statestore.hazelcast.grid import CANARY, INCARNATION, Placed
-from statestore.hazelcast.member import HazelcastMember, MemberOptions
-from statestore.hazelcast.options import HazelcastOptions
+from statestore.hazelcast.member import MemberOptions
 from statestore.hazelcast.store import HazelcastStore
 from statestore.process import StoreProcess
 from statestore.writing import Write, read_bytes
@@ -188,10 +186,10 @@ def test_pieces_of_a_state_that_is_just_saved_at_once_are_counted_and_not_collec
     store.grid.wait(store.grid.set_piece(key, b"x"))
     place = heads.place_of(key)
     other.collect("nothing", keep=(), before=1)
-    assert place in _orphans(other)
+    assert place in orphans(other)
     monkeypatch.setattr(whole, "_OVER", 0.0)
     other.collect("nothing", keep=(), before=1)
-    assert place not in _orphans(other)
+    assert place not in orphans(other)
     assert store.delete(ticket.key, 1)
     store.close()
     other.close()
@@ -200,12 +198,12 @@ def test_pieces_of_a_state_that_is_just_saved_at_once_are_counted_and_not_collec
 def test_a_state_saved_at_once_that_is_refused_leaves_no_pieces(cluster: Hazelcast) -> None:
     store, other = cluster.open(), cluster.open(1)
     write = Write(other, "whole/refused", 2)
-    there = _orphans(store)
+    there = orphans(store)
     ticket = Ticket("whole/refused", 1, "w")
     with pytest.raises(Superseded):
         store.save_whole(ticket, manifest(ticket, [b"late"]), [b"late"])
     store.close()  # what it was to remove is removed
-    assert _orphans(other) <= there
+    assert orphans(other) <= there
     assert other.delete(write.ticket.key, 2)
     other.close()
 
@@ -448,9 +446,9 @@ def test_pieces_of_writers_that_died_are_collected(cluster: Hazelcast) -> None:
     store = cluster.open(1)
     Write(store, "orphan", 2).put(b"x")
     kept = put(store, "kept", 1, b"kept")
-    assert _orphans(store)
+    assert orphans(store)
     store.collect("orphan", keep={("orphan", 2)}, before=2)
-    assert not _orphans(store)
+    assert not orphans(store)
     assert read_bytes(store, kept) == b"kept"
     store.delete("kept", 1)
     store.close()
@@ -561,35 +559,7 @@ def test_what_one_partition_has_lost_is_said_and_the_rest_goes_on(cluster: Hazel
     store.close()
 
 
-@pytest.mark.slow
-def test_a_cluster_that_has_split_becomes_one_again(tmp_path: Path) -> None:
-    """A member gets no processor for longer than the others wait for it: each part goes on alone, and then they find each other."""
-    java = hazelcast_java(tmp_path)
-    options = MemberOptions(tmp_path.name, heap=128 << 20, heartbeat=3)
-    members = [HazelcastMember(options, tmp_path / f"member{n}", java=java) for n in range(3)]
-    try:
-        for n, member in enumerate(members):
-            member.start([m.address for m in members[:n]])
-        stores = [
-            HazelcastStore(HazelcastOptions((m.address,), tmp_path.name, local=m.address))
-            for m in members[1:]
-        ]
-        head = put(stores[0], "split", 1, noise(300_000))
-        process = members[0].process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        assert all(m.wait_size(2) for m in members[1:])
-        process.send_signal(signal.SIGCONT)
-        assert all(m.wait_size(3) for m in members[1:])
-        for store in stores:
-            assert store.head("split") == head and read_bytes(store, head) == noise(300_000)
-            store.close()
-    finally:
-        for member in members:
-            member.kill()
-
-
-def _orphans(store: HazelcastStore) -> set[str]:
+def orphans(store: HazelcastStore) -> set[str]:
     """Places to which nobody refers, and where something lies."""
     found: set[str] = set()
     for key, raw in store.grid.entries():
