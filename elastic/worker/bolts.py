@@ -47,7 +47,7 @@ class BoltDriver:
                 if item is None:
                     return False
                 if isinstance(item, Mark):
-                    task.on_mark(item)
+                    task.marks.receive(item)
                 else:
                     found = self._sources.get((item.stream.index, item.source))
                     task.context.source = found if found is not None else self._source(item)

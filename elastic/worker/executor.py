@@ -253,7 +253,7 @@ class Executor:
         """Run a task that nobody has run yet."""
         self.seat(task)
         # A task that had finished in an earlier process is only here to say so: its component does nothing any more.
-        if not task.prepared and not task.finished:
+        if not task.prepared and not task.marks.finished:
             try:
                 self.prepare(task)
             except TaskReleased:
@@ -267,9 +267,9 @@ class Executor:
                     user_traceback(e),
                 )
         task.give_to(self)
-        if task.finished:
+        if task.marks.finished:
             # It was finished in an earlier process. Whoever consumes it may be new as well, and waits for its End.
-            task.say_again(tuple(task.outputs.outs))
+            task.marks.say_again(tuple(task.outputs.outs))
 
     def seat(self, task: Task) -> None:
         """What is done with a task from now on is done here, although it does not run yet."""

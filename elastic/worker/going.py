@@ -139,7 +139,7 @@ def why_unmovable(task: Task) -> str:
         isinstance(component, Spout)
         and not isinstance(component, StatefulSpout)
         and overrides(component, "tuples", Spout)
-        and not task.finished
+        and not task.marks.finished
     ):
         return (
             f"spout {str(task.spec.id)!r} yields its tuples from a generator and has no state: at another place it would begin anew. "

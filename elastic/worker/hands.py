@@ -83,7 +83,7 @@ class Hands:
             task.holder = task.wanted_by = prepares
             prepares.tasks[task.id] = task
         prepares.seat(task)
-        if not task.finished:
+        if not task.marks.finished:
             prepares.prepare(task)
         with self._lock:
             task.wanted_by = runs

@@ -66,7 +66,7 @@ class Measurer:
                     task.outputs.emitted + task.outputs.unrouted,
                     task.failures.count,
                     task.queued,
-                    task.finished,
+                    task.marks.finished,
                     _custom(task.context.metric_values),
                     sizes.get(number, 0),
                 )

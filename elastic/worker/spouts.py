@@ -55,20 +55,20 @@ class SpoutDriver:
 
     def run(self, until: float) -> bool:
         """Ask for tuples for a slice of time; returns whether to ask again at once."""
-        task = self._task
+        task, marks = self._task, self._task.marks
         self._timer = False  # if one is armed still, it wakes the task once too often, which does no harm
         while True:
             if not self.wanted:
                 self._pause()
-            elif not self.active and not task.finished:
+            elif not self.active and not marks.finished:
                 self.active = True
                 self._began = 0.0  # pace from now on, without catching up on the time in between
                 task.failures.guarded(self._spout.activate)
-            if not self.active or task.finished or task.failures.broken:
+            if not self.active or marks.finished or task.failures.broken:
                 return self._rest(None)
             wait = self._ask(until)
             if self._spout.__dict__.get("_exhausted"):
-                task.end()
+                marks.end()
                 return self._rest(None)
             if wait:
                 return self._rest(wait)
@@ -79,11 +79,11 @@ class SpoutDriver:
         task = self._task
         if self.active:
             self.active = False
-            if not task.finished:
+            if not task.marks.finished:
                 task.failures.guarded(self._spout.deactivate)
-        if self.drain > task.drained and not task.finished:
+        if self.drain > task.marks.drained and not task.marks.finished:
             task.outputs.flush()
-            task.pass_drain(self.drain)
+            task.marks.pass_drain(self.drain)
 
     def _rest(self, seconds: float | None) -> bool:
         """Nothing to do for some seconds (None: until woken)."""
@@ -93,8 +93,8 @@ class SpoutDriver:
         if seconds is not None and not self._timer and task.executor is not None:
             self._timer = True
             task.executor.wake_later(time.monotonic() + seconds, task)
-        elif not task.finished and not task.failures.broken:
-            changed = self.wanted != self.active or (not self.wanted and self.drain > task.drained)
+        elif not task.marks.finished and not task.failures.broken:
+            changed = self.wanted != self.active or (not self.wanted and self.drain > task.marks.drained)
             if changed:  # between looking and resting
                 task.wake()
         return False

@@ -23,13 +23,13 @@ from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.receiver import Receiver
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
-from elastic.worker.batch import Batch, Item, Mark, MarkKind
+from elastic.worker.batch import Batch, Item
 from elastic.worker.bolts import BoltDriver
 from elastic.worker.content.engine import EngineState, SpoutState, metrics_of, put_metrics
 from elastic.worker.crossing import ASK, FULL, TAKEN
-from elastic.worker.failures import Failures, described, user_traceback
+from elastic.worker.failures import Failures
 from elastic.worker.gaps import TimedEnd
-from elastic.worker.marks import Marks
+from elastic.worker.marks import MarkDriver
 from elastic.worker.outputs import Outputs
 from elastic.worker.spouts import SpoutDriver
 from elastic.worker.turns import Turns
@@ -78,19 +78,15 @@ class Task:
         self.scheduled = False
         self.executed = 0
         self.prepared = False
-        self.finished = False
-        self.finishing = False
         self.closed = False
-        self.drained = 0
         self.stopped = False  # stands still between two tuples, and is never scheduled, until `go_on`
         self.stopping: Callable[[], None] | None = None  # called when it does, on the executor's thread
         self.deferred: deque[Callable[[], None]] = (
             deque()
         )  # to be called between two of its tuples, on that thread
-        self._unsaid: set[int] = set()
         self.receivers: dict[int, Receiver | TimedEnd] = {}
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
-        self._marks = Marks(sources)
+        self.marks = MarkDriver(self, sources, listener)
         self._hooks = tuple(hooks)
         self._listener = listener
         self._room = room
@@ -292,7 +288,12 @@ class Task:
             return False
         if self.handed_over:
             self._taken_over()
-        if self._tick_at and time.monotonic() >= self._tick_at and self._tick_interval and not self.finished:
+        if (
+            self._tick_at
+            and time.monotonic() >= self._tick_at
+            and self._tick_interval
+            and not self.marks.finished
+        ):
             self._tick_at = max(self._tick_at, time.monotonic() - self._tick_interval) + self._tick_interval
             self._arm()
             self.failures.guarded(self.component.tick)
@@ -315,9 +316,7 @@ class Task:
                 self.stopped = False
                 self.scheduled = True
                 if self.executor is not None:
-                    if self._unsaid:
-                        targets, self._unsaid = tuple(self._unsaid), set()
-                        self.between_slices(lambda: self.say_again(targets))
+                    self.marks.say_unsaid()
                     self.executor.ready.put(self)
 
     def _taken_over(self) -> None:
@@ -359,53 +358,6 @@ class Task:
             self._room()
         self._listener.on_consumed(batch, self)
 
-    def on_mark(self, mark: Mark) -> None:
-        """A mark was next: all that its source has sent before it has been worked off."""
-        self._listener.on_consumed(mark, self)
-        self._marks.receive(mark)
-        if self._marks.ended:
-            self.end()
-        elif self._marks.drained > self.drained:
-            self.pass_drain(self._marks.drained)
-
-    def pass_drain(self, number: int) -> None:
-        """Everything before deactivation `number` has been worked off here: say so downstream."""
-        self.drained = number
-        self.outputs.mark(Mark(MarkKind.DRAIN, self.id, number))
-        self._listener.on_drained(self, number)
-
-    def end(self) -> None:
-        """All input has been worked off, or the spout is exhausted: finish, say End, be finished."""
-        if self.finished or self.failures.broken:
-            return
-        self.finishing = True
-        try:
-            self.component.finish()
-        except Exception as e:
-            self.failures.give_up(
-                f"finish() of {str(self.spec.id)!r} (task {self.id}) raised {described(e)}", user_traceback(e)
-            )
-            return
-        self.outputs.flush()
-        self.outputs.mark(Mark(MarkKind.END, self.id))
-        self.finished = True
-        self._listener.on_finished(self)
-
-    def say_again(self, targets: Sequence[int]) -> None:
-        """A new process runs these targets: repeat the marks that the old one had heard. On the executor's thread.
-
-        A task that stands still says nothing: what it has sent may have been written down already. It does so when it goes on.
-        """
-        with self._lock:  # whoever lets it go on takes what is noted before or after this, never in between
-            if self.stopped:
-                self._unsaid.update(targets)
-                return
-        if self.executor is not None and (self.finished or self.drained):
-            mark = (
-                Mark(MarkKind.END, self.id) if self.finished else Mark(MarkKind.DRAIN, self.id, self.drained)
-            )
-            self.executor.hand_on(self, lambda: self.outputs.mark(mark, targets))
-
     def export(self) -> EngineState:
         """What the engine knows of it. While it stands still; from any thread."""
         with self._lock:
@@ -422,9 +374,9 @@ class Task:
             self.executed,
             self.outputs.emitted,
             self.failures.count,
-            self.finished,
-            self.drained,
-            self._marks.open,
+            self.marks.finished,
+            self.marks.drained,
+            self.marks.heard.open,
             tick,
             spout,
             counters,
@@ -435,8 +387,8 @@ class Task:
     def restore(self, state: EngineState) -> None:
         """Take over what another copy of this task has exported. Before it runs, after `prepare`, on its executor's thread."""
         self.executed, self.outputs.emitted, self.failures.count = state.executed, state.emitted, state.failed
-        self.finished, self.drained = state.finished, state.drained
-        self._marks.open = state.marks
+        self.marks.finished, self.marks.drained = state.finished, state.drained
+        self.marks.heard.open = state.marks
         if state.tick_left is not None and self._tick_interval is not None:
             self._tick_at = time.monotonic() + state.tick_left
             self._arm()

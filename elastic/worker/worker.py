@@ -133,8 +133,7 @@ class Worker:
         with self.moves.exclusive():
             if self._closed:
                 return
-            known = self.moves.participant.view
-            before = known.standing
+            before = self.moves.participant.view.standing
             for worker, life in view.living.items():
                 if self._lives.get(worker, life) != life:
                     self._renewed(worker)
@@ -147,8 +146,8 @@ class Worker:
             if elsewhere:
                 for task in list(self.tasks.values()):
                     # Also one that is at it: some have heard its End, and it says it again when all have.
-                    if task.finishing or task.finished or task.drained:
-                        task.between_slices(functools.partial(task.say_again, elsewhere))
+                    if task.marks.finishing or task.marks.finished or task.marks.drained:
+                        task.between_slices(functools.partial(task.marks.say_again, elsewhere))
             allocation = self.assigned.allocation
         if allocation is not None and (self.assigned.may_close(view) or self.missing(allocation)):
             self._listener.on_startable()
@@ -170,9 +169,8 @@ class Worker:
         with self.moves.exclusive(), self._lock:
             if self._closed or allocation.epoch < self.assigned.epoch:
                 return
-            if (
-                self._outside.marks is NO_MARKS
-            ):  # nobody reads coordination: everything there is to know is in here
+            if self._outside.marks is NO_MARKS:
+                # Nobody reads coordination: everything there is to know is in here.
                 view, peers = view_of(allocation, self.moves.participant.view.number + 1, self.incarnation)
                 self.assigned.allocation = None
                 self.see(view, peers)
@@ -242,7 +240,7 @@ class Worker:
         task = self._maker.make(number, component)
         if self.history.has_lost_state(number):
             task.context.gauge("state_lost").set(1.0)
-        task.finished = self.history.has_finished(number)
+        task.marks.finished = self.history.has_finished(number)
         return task
 
     def will_start(self, task: int) -> None:
@@ -263,14 +261,16 @@ class Worker:
         with self._lock:
             self.tasks[task.id] = task
             self.history.begin(task.id)
-            if task.finished:
+            if task.marks.finished:
                 self.history.finish((task.id,))
             self.moves.attach(task)
             self.ways.put_here(task)
             self._refresh_outputs()
             self._set_status(task)
-            if task.finished or task.drained:  # what it had to repeat meanwhile, its former place has not
-                task.say_again(tuple(task.outputs.outs))
+            if (
+                task.marks.finished or task.marks.drained
+            ):  # what it had to repeat meanwhile, its former place has not
+                task.marks.say_again(tuple(task.outputs.outs))
             task.go_on()
             place = self.assigned.executor_of(task.id)
             found = self.executors.named.get(place) if place is not None else None
@@ -424,10 +424,10 @@ class Worker:
     def drained(self) -> int:
         """The newest drain that has passed all of this worker's tasks; 0 when there are none."""
         with self._lock:
-            return (
-                min((t.drained for t in self.tasks.values() if not t.finished), default=1 << 30)
-                if self.tasks
-                else 0
+            if not self.tasks:
+                return 0
+            return min(
+                (t.marks.drained for t in self.tasks.values() if not t.marks.finished), default=1 << 30
             )
 
     def close(self, grace: float) -> bool:

@@ -74,6 +74,11 @@ def life(tmp_path: Path) -> Any:
     os.close(write)
 
 
+def standing() -> Any:
+    """A task, as far as progress looks at it."""
+    return SimpleNamespace(marks=SimpleNamespace(drained=0, finished=False))
+
+
 def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -> None:
     life._progress.inherit()
     life.worker.will_start(4)  # a move brings it
@@ -122,7 +127,7 @@ def test_who_was_only_about_to_have_it_is_not_named(life: Any) -> None:
 def test_a_state_that_went_nowhere_is_lost_for_whoever_starts_the_task(life: Any) -> None:
     """The task was taken from this life without a move: it stays written down, with the same place among all writes."""
     life.worker.history.start(4)
-    life.worker.tasks[4] = SimpleNamespace(drained=0, finished=False)
+    life.worker.tasks[4] = standing()
     life._progress.write(all_of_it=True)
     life._progress.write(all_of_it=True)  # since when, too
     (before,) = (h for h in codec.decode(life._coordination.get(PATH).data, Progress).held if 4 in h.tasks)
@@ -167,7 +172,7 @@ def test_since_when_a_task_is_here_is_written_before_the_move_may_go(life: Any) 
     life._progress.inherit()
     life.worker.will_start(2)
     life._progress.write()
-    life.worker.tasks[2] = SimpleNamespace(finished=False, drained=0)
+    life.worker.tasks[2] = standing()
     life._progress.write_first(Marks(SECOND, restored={2: 1}))
     assert codec.decode(life._coordination.get(PATH).data, Progress).held == (Held(FIRST, 5, (2, 3)),)
     life._progress.write_first(Marks(SECOND, restored={2: 1}, closed=True))
@@ -182,7 +187,7 @@ def test_since_when_a_task_is_here_is_written_once_it_has_begun(life: Any) -> No
     life._progress.write()
     stored = codec.decode(life._coordination.get(PATH).data, Progress)
     assert stored.held == (Held(FIRST, 5, (2, 3)),), "should it die now, the first life had them last"
-    life.worker.tasks[2] = SimpleNamespace(finished=False, drained=0)
+    life.worker.tasks[2] = standing()
     version = life._coordination.get(PATH).version
     life._progress.write_first(Marks(SECOND))
     assert life._coordination.get(PATH).version == version, "marks do not wait for that"
@@ -210,7 +215,7 @@ def test_coordination_is_read_before_something_is_started_and_not_for_what_is_he
     monkeypatch.setattr(life._views, "read", lambda: read.append(1))
     monkeypatch.setattr(life.worker, "missing", lambda allocation: set())
     monkeypatch.setattr(life.worker, "apply", lambda allocation: None)
-    life.worker.tasks[2] = life.worker.tasks[3] = SimpleNamespace(finished=False, drained=0)
+    life.worker.tasks[2] = life.worker.tasks[3] = standing()
     life.worker.arriving[4] = SimpleNamespace()
 
     def named(*executors: tuple[str, int, int]) -> Any:

@@ -128,7 +128,7 @@ class InProcess:
 
     def describe(self) -> str:
         return "\n".join(
-            f"{w.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.finished} drained={t.drained}"
+            f"{w.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.marks.finished} drained={t.marks.drained}"
             for w in self.workers
             for t in w.tasks.values()
         ) + "\n".join(f"{e.kind}: {e.message}" for e in self.events)

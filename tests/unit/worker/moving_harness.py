@@ -289,7 +289,7 @@ class Moving:
     def describe(self) -> str:
         return (
             "\n".join(
-                f"{p.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.finished} stopped={t.stopped}"
+                f"{p.id} {t.id} {t.spec.id} executed={t.executed} queued={t.queued} finished={t.marks.finished} stopped={t.stopped}"
                 for p in self.processes
                 for t in p.worker.tasks.values()
             )

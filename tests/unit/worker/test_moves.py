@@ -181,7 +181,7 @@ def test_finished_tasks_move_and_what_follows_them_still_ends() -> None:
     topology = b.build()
     done, slow = tasks_of(topology, "done")[0], tasks_of(topology, "slow")[0]
     with Moving(topology, 2, lambda c, i: 0) as cluster:
-        cluster.wait(lambda: cluster.task(done).finished)
+        cluster.wait(lambda: cluster.task(done).marks.finished)
         cluster.move({done: 1, slow: 1})
         cluster.move({done: 0})
         cluster.wait_finished()

@@ -102,10 +102,10 @@ def test_who_goes_on_while_it_notes_what_to_say_again_says_it() -> None:
                 super().update(*some)
 
         def note() -> None:
-            task.say_again(targets)
+            task.marks.say_again(targets)
             noted.set()
 
-        task._unsaid = Between()
+        task.marks._unsaid = Between()
         task.executor.call(note)
         assert noted.wait(PATIENCE)
         task.go_on()

@@ -44,7 +44,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Works, SpoutDriver]:
         outputs=outputs,
         executed=0,
         stopping=None,
-        finished=False,
+        marks=SimpleNamespace(finished=False),
         spec=SimpleNamespace(vector=False),
         failures=SimpleNamespace(broken=False),
     )
