@@ -424,11 +424,8 @@ class Worker:
     def drained(self) -> int:
         """The newest drain that has passed all of this worker's tasks; 0 when there are none."""
         with self._lock:
-            if not self.tasks:
-                return 0
-            return min(
-                (t.marks.drained for t in self.tasks.values() if not t.marks.finished), default=1 << 30
-            )
+            left = [t.marks.drained for t in self.tasks.values() if not t.marks.finished]
+            return min(left, default=1 << 30) if self.tasks else 0
 
     def close(self, grace: float) -> bool:
         """Stop all executors and close the transport.
