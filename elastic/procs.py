@@ -260,6 +260,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
+def may_be_ended() -> None:
+    """Let `end_at` do what it says, whatever was set for its signal before. On the main thread."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+
+
+def end_at(deadline: float) -> None:
+    """Have the kernel end this process with SIGALRM at that time (monotonic), and no more at one that was said before. From any thread.
+
+    Nothing in the process has to run for that. Where it stands still until after that time (it was stopped, got no processor, a thread
+    kept the interpreter to itself), it does not go on: the signal comes before anything else does.
+    """
+    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+
+
 @functools.cache
 def _setpriv() -> str | None:
     """Path of a `setpriv` that knows `--pdeathsig` (busybox's does not)."""

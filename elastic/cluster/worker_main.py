@@ -349,11 +349,14 @@ def _run(options: argparse.Namespace) -> int:
             user_traceback(e)
         )  # the supervisor tells its end, so it must be short: the user's frames alone
         return EXIT_BUNDLE
+    procs.may_be_ended()  # after the bundle, which may have set anything
     coordination = connect(
         options.zookeeper,
         session_timeout=options.session_timeout,
         connect_timeout=REACHED,
         own_server=options.own_zookeeper,
+        # A process that has stood still until others may run its tasks must not go on, not for one tuple: the kernel sees to that.
+        on_proof=procs.end_at,
     )
     incarnation = Incarnation(options.incarnation)
     run_dir = Path(options.run_dir) if options.run_dir else None

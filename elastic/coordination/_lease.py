@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 
 from elastic.coordination.base import GIVE_UP
 
@@ -28,10 +29,12 @@ class Lease:
 
     Args:
         timeout: Seconds, until the server has said what it grants.
+        on_proof: Told, whenever that becomes later, until when the server surely does not end the session.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, on_proof: Callable[[float], None] = lambda _: None) -> None:
         self.timeout = timeout
+        self._on_proof = on_proof
         self.deadline = math.inf
         """When the client must have given the session up; infinite before there is a session."""
         self._requests: deque[tuple[int, float]] = deque()
@@ -82,4 +85,6 @@ class Lease:
 
     def _proved(self, at: float) -> None:
         deadline = at + GIVE_UP * self.timeout
-        self.deadline = deadline if self.deadline == math.inf else max(self.deadline, deadline)
+        if self.deadline == math.inf or deadline > self.deadline:
+            self.deadline = deadline
+            self._on_proof(at + self.timeout)

@@ -53,6 +53,7 @@ def connect(
     session_timeout: float = 6.0,
     connect_timeout: float = 10.0,
     own_server: bool = False,
+    on_proof: Callable[[float], None] = lambda _: None,
 ) -> ZooKeeperCoordination:
     """Open a session.
 
@@ -66,24 +67,31 @@ def connect(
             ensemble behind it, no proxy, no tunnel. On the server's own machine a connection that is refused
             then shows that the server is down, and the session lives on meanwhile. Elsewhere it changes
             nothing: whatever is on the way could refuse in its place.
+        on_proof: Told on a thread of this module, whenever that becomes later, until when (monotonic) the servers
+            surely do not end the session. Must not block.
 
     Raises:
         Unavailable: Nothing answered there.
     """
-    return ZooKeeperCoordination(address, session_timeout, connect_timeout, own_server)
+    return ZooKeeperCoordination(address, session_timeout, connect_timeout, own_server, on_proof)
 
 
 class ZooKeeperCoordination:
     """One session; see `base.Coordination` and the top of this module. Made by `connect`."""
 
     def __init__(
-        self, address: str, session_timeout: float, connect_timeout: float, own_server: bool
+        self,
+        address: str,
+        session_timeout: float,
+        connect_timeout: float,
+        own_server: bool,
+        on_proof: Callable[[float], None],
     ) -> None:
         self.address = address
         hosts, _, root = address.partition("/")
         root = root.strip("/")
         self._own_server = own_server
-        self._lease = Lease(session_timeout)
+        self._lease = Lease(session_timeout, on_proof)
         self._down = False
         try:
             self._client = make_client(hosts, self._lease, self._refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping
 
@@ -10,7 +11,11 @@ from elastic.model.ids import NodeId
 from elastic.supervisor.decide import Life
 from elastic.supervisor.ports import WorkerExit
 
-_EXITS = {3: "its code bundle cannot be loaded", 4: "it lost its session with coordination"}
+_EXITS = {
+    3: "its code bundle cannot be loaded",
+    4: "it lost its session with coordination",
+    -signal.SIGALRM: "it got no processor until its session with coordination was over",
+}
 
 
 class Happenings:

@@ -112,3 +112,31 @@ except KeyboardInterrupt:
             child.send_signal(number)
             assert child.stdout.read() == "ended in order\n"
         assert child.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads which signals are waiting from /proc")
+def test_what_stood_still_until_its_time_was_over_does_not_go_on() -> None:
+    code = """
+import os, signal, threading, time
+from elastic import procs
+signal.signal(signal.SIGALRM, lambda *_: None)  # as code of a topology might
+procs.may_be_ended()
+procs.end_at(time.monotonic() + 60)
+thread = threading.Thread(target=procs.end_at, args=(time.monotonic() + 0.2,))
+thread.start()
+thread.join()
+os.kill(os.getpid(), signal.SIGSTOP)
+os.write(1, b"went on")
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        try:
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+            status = Path(f"/proc/{child.pid}/status")
+            alarm = 1 << signal.SIGALRM - 1
+            while not int(status.read_text().partition("ShdPnd:")[2].split()[0], 16) & alarm:
+                pass  # it has not come due: nobody tells that
+            os.kill(child.pid, signal.SIGCONT)
+            out, _ = child.communicate(timeout=30)
+        finally:
+            child.kill()
+    assert (child.returncode, out) == (-signal.SIGALRM, b"")

@@ -36,6 +36,20 @@ def test_what_counts_is_when_it_was_sent(lease: Lease) -> None:
     assert lease.deadline == 103.0 + MAY
 
 
+def test_until_when_it_lives_is_told_whenever_that_is_later() -> None:
+    told: list[float] = []
+    lease = Lease(60.0, told.append)
+    lease.granted(100.0, T)
+    lease.sent(1, 102.0)
+    lease.sent(2, 101.0)  # the clock of another thread
+    lease.answered(1)
+    lease.answered(2)
+    assert told == [100.0 + T, 102.0 + T], (
+        "the whole time-out: the sixth that the client gives up before is its own"
+    )
+    assert lease.down(103.0) and told[-1] == 103.0 + T
+
+
 def test_notifications_prove_nothing(lease: Lease) -> None:
     lease.sent(1, 103.0)
     lease.answered(-1)
