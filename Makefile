@@ -65,6 +65,7 @@ bench: setup ## Run benchmarks: make bench BENCH=wordcount, or without BENCH to 
 
 chaos: setup ## Kill processes of a real cluster during moves, half of them in a flood of tuples: make chaos KILLS=200, SECONDS=600, SEED=1, STORE=hazelcast
 	@$(PY) -m chaos $(if $(SECONDS),--seconds $(SECONDS),--kills $(KILLS)) --seed $(SEED) $(if $(STORE),--store $(STORE)) $(CHAOS_ARGS)
+	@$(PY) -m chaos --account frozen --kills 15 --seed $(SEED) $(if $(STORE),--store $(STORE))
 	@$(PY) -m chaos --no-kills --seconds 60 --seed $(SEED) $(if $(STORE),--store $(STORE))
 	@$(PY) -m chaos.cut --kills 10 --seed $(SEED) $(if $(STORE),--store $(STORE))
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from chaos.moves import KINDS, Moves
-from chaos.plan import COST, FREE
+from chaos.plan import COST, FREE, FROZEN
 from chaos.run import FLOOD, FLOODED, RATE, Options, Run
 from chaos.watch import STEPS
 from elastic.procs import interrupt_once
@@ -22,7 +22,12 @@ def main() -> int:
     parser.add_argument("--store", default="embedded", help="embedded or hazelcast")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--only", default="", metavar="STEP,VICTIM,...", help="only these steps and victims")
-    parser.add_argument("--account", choices=("free", "cost", "both"), default="both")
+    parser.add_argument(
+        "--account",
+        choices=("free", "cost", "both", "frozen"),
+        default="both",
+        help="whose kills: see docs/chaos.md (%(default)s); frozen: nobody is killed, but frozen for longer than its session",
+    )
     parser.add_argument("--first", type=int, default=1, metavar="N", help="begin with round N of the seed")
     parser.add_argument(
         "--rate", type=float, default=RATE, help="tuples per second in rounds that do not flood (%(default)g)"
@@ -54,14 +59,14 @@ def main() -> int:
     parser.add_argument(
         "--session-timeout",
         type=float,
-        default=20.0,
-        help="of ZooKeeper's sessions: longer than a busy machine keeps a process waiting",
+        default=None,
+        help="of ZooKeeper's sessions: longer than a busy machine keeps a process waiting (20, or 10 when somebody is frozen that long)",
     )
     parser.add_argument("--directory", default="", help="where everything is written; a new one by default")
     parser.add_argument("--keep", action="store_true", help="keep it also when all is well")
     o = parser.parse_args()
     only = tuple(x for x in o.only.split(",") if x)
-    there_are = tuple(KINDS) if o.no_kills else (*STEPS, *sorted({*FREE, *COST}))
+    there_are = tuple(KINDS) if o.no_kills else (*STEPS, *sorted({*FREE, *COST, *FROZEN}))
     unknown = set(only) - set(there_are)
     if unknown:
         parser.error(f"--only: {', '.join(sorted(unknown))}; there are {', '.join(there_are)}")
@@ -83,7 +88,7 @@ def main() -> int:
         flood=o.flood,
         flooded=flooded,
         bound=o.bound,
-        session_timeout=o.session_timeout,
+        session_timeout=o.session_timeout or (10.0 if o.account == "frozen" else 20.0),
     )
     return 0 if (Moves if o.no_kills else Run)(options).run() else 1
 

@@ -62,7 +62,8 @@ def judge(
     wrong += [f"unknown: {u}" for u in report["unknown"]]
     if not report["keys"]:
         wrong.append("nothing has arrived")
-    return wrong + _events(events, costly, beyond)
+    stood_still = {w for k in kills if k.round.frozen for w in k.workers}
+    return wrong + _events(events, costly, beyond, stood_still)
 
 
 def _accounted(costly: Sequence[Kill], path: set[int], after: int, before: int) -> bool:
@@ -70,7 +71,12 @@ def _accounted(costly: Sequence[Kill], path: set[int], after: int, before: int) 
     return any(k.owned & path and k.done >= after - SLACK and (not before or k.at <= before) for k in costly)
 
 
-def _events(events: Sequence[dict[str, Any]], costly: Sequence[Kill], beyond: Collection[str]) -> list[str]:
+def _events(
+    events: Sequence[dict[str, Any]],
+    costly: Sequence[Kill],
+    beyond: Collection[str],
+    stood_still: Collection[str],
+) -> list[str]:
     wrong = []
     said: dict[int, int] = {}
     when: dict[int, list[float]] = {}
@@ -82,7 +88,12 @@ def _events(events: Sequence[dict[str, Any]], costly: Sequence[Kill], beyond: Co
             for task in (int(t) for t in str(details.get("tasks", "")).split(",") if t.strip()):
                 said[task] = said.get(task, 0) + 1
                 when.setdefault(task, []).append(float(event.get("time", 0)))
-        elif kind == "worker-lost" and details.get("signal") != "SIGKILL" and event.get("node") not in beyond:
+        elif (
+            kind == "worker-lost"
+            and details.get("signal") != "SIGKILL"
+            and event.get("node") not in beyond
+            and event.get("worker") not in stood_still
+        ):
             wrong.append(f"a worker ended that nobody killed: {event['message'][:200]}")
     for task, times in sorted(said.items()):
         could = sum(task in k.owned for k in costly)

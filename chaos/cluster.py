@@ -54,10 +54,21 @@ class Process:
 
     def kill(self) -> bool:
         """SIGKILL; whether it was there."""
+        return self._signal(signal.SIGKILL)
+
+    def freeze(self) -> bool:
+        """No processor for it any more; whether it was there."""
+        return self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> bool:
+        """It goes on where it was; whether it was there."""
+        return self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> bool:
         if not self.alive():
             return False
         try:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
         except ProcessLookupError:
             return False
         return True

@@ -37,16 +37,23 @@ COST: dict[str, tuple[str, ...]] = {
     "bystander-node": STEPS[1:],
 }
 """Where it costs what a crash without a move would: the memory of the process's own tasks."""
+FROZEN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("nimbus", "source", "bystander"), STEPS),
+    "target": _steps("ahead", "ended"),
+    **dict.fromkeys(("source-supervisor", "source-node"), _steps("recorded", "committed")),
+    **dict.fromkeys(("target-supervisor", "target-node"), _steps("recorded", "ended")),
+}
+"""Who is frozen for longer than its session lasts, and goes on then: it costs what a crash would, and there are never two owners."""
 ACTIONS = ("some", "worker", "rebalance", "scale", "drain")
 HOLDS = {"preparing": "prepare", "saving": "get_state", "restoring": "set_state"}
 
 
 @dataclass(frozen=True)
 class Round:
-    """One kill.
+    """One kill, or one freeze.
 
     Attributes:
-        victim: Whom to kill.
+        victim: Whom to kill, or to freeze.
         step: When.
         action: What to have moved: "some" tasks, all of a "worker", a "rebalance" to another number of workers, "scale" of executors,
             "drain" of a node while another is added.
@@ -55,6 +62,7 @@ class Round:
         delay: Seconds between the step and the kill.
         chance: Of what can only be chosen once it is known what runs where.
         flood: Whether the spouts emit so much meanwhile that windows and queues are full.
+        frozen: The victim is not killed, but gets no processor for longer than its session lasts.
     """
 
     number: int
@@ -67,11 +75,13 @@ class Round:
     delay: float
     chance: random.Random
     flood: bool = False
+    frozen: bool = False
 
     def __str__(self) -> str:
         held = f", held in {'+'.join(self.hold)}" if self.hold else ""
         flood = ", in a flood" if self.flood else ""
-        return f"round {self.number}: {self.victim} at {self.step} of {self.action}{held}{flood}"
+        frozen = " frozen" if self.frozen else ""
+        return f"round {self.number}: {self.victim}{frozen} at {self.step} of {self.action}{held}{flood}"
 
 
 def floods(seed: int, number: int, share: float, *, cost: bool) -> bool:
@@ -80,7 +90,14 @@ def floods(seed: int, number: int, share: float, *, cost: bool) -> bool:
 
 
 def choose(
-    seed: int, number: int, *, cost: bool, hazelcast: bool, only: Collection[str] = (), flooded: float = 0.0
+    seed: int,
+    number: int,
+    *,
+    cost: bool,
+    hazelcast: bool,
+    only: Collection[str] = (),
+    flooded: float = 0.0,
+    frozen: bool = False,
 ) -> Round:
     """The round of that number.
 
@@ -88,9 +105,10 @@ def choose(
         cost: Whether the kill may cost what an unacknowledged crash costs.
         only: Victims and steps to choose among; without any of a sort, all of that sort.
         flooded: Share of the rounds that flood.
+        frozen: The victim is frozen.
     """
-    chance = random.Random(f"{seed}/{number}/{cost}")
-    table = COST if cost else FREE
+    chance = random.Random(f"{seed}/{number}/{cost}" + ("/frozen" if frozen else ""))
+    table = FROZEN if frozen else COST if cost else FREE
     pairs = [(v, s) for v, steps in table.items() for s in steps if hazelcast or v not in MEMBERS]
     victims = {v for v in only if v in table}
     steps = {s for s in only if s in STEPS}
@@ -119,4 +137,4 @@ def choose(
     after = chance.choice((0.0, 0.0, 0.3, 1.5))
     delay = 0.0 if hold else chance.choice((0.0, 0.0, chance.uniform(0, 0.03)))
     flood = floods(seed, number, flooded, cost=cost)
-    return Round(number, cost, victim, step, action, hold, after, delay, chance, flood)
+    return Round(number, cost, victim, step, action, hold, after, delay, chance, flood, frozen)

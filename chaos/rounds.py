@@ -17,6 +17,8 @@ from elastic.errors import ElasticError
 from elastic.migration.record import Phase
 from elastic.model.ids import WorkerId, node_of, worker_of
 
+FROZEN = (2.0, 7.0)
+"""Seconds that somebody stays frozen after its session is over: meanwhile others start what it ran."""
 STEP = 25.0
 """Seconds until a round gives up waiting for its step."""
 _AS_IT_IS = ("; there are slots for ", "; it is tried again when somebody asks for it")
@@ -30,7 +32,7 @@ class Kill:
 
     Attributes:
         at: Monotonic nanoseconds, before the signal.
-        done: After the process was gone.
+        done: After the process was gone; one that was frozen goes when it has gone on.
         clock: `at` as seconds since 1970.
         step: What coordination said when it was done, or the point at which tasks were held.
         owned: Tasks that a killed worker ran, and had not given up before: what the kill may cost.
@@ -71,6 +73,7 @@ class Rounds:
     Args:
         say: Told what happens.
         bound: Seconds in which it has to be over after a kill, and everything to flow.
+        session: Seconds that a session lasts without a sign of life.
     """
 
     def __init__(
@@ -83,9 +86,11 @@ class Rounds:
         flow: Flow,
         say: Callable[[str], None],
         bound: float,
+        session: float = 0.0,
     ) -> None:
         self.shape = shape
         self.bound = bound
+        self._session = session
         self._cluster = cluster
         self._name = name
         self.watch = watch
@@ -217,7 +222,8 @@ class Rounds:
                 found = victims or aim.victims(seen)
                 kill.at, kill.clock = time.monotonic_ns(), time.time()
                 for p in found:
-                    if p.kill():
+                    if p.freeze() if round.frozen else p.kill():
+                        hurt.append(p)
                         kill.pids.append(p.pid)
                 kill.step = step
                 killed.set()
@@ -240,6 +246,7 @@ class Rounds:
             return killed.is_set()
 
         held: list[Reached] = []
+        hurt: list[Process] = []
 
         def wanted(r: Reached) -> bool:
             if r.point == "prepare":
@@ -274,10 +281,12 @@ class Rounds:
         hit = killed.wait(STEP)
         if hit and round.after:
             time.sleep(round.after)
-        if hit and round.victim in TARGETS:
+        if hit and round.victim in TARGETS and not round.frozen:
             # Whoever is let on before its process has ended may restore what it is held in, and that would cost something.
             _await_end({*kill.pids, *self._ends_too(round, aim)})
         count = self._gate.release()
+        if round.frozen:
+            self._thaw(round, hurt)
         if not hit:
             with self._killing:
                 killed.set()
@@ -297,8 +306,18 @@ class Rounds:
             return None
         self._done(kill, aim)
         done = f"{len(self.kills)} of {self.wanted}" if self.wanted else str(len(self.kills))
-        self._say(f"    killed {kill.pids} at {kill.step}, {count} held ({done})")
+        how = "froze" if round.frozen else "killed"
+        self._say(f"    {how} {kill.pids} at {kill.step}, {count} held ({done})")
         return kill
+
+    def _thaw(self, round: Round, frozen: Sequence[Process]) -> None:
+        """Let them go on, once their sessions are over and others have had the time to take over."""
+        try:
+            if frozen:
+                time.sleep(self._session + round.chance.uniform(*FROZEN))  # this is the fault itself
+        finally:
+            for p in frozen:
+                p.thaw()
 
     def _done(self, kill: Kill, aim: Aim) -> None:
         """The kill counts from now on. An interruption on the way has it done again, and counted once."""

@@ -35,6 +35,11 @@ RATE = 1500.0
 FLOOD = 60_000.0
 FLOODED = 0.5
 WORKERS = 4
+TITLES = {
+    "free": "kills that cost nothing",
+    "cost": "kills that cost their own tasks",
+    "frozen": "frozen for longer than the session, and on again: what a kill would cost, and never two owners",
+}
 
 
 @dataclass
@@ -44,7 +49,7 @@ class Options:
     Attributes:
         seconds: How long the rounds go on, both accounts together; 0: as `kills` says.
         kills: How many kills; 0: as `seconds` says.
-        account: "free", "cost" or "both": of both, three of four are free.
+        account: "free", "cost", "both" of these (three of four are free), or "frozen".
         first: The number of the first round, to do one again.
         rate: Tuples per second, where a round does not flood.
         flood: Tuples per second where it does: more than goes through while some task is slow.
@@ -140,10 +145,9 @@ class Run:
             session_timeout=o.session_timeout,
             log_level="info",
         )
-        accounts: tuple[tuple[str, bool, float], ...] = (("free", False, 0.75), ("cost", True, 0.25))
-        if o.account != "both":
-            accounts = tuple((name, cost, 1.0) for name, cost, _ in accounts if name == o.account)
-        return self.with_cluster(up, accounts)
+        if o.account == "both":
+            return self.with_cluster(up, (("free", False, 0.75), ("cost", True, 0.25)))
+        return self.with_cluster(up, ((o.account, o.account != "free", 1.0),))
 
     def with_cluster(
         self,
@@ -211,7 +215,17 @@ class Run:
     def _rounds(
         self, cluster: Cluster, part: Part, share: float, watch: Watch, gate: Gate, flow: Flow
     ) -> None:
-        rounds = Rounds(cluster, part.name, self.shape, watch, gate, flow, self.say, self.options.bound)
+        rounds = Rounds(
+            cluster,
+            part.name,
+            self.shape,
+            watch,
+            gate,
+            flow,
+            self.say,
+            self.options.bound,
+            self.options.session_timeout,
+        )
         part.kills, part.missed = rounds.kills, rounds.missed
         try:
             rounds.settle(LIMIT)  # stores and workers have to start first
@@ -251,6 +265,7 @@ class Run:
                 hazelcast=o.store.startswith("hazelcast"),
                 only=o.only,
                 flooded=o.flooded,
+                frozen=part.name == "frozen",
             )
             number += 1
             tries += 1
@@ -362,9 +377,7 @@ class Run:
     def _print(self) -> None:
         for part in self.parts:
             self.say("")
-            title = self.title or (
-                "kills that cost their own tasks" if part.cost else "kills that cost nothing"
-            )
+            title = self.title or TITLES.get(part.name, "")
             self.say(
                 f"== {part.name}: {title} ({part.seconds:.0f} s, seed {self.options.seed}, store {self.options.store})"
             )

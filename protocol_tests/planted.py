@@ -354,6 +354,15 @@ def _restored_is_written_for_all_together() -> list[Patch]:
     return [(Participant, "writes", writes)]
 
 
+def _goes_on_after_its_session() -> list[Patch]:
+    def go_on(self: Worker) -> None:
+        self.alive = True
+        for task in self.tasks.values():
+            task.wake()
+
+    return [(Worker, "may_go_on", go_on)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -390,6 +399,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "one more write in the pause": _one_more_write_in_the_pause,
     "a barrier for the whole batch": _barrier_for_the_batch,
     "restored is written for all together": _restored_is_written_for_all_together,
+    "goes on after its session has expired": _goes_on_after_its_session,
     "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
 }
 ALL = {**NAMED, **MORE}

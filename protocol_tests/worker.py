@@ -332,6 +332,9 @@ class Worker:
         self.alive = False
         world.network.died(self.me)
 
+    def may_go_on(self) -> None:
+        """It would get a processor again, after its session is over: the kernel has ended it (`elastic.procs.end_at`)."""
+
     def restored_after_death(self, marks: Marks) -> None:
         """A write that was on its way when the process died has made it the owner of these."""
         for t, attempt in marks.restored.items():

@@ -294,11 +294,13 @@ class World:
             self._kill_worker(workers[which % len(workers)], notice=2, restart=longest)
 
     def do_expire_session(self, which: int, longest: float) -> None:
-        """The worker stops itself before anybody may notice that it is gone."""
+        """The worker stands still; its session ends, and others begin what it ran. Later it would go on."""
         workers = self.living()
         if workers:
             self.count("expire session")
-            self._kill_worker(workers[which % len(workers)], notice=10, restart=longest)
+            worker = workers[which % len(workers)]
+            self._kill_worker(worker, notice=10, restart=longest)
+            self.clock.at(self.clock.now + 10 + self.rnd.random() * (longest + 60), worker.may_go_on)
 
     def do_lose_node(self, which: int, longest: float) -> None:
         """Its workers and its store, for a while."""

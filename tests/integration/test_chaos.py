@@ -43,6 +43,17 @@ def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_who_is_frozen_for_longer_than_its_session_owns_nothing_when_it_goes_on(tmp_path: Path) -> None:
+    only = "source,source-node,paused,committed"
+    with chaos(
+        "--account", "frozen", "--kills", "3", "--only", only, "--directory", str(tmp_path / "c")
+    ) as run:
+        text, _ = run.communicate()
+    assert run.returncode == 0, text[-6000:]
+    assert "== frozen" in text and "VIOLATIONS" not in text
+
+
+@pytest.mark.slow
 def test_a_run_of_moves_in_a_flood_that_is_interrupted_says_what_has_arrived(tmp_path: Path) -> None:
     with chaos("--no-kills", "--seconds", "200", "--directory", str(tmp_path / "c")) as run:
         assert run.stdout is not None

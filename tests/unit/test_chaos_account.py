@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from chaos.account import judge
 from chaos.check import check
-from chaos.cluster import NotNow
+from chaos.cluster import NotNow, Process
 from chaos.lag import Lag
 from chaos.moves import Asked, Moves
-from chaos.plan import COST, FREE, Round, choose
+from chaos.plan import COST, FREE, FROZEN, Round, choose
 from chaos.rounds import Aim, Kill, Rounds
 from chaos.run import Options, Part
 from chaos.shape import Shape
@@ -145,6 +150,47 @@ def test_every_victim_and_every_step_has_its_turn() -> None:
     only = [choose(1, n, cost=False, hazelcast=True, only=("nimbus", "saved")) for n in range(20)]
     assert {(r.victim, r.step) for r in only} == {("nimbus", "saved")}
     assert {r.step for r in rounds} == set(STEPS)
+
+
+def test_everybody_who_can_be_frozen_has_a_turn_at_every_step() -> None:
+    rounds = [choose(1, n, cost=True, hazelcast=False, frozen=True) for n in range(3000)]
+    assert {(r.victim, r.step) for r in rounds} == {(v, s) for v, steps in FROZEN.items() for s in steps}
+    assert all(r.frozen and " frozen at " in str(r) for r in rounds)
+
+
+def test_a_worker_that_was_frozen_may_end_by_itself_and_no_other_may() -> None:
+    frozen = kill({5})
+    frozen.round = dataclasses.replace(frozen.round, frozen=True)
+    ended = {"kind": "worker-lost", "message": "x", "worker": "t@n/0", "details": {"signal": "SIGALRM"}}
+    assert judge(record(), [lost("5"), ended], [frozen], cost=True) == []
+    assert judge(record(), [ended], [dataclasses.replace(frozen, owned=set(), surely=set())], cost=True) == []
+    (wrong,) = judge(record(), [lost("5"), {**ended, "worker": "t@n/1"}], [frozen], cost=True)
+    assert "that nobody killed" in wrong
+    (wrong,) = judge(record(), [lost("5"), ended], [kill({5})], cost=True)
+    assert "that nobody killed" in wrong
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes")
+def test_who_is_frozen_goes_on_whatever_happens_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(seconds: float) -> None:
+        assert seconds > 10.0, "longer than the session"
+        assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+        raise KeyboardInterrupt
+
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            process = Process.of(psutil.Process(child.pid), "worker")
+            rounds: Any = Rounds.__new__(Rounds)
+            rounds._session = 10.0
+            assert process.freeze()
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+            monkeypatch.setattr("chaos.rounds.time.sleep", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                rounds._thaw(choose(1, 1, cost=True, hazelcast=False, frozen=True), [process])
+            os.waitid(os.P_PID, child.pid, os.WCONTINUED | os.WNOWAIT)
+        finally:
+            child.kill()
+    assert not process.freeze() and not process.thaw()
 
 
 @pytest.mark.parametrize("interrupted", ["_await_death", "_say"])
