@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chaos.cluster import Cluster, NotNow, Process
 from chaos.plan import INFRA, LARGE, MEMBERS, Round
-from chaos.watch import Seen, Watch
+from chaos.watch import Seen, Watch, reached
 from elastic.errors import ElasticError
 from elastic.model.ids import WorkerId
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from chaos.rounds import Aim, Rounds
 
 MOST_NODES = 4
+ABORT = 10.0
+"""Seconds that a step is waited for at which a move is aborted."""
 
 
 def numbers(tasks: Sequence[int]) -> str:
@@ -90,17 +92,23 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
         picked = sorted(chance.sample(tasks, min(len(tasks), chance.choice((1, 2, 4)))))
         moving = set(picked)
         what = f"tasks {numbers(picked)} of {source} to {target}"
+        end = chance.choice(("recorded", "prepared", "paused", "saved")) if action == "abort" else ""
+        if end:
+            what += f", aborted when {end}"
 
         def act() -> None:
             cluster.client.move(name, numbers(picked), target, wait=0)
+            if end and watch.wait(end, lambda seen: reached(end, seen.view, base), ABORT):
+                cluster.client.abort_move(name, why="chaos")
 
     base = int(watch.now.view.latest)
     picked = sorted(chance.sample(tasks, min(len(tasks), 2))) if action == "scale" else sorted(moving)
-    victims = _victim(cluster, round, source, target, workers, watch, chance)
     node = ""
-    if round.victim == "bystander-node":
-        node = target if round.chance.random() < 0.5 else _node(source)
-        victims = cluster.node(node)
+    if round.victim in ("bystander-node", "bystander-supervisor"):
+        node = target if chance.random() < 0.5 else _node(source)
+        victims = cluster.node(node) if round.victim == "bystander-node" else [cluster.supervisor(node)]
+    else:
+        victims = _victim(cluster, round, source, target, workers, nodes, watch)
     return Aim(act, lambda _: victims, moving, what, source, target, node)
 
 
@@ -110,10 +118,10 @@ def _victim(
     source: str,
     target: str,
     workers: list[str],
+    nodes: list[str],
     watch: Watch,
-    chance: random.Random,
 ) -> list[Process]:
-    victim = round.victim
+    victim, chance = round.victim, round.chance
     if victim == "nimbus":
         return [cluster.nimbus(leading=True)]
     if victim == "standby":
@@ -122,7 +130,8 @@ def _victim(
         return [cluster.zookeeper()]
     if victim in INFRA or victim in MEMBERS:
         kind, _, side = victim.partition("-")
-        node = _node(source) if side == "source" else target.partition("/")[0]
+        sides = {"source": _node(source), "target": target.partition("/")[0]}
+        node = sides.get(side) or chance.choice([n for n in nodes if n not in sides.values()] or nodes)
         return [cluster.store(node) if kind == "store" else cluster.member(node)]
     if victim == "bystander":
         worker = chance.choice([w for w in workers if w != source] or workers)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chaos.watch import STEPS
 
-INFRA = ("nimbus", "standby", "zookeeper", "store-source", "store-target")
+INFRA = ("nimbus", "standby", "zookeeper", "store-source", "store-target", "store-bystander")
 """Whose crash costs nothing at any step."""
 TARGETS = ("target", "target-supervisor", "target-node")
 SOURCES = ("source", "source-supervisor", "source-node")
@@ -32,9 +32,9 @@ COST: dict[str, tuple[str, ...]] = {
     "source": _steps("asked", "saved"),
     "target": ("fetched", "restored", "committed", "ended"),
     "bystander": STEPS,
-    "source-node": _steps("recorded", "saved"),
+    **dict.fromkeys(("source-node", "source-supervisor"), _steps("recorded", "saved")),
     "target-supervisor": ("restored", "committed", "ended"),
-    "bystander-node": STEPS[1:],
+    **dict.fromkeys(("bystander-node", "bystander-supervisor"), STEPS[1:]),
 }
 """Where it costs what a crash without a move would: the memory of the process's own tasks."""
 FROZEN: dict[str, tuple[str, ...]] = {
@@ -44,7 +44,7 @@ FROZEN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("target-supervisor", "target-node"), _steps("recorded", "ended")),
 }
 """Who is frozen for longer than its session lasts, and goes on then: it costs what a crash would, and there are never two owners."""
-ACTIONS = ("some", "worker", "rebalance", "scale", "drain")
+ACTIONS = ("some", "worker", "rebalance", "scale", "drain", "abort")
 HOLDS = {"preparing": "prepare", "saving": "get_state", "restoring": "set_state"}
 
 
@@ -56,7 +56,7 @@ class Round:
         victim: Whom to kill, or to freeze.
         step: When.
         action: What to have moved: "some" tasks, all of a "worker", a "rebalance" to another number of workers, "scale" of executors,
-            "drain" of a node while another is added.
+            "drain" of a node while another is added, "abort" of some tasks' move.
         hold: The points at which moving tasks are held until after the kill ("prepare", "get_state", "set_state").
         after: Seconds that they are still held after it.
         delay: Seconds between the step and the kill.

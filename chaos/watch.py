@@ -19,6 +19,7 @@ from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.records import WorkerInfo
+from elastic.nimbus.plans import Plan
 from statestore.address import StoreAddress
 from statestore.client import GrpcStore
 from statestore.errors import StateStoreError
@@ -114,7 +115,10 @@ class Watch:
             return ["no session"]
         name = self._topology
         found = [f"{paths.moves(name)}/{leaf}" for leaf in coordination.children(paths.moves(name)) or ()]
-        if coordination.get(paths.plan(name)) is not None:
+        plan = coordination.get(paths.plan(name))
+        if (
+            plan is not None and not codec.decode(plan.data, Plan).halted
+        ):  # one that was aborted stays until the next request
             found.append(paths.plan(name))
         for node in coordination.children(paths.NODES) or ():
             value = coordination.get(paths.node(NodeId(node)))

@@ -16,11 +16,12 @@ import psutil
 import pytest
 
 from chaos.account import judge
+from chaos.aims import aim
 from chaos.check import check
 from chaos.cluster import NotNow, Process
 from chaos.lag import Lag
 from chaos.moves import Asked, Moves
-from chaos.plan import COST, FREE, FROZEN, Round, choose
+from chaos.plan import ACTIONS, COST, FREE, FROZEN, Round, choose
 from chaos.rounds import Aim, Kill, Rounds
 from chaos.run import Options, Part
 from chaos.shape import Shape
@@ -147,6 +148,10 @@ def test_a_round_follows_from_its_seed_and_number_alone() -> None:
 def test_every_victim_and_every_step_has_its_turn() -> None:
     rounds = [choose(1, n, cost=False, hazelcast=True) for n in range(2000)]
     assert {(r.victim, r.step) for r in rounds} == {(v, s) for v, steps in FREE.items() for s in steps}
+    rounds = [choose(1, n, cost=True, hazelcast=True) for n in range(2000)]
+    assert {(r.victim, r.step) for r in rounds} == {(v, s) for v, steps in COST.items() for s in steps}
+    assert {r.action for r in rounds} == set(ACTIONS)
+    rounds = [choose(1, n, cost=False, hazelcast=True) for n in range(2000)]
     only = [choose(1, n, cost=False, hazelcast=True, only=("nimbus", "saved")) for n in range(20)]
     assert {(r.victim, r.step) for r in only} == {("nimbus", "saved")}
     assert {r.step for r in rounds} == set(STEPS)
@@ -288,3 +293,60 @@ def test_what_a_dead_worker_has_saved_is_its_own_no_more_but_may_be_another_dead
         done, Aim(lambda: None, lambda _: [], {4}, "", node="n"), [seen(0.5, now), seen(2.0, other)]
     )
     assert done.owned == ({4} if again else set())
+
+
+class Aimed:
+    """What a round of these comes to where tasks 1 to 6 run on two nodes of three."""
+
+    def __init__(self, *, action: str, victim: str = "standby") -> None:
+        self.asked: list[Any] = []
+        self.places = {"t@a/0": [1, 4], "t@a/1": [2, 5], "t@b/0": [3, 6]}
+        self.shape = SimpleNamespace(tasks=range(1, 7), held=(1, 2, 3), count_tasks=(4, 5, 6))
+        view = SimpleNamespace(latest=3, moves=[])
+        self.now = SimpleNamespace(view=view, workers={})
+        self.client = SimpleNamespace(
+            move=lambda name, what, to, wait: self.asked.append((what, to)),
+            abort_move=lambda name, why: self.asked.append(("abort", why)),
+        )
+        round = Round(1, False, victim, "recorded", action, (), 0.0, 0.0, random.Random(1))
+        me: Any = self
+        self.aim = aim(me, me, "t", me, round)
+
+    def by_worker(self) -> dict[str, list[int]]:
+        return self.places
+
+    def nodes(self) -> list[str]:
+        return ["a", "b", "c"]
+
+    def wait(self, what: str, true: Any, limit: float) -> bool:
+        self.asked.append(what)
+        self.now.view.latest += 1  # it has begun, and is over
+        return bool(true(self.now))
+
+    def nimbus(self, leading: bool) -> str:
+        return "standby"
+
+    def store(self, node: str) -> str:
+        return f"store of {node}"
+
+    def supervisor(self, node: str) -> str:
+        return f"supervisor of {node}"
+
+
+def test_a_move_may_be_aborted_at_a_step_of_it() -> None:
+    aimed = Aimed(action="abort")
+    aimed.aim.act()
+    (what, to), step, aborted = aimed.asked
+    assert what and to in ("a", "b", "c") and step in STEPS and aborted == ("abort", "chaos")
+    assert step in aimed.aim.what
+    plain = Aimed(action="some")
+    plain.aim.act()
+    assert len(plain.asked) == 1
+
+
+def test_somebody_who_has_no_part_in_it_is_one_who_has_none() -> None:
+    aimed = Aimed(action="some", victim="store-bystander")
+    (store,) = aimed.aim.victims(aimed.now)
+    assert store not in {f"store of {aimed.aim.source.partition('@')[2][0]}", f"store of {aimed.aim.target}"}
+    aimed = Aimed(action="some", victim="bystander-supervisor")
+    assert aimed.aim.victims(aimed.now) == [f"supervisor of {aimed.aim.node}"]
