@@ -14,14 +14,15 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from chaos.aims import numbers
 from chaos.cluster import NotNow
 from chaos.namespaces import HERE, Namespaces, starter, why_not
 from chaos.plan import Round, floods
 from chaos.rounds import Kill, Rounds
-from chaos.run import Options, Part, Run
+from chaos.run import FLOOD, FLOODED, RATE, Options, Part, Run
 from chaos.watch import Seen, Watch, reached, stage
 from elastic.cluster.launcher import UpOptions
 from elastic.errors import ElasticError
@@ -29,6 +30,9 @@ from elastic.model.ids import node_of, worker_of
 from elastic.procs import interrupt_once
 
 BEYOND = ("node-3",)
+KINDS = ("some", "worker", "spout", "rebalance", "drain")
+"""What moves: some tasks of a worker, all of it, or a spout's task, to or from the other side; what another number of workers brings about;
+all of a node on this side, of which as much as is right goes to the other one."""
 SESSION = 10.0
 """Seconds, when nothing else is said: shorter than in `python -m chaos`, since a long cut has to outlast it."""
 
@@ -66,6 +70,8 @@ class Cuts(Run):
             flood = floods(self.options.seed, number, self.options.flooded, cost=part.cost)
             self.pace(part, flood=flood)
             try:
+                self.enough()
+                self.spread(rounds, part)
                 self._round(rounds, part, number, chance, flood)
             except (ElasticError, NotNow) as e:
                 self.say(f"    {e}")
@@ -75,23 +81,16 @@ class Cuts(Run):
             self.after_round(part)
 
     def _round(self, rounds: Rounds, part: Part, number: int, chance: random.Random, flood: bool) -> None:
-        client, watch = self.cluster.client, rounds.watch
-        by_worker = rounds.by_worker()
-        there = [w for w in sorted(by_worker) if _node(w) in BEYOND]
-        here = [w for w in sorted(by_worker) if _node(w) not in BEYOND]
-        outward = not there or (bool(here) and chance.random() < 0.5)
-        source = chance.choice(here if outward else there)
-        target = chance.choice(BEYOND if outward else [n for n in rounds.nodes() if n not in BEYOND])
-        moving = sorted(
-            chance.sample(by_worker[source], min(len(by_worker[source]), chance.choice((1, 3, 6))))
-        )
+        watch = rounds.watch
+        kind = chance.choice(self.options.only or KINDS)
+        what, act = self._move(rounds, part.name, kind, chance)
         step = chance.choice(("recorded", "prepared", "paused", "saved", "restored", "committed"))
         session = self.options.session_timeout
         away = chance.uniform(0.2, 1.5) if not part.cost else chance.uniform(session + 1, session + 6)
-        kill = Kill(Round(number, part.cost, "cut", step, "some", (), 0.0, 0.0, chance, flood))
+        kill = Kill(Round(number, part.cost, f"cut in {kind}", step, kind, (), 0.0, 0.0, chance, flood))
         base = int(watch.now.view.latest)
         how = ", in a flood" if flood else ""
-        self.say(f"cut {number} at {step} for {away:.1f} s: tasks {moving} of {source} to {target}{how}")
+        self.say(f"cut {number} at {step} for {away:.1f} s: {what}{how}")
 
         def on_view(seen: Seen) -> bool:
             if kill.at or not reached(step, seen.view, base):
@@ -103,7 +102,7 @@ class Cuts(Run):
 
         watch.arm(on_view)
         try:
-            client.move(part.name, ",".join(map(str, moving)), target, wait=0)
+            act()
             if not watch.wait("the step", lambda _: bool(kill.at), 30.0):
                 raise NotNow("its step did not come")
             time.sleep(away)  # this is the fault itself: how long the link is away
@@ -114,6 +113,44 @@ class Cuts(Run):
                 self._account(part, kill, history, watch)
         costs = f"; may cost tasks {sorted(kill.owned)}" if kill.owned else ""
         self.say(f"    cut at {kill.step}{costs} ({len(part.kills)} of {rounds.wanted})")
+
+    def _move(
+        self, rounds: Rounds, name: str, kind: str, chance: random.Random
+    ) -> tuple[str, Callable[[], object]]:
+        """What is asked for, in words, and what asks for it. Raises NotNow."""
+        client, by_worker = self.cluster.client, rounds.by_worker()
+        nodes = rounds.nodes()
+        if kind == "rebalance":
+            count = chance.choice([n for n in (2, 3, 4, 5, 6) if n != len(by_worker)])
+            share = chance.choice((0.3, 0.5, 1.0))
+            what = f"rebalance from {len(by_worker)} to {count} workers"
+            return what, lambda: client.rebalance(name, workers=count, wait=0, share=share)
+        if kind == "drain":
+            full = sorted({_node(w) for w in by_worker} - set(BEYOND))
+            if not full or len(nodes) < 3:
+                raise NotNow(f"no node can be drained: {nodes} with {sorted(by_worker)}")
+            gone = chance.choice(full)
+
+            def drain() -> None:
+                try:
+                    client.drain_node(gone, wait=0)
+                finally:
+                    client.add_nodes(1, wait=0)
+
+            return f"drain of {gone}, and another node", drain
+        fit = set(rounds.shape.spout_tasks if kind == "spout" else rounds.shape.tasks)
+        pools = {
+            w: sorted(fit.intersection(tasks)) for w, tasks in by_worker.items() if fit.intersection(tasks)
+        }
+        there = [w for w in sorted(pools) if _node(w) in BEYOND]
+        here = [w for w in sorted(pools) if _node(w) not in BEYOND]
+        outward = not there or (bool(here) and chance.random() < 0.5)
+        source = chance.choice(here if outward else there)
+        target = chance.choice(BEYOND if outward else [n for n in nodes if n not in BEYOND])
+        most = len(pools[source]) if kind == "worker" else 1 if kind == "spout" else chance.choice((1, 3, 6))
+        moving = chance.sample(pools[source], min(len(pools[source]), most))
+        what = f"tasks {numbers(moving)} of {source} to {target}"
+        return what, lambda: client.move(name, numbers(moving), target, wait=0)
 
     @staticmethod
     def _account(part: Part, kill: Kill, history: list[Seen], watch: Watch) -> None:
@@ -142,19 +179,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--kills", type=int, default=10, help="how many cuts, half of them short")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", default="embedded")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="begin with cut N of the seed")
+    parser.add_argument(
+        "--only", default="", metavar="KIND,...", help=f"only these moves: {', '.join(KINDS)}"
+    )
+    parser.add_argument("--store", default="embedded", help="embedded or hazelcast")
+    parser.add_argument(
+        "--rate", type=float, default=RATE, help="tuples per second when it is no flood (%(default)g)"
+    )
+    parser.add_argument("--flood", type=float, default=FLOOD, help="when it is one (%(default)g)")
+    parser.add_argument(
+        "--flooded",
+        type=float,
+        default=FLOODED,
+        metavar="SHARE",
+        help="of the cuts: in a flood (%(default)g)",
+    )
     parser.add_argument("--session-timeout", type=float, default=SESSION, help="of ZooKeeper's sessions")
     parser.add_argument("--directory", default="")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--inside", nargs=2, metavar=("HERE", "THERE"), help=argparse.SUPPRESS)
     o = parser.parse_args(argv)
+    only = tuple(x for x in o.only.split(",") if x)
+    if unknown := set(only) - set(KINDS):
+        parser.error(f"--only: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
     if o.inside:
         spaces = Namespaces.__new__(Namespaces)
         spaces.here, spaces.there = o.inside
         options = Options(
             kills=o.kills,
             seed=o.seed,
+            first=o.first,
+            only=only,
             store=o.store,
+            rate=o.rate,
+            flood=o.flood,
+            flooded=o.flooded,
             directory=o.directory,
             keep=o.keep,
             session_timeout=o.session_timeout,

@@ -39,6 +39,8 @@ TITLES = {
     "free": "kills that cost nothing",
     "cost": "kills that cost their own tasks",
     "frozen": "frozen for longer than the session, and on again: what a kill would cost, and never two owners",
+    "short": "cuts that are shorter than the session, and cost nothing",
+    "long": "cuts that are longer than the session, and cost what ran beyond them",
 }
 
 
@@ -272,8 +274,8 @@ class Run:
             if o.kills and tries > 3 * count + 10:
                 raise Stuck("too many rounds did not come to their step")
             try:
-                self._enough()
-                self._spread(rounds, part)
+                self.enough()
+                self.spread(rounds, part)
                 self.pace(part, flood=planned.flood)
                 rounds.run(planned)
             except (ElasticError, NotNow) as e:
@@ -282,7 +284,7 @@ class Run:
             rounds.settle()
             self.after_round(part)
 
-    def _spread(self, rounds: Rounds, part: Part) -> None:
+    def spread(self, rounds: Rounds, part: Part) -> None:
         """Rounds empty workers and nodes: when everything is crowded in few, it is spread again."""
         if len(rounds.by_worker()) < WORKERS - 1:
             self.say("    spread again")
@@ -306,7 +308,7 @@ class Run:
             self.say(f"    {event['kind']}: {event['message'][:160]}")
         self._alarmed[part.name] = len(events)
 
-    def _enough(self) -> None:
+    def enough(self) -> None:
         """Nodes that were drained while nobody could add another."""
         client = self.cluster.client
         nodes = [n for n in client.nodes() if n.wanted]

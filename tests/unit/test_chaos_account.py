@@ -19,6 +19,8 @@ from chaos.account import judge
 from chaos.aims import aim
 from chaos.check import check
 from chaos.cluster import NotNow, Process
+from chaos.cut import KINDS as CUT_IN
+from chaos.cut import Cuts
 from chaos.lag import Lag
 from chaos.moves import Asked, Moves
 from chaos.plan import ACTIONS, COST, FREE, FROZEN, Round, choose
@@ -350,3 +352,37 @@ def test_somebody_who_has_no_part_in_it_is_one_who_has_none() -> None:
     assert store not in {f"store of {aimed.aim.source.partition('@')[2][0]}", f"store of {aimed.aim.target}"}
     aimed = Aimed(action="some", victim="bystander-supervisor")
     assert aimed.aim.victims(aimed.now) == [f"supervisor of {aimed.aim.node}"]
+
+
+def cut_of(kind: str, seed: int) -> tuple[str, list[tuple[Any, ...]]]:
+    """What one cut has moved, in words, and what is asked of Nimbus. Node-3 is beyond."""
+    asked: list[tuple[Any, ...]] = []
+    cuts: Any = Cuts.__new__(Cuts)
+    cuts.cluster = SimpleNamespace(
+        client=SimpleNamespace(
+            move=lambda name, what, to, wait: asked.append(("move", what, to)),
+            rebalance=lambda name, workers, wait, share: asked.append(("rebalance", workers)),
+            drain_node=lambda node, wait: asked.append(("drain", node)),
+            add_nodes=lambda count, wait: asked.append(("add", count)),
+        )
+    )
+    places = {"t@node-1/0": [1, 4, 5], "t@node-2/0": [2, 6], "t@node-3/0": [3, 7, 8]}
+    rounds: Any = SimpleNamespace(
+        by_worker=lambda: places, nodes=lambda: ["node-1", "node-2", "node-3"], shape=Shape()
+    )
+    what, act = cuts._move(rounds, "t", kind, random.Random(seed))
+    act()
+    return what, asked
+
+
+def test_each_kind_of_move_is_cut_in_and_goes_over_the_link() -> None:
+    for seed in range(20):
+        for kind in ("some", "worker", "spout"):
+            what, [(_, tasks, target)] = cut_of(kind, seed)
+            assert ("node-3" in what.partition(" to ")[0]) != (target == "node-3"), what
+            assert kind != "spout" or tasks in ("1", "2", "3")
+            assert kind != "worker" or tasks in ("1,4,5", "2,6", "3,7,8")
+        assert cut_of("rebalance", seed)[1][0][1] in (2, 4, 5, 6)
+        (drained, added) = cut_of("drain", seed)[1]
+        assert drained in (("drain", "node-1"), ("drain", "node-2")) and added == ("add", 1)
+    assert set(CUT_IN) == {"some", "worker", "spout", "rebalance", "drain"}
