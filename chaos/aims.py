@@ -103,13 +103,19 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
 
     base = int(watch.now.view.latest)
     picked = sorted(chance.sample(tasks, min(len(tasks), 2))) if action == "scale" else sorted(moving)
-    node = ""
-    if round.victim in ("bystander-node", "bystander-supervisor"):
+    node = other = ""
+    hazelcast = cluster.options.store.startswith("hazelcast")
+    if round.victim == "both-nodes":
+        node, other = _node(source), target
+        if other == node:
+            raise NotNow(f"there is no other node than {node}")
+        victims = [*cluster.node(node), *cluster.node(other)]
+    elif round.victim in ("bystander-node", "bystander-supervisor"):
         node = target if chance.random() < 0.5 else _node(source)
         victims = cluster.node(node) if round.victim == "bystander-node" else [cluster.supervisor(node)]
     else:
         victims = _victim(cluster, round, source, target, workers, nodes, watch)
-    return Aim(act, lambda _: victims, moving, what, source, target, node)
+    return Aim(act, lambda _: victims, moving, what, source, target, node, other, bool(other) and hazelcast)
 
 
 def _victim(

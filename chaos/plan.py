@@ -35,6 +35,7 @@ COST: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("source-node", "source-supervisor"), _steps("recorded", "saved")),
     "target-supervisor": ("restored", "committed", "ended"),
     **dict.fromkeys(("bystander-node", "bystander-supervisor"), STEPS[1:]),
+    "both-nodes": ("saved", "restoring"),
 }
 """Where it costs what a crash without a move would: the memory of the process's own tasks."""
 FROZEN: dict[str, tuple[str, ...]] = {
@@ -121,6 +122,8 @@ def choose(
     hold: tuple[str, ...] = ()
     if step in HOLDS:
         hold = (HOLDS[step],)
+    elif victim == "both-nodes":
+        hold = ("set_state",)  # what is saved lies in the stores of these nodes, and nobody has it
     elif not cost and victim in TARGETS:
         # Nothing can be restored while this one is held: the kill comes in time for certain.
         hold = (

@@ -38,7 +38,6 @@ class Kill:
         owned: Tasks that a killed worker ran, and had not given up before: what the kill may cost.
         surely: Those of them that were in no move: their loss has to be said.
         workers: The killed workers.
-        node: The killed node.
     """
 
     round: Round
@@ -50,13 +49,16 @@ class Kill:
     owned: set[int] = field(default_factory=set)
     surely: set[int] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
-    node: str = ""
-    story: str = ""
 
 
 @dataclass
 class Aim:
-    """What a round comes to, with what runs where."""
+    """What a round comes to, with what runs where.
+
+    Attributes:
+        node, other: Nodes that the victims are of, when they are whole nodes or supervisors.
+        forgotten: What was saved is gone with them: members of Hazelcast have no files.
+    """
 
     act: Callable[[], None]
     victims: Callable[[Seen], list[Process]]
@@ -65,6 +67,8 @@ class Aim:
     source: str = ""
     target: str = ""
     node: str = ""
+    other: str = ""
+    forgotten: bool = False
 
 
 class Rounds:
@@ -370,16 +374,14 @@ class Rounds:
         at = kill.at / 1e9
         before = [s for s in history if s.at <= at] or history[:1]
         near = [s for s in history if s.at <= at + 1.0]
+        nodes = {aim.node, aim.other} if kill.round.victim.endswith(("node", "nodes", "supervisor")) else ()
         dead = {
             i.incarnation
             for seen in before
             for i in seen.workers.values()
-            if i.pid in kill.pids
-            or (kill.round.victim.endswith(("node", "supervisor")) and aim.node == str(node_of(i.worker)))
+            if i.pid in kill.pids or str(node_of(i.worker)) in nodes
         }
         kill.workers = {str(worker_of(i)) for i in dead}
-        if kill.round.victim.endswith(("node", "supervisor")):
-            kill.node = aim.node
         rest = [before[-1], *(s for s in history if s.at > at)]
         # By whom: what one of the dead has saved, and another of them has restored since, is that one's own.
         saved = {
@@ -399,6 +401,8 @@ class Rounds:
             for task, standing in seen.view.standing.items():
                 # Restored by the dead: theirs, whether or not its saved mark was another's.
                 if standing.owner in dead and standing.phase is Phase.RESTORED:
+                    kill.owned.add(int(task))
+                if aim.forgotten and int(task) in aim.moving and standing.phase is Phase.SAVED:
                     kill.owned.add(int(task))
                 for move in seen.view.moves:
                     for t in move.record.tasks:

@@ -297,12 +297,34 @@ def test_what_a_dead_worker_has_saved_is_its_own_no_more_but_may_be_another_dead
     assert done.owned == ({4} if again else set())
 
 
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_what_only_the_two_killed_nodes_have_saved_may_be_lost_where_it_was_in_memory(
+    forgotten: bool,
+) -> None:
+    source, target = Incarnation("t@n/0#1"), Incarnation("t@m/0#1")
+    living = {
+        worker_of(i): SimpleNamespace(incarnation=i, worker=worker_of(i), pid=9) for i in (source, target)
+    }
+    marked = SimpleNamespace(marks=SimpleNamespace(saved={4: None}, has_restored=lambda task, attempt: False))
+    part = SimpleNamespace(task=4, target=target, attempt=0)
+    move = SimpleNamespace(marks={source: marked}, record=SimpleNamespace(tasks=[part]))
+    standing = {4: SimpleNamespace(owner=source, phase=Phase.SAVED)}
+    seen: Any = SimpleNamespace(at=0.5, workers=living, view=SimpleNamespace(standing=standing, moves=[move]))
+    rounds: Any = Rounds.__new__(Rounds)
+    done = Kill(Round(1, True, "both-nodes", "saved", "some", (), 0.0, 0.0, random.Random(1)), at=10**9)
+    rounds._account(
+        done, Aim(lambda: None, lambda _: [], {4}, "", node="n", other="m", forgotten=forgotten), [seen]
+    )
+    assert done.owned == ({4} if forgotten else set()) and not done.surely
+
+
 class Aimed:
     """What a round of these comes to where tasks 1 to 6 run on two nodes of three."""
 
     def __init__(self, *, action: str, victim: str = "standby") -> None:
         self.asked: list[Any] = []
         self.places = {"t@a/0": [1, 4], "t@a/1": [2, 5], "t@b/0": [3, 6]}
+        self.options = SimpleNamespace(store="embedded")
         self.shape = SimpleNamespace(tasks=range(1, 7), held=(1, 2, 3), count_tasks=(4, 5, 6))
         view = SimpleNamespace(latest=3, moves=[])
         self.now = SimpleNamespace(view=view, workers={})
