@@ -363,6 +363,15 @@ def _goes_on_after_its_session() -> list[Patch]:
     return [(Worker, "may_go_on", go_on)]
 
 
+def _gone_is_tried_again() -> list[Patch]:
+    real = MoverNew._failed
+
+    def failed(self: MoverNew, event: ev.NewFailed) -> tuple[Any, ...]:
+        return real(self, replace(event, gone=False))
+
+    return [(MoverNew, "_failed", failed)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -397,6 +406,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,
     "emitters wait for the outcome": _emitters_wait_for_the_outcome,
     "one more write in the pause": _one_more_write_in_the_pause,
+    "a state that is gone is fetched again and again": _gone_is_tried_again,
     "a barrier for the whole batch": _barrier_for_the_batch,
     "restored is written for all together": _restored_is_written_for_all_together,
     "goes on after its session has expired": _goes_on_after_its_session,

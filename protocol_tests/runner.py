@@ -23,6 +23,7 @@ class Report:
     seconds: float = 0.0
     cpu: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     states: set[tuple[str, str]] = field(default_factory=set)
     failures: list[tuple[int, str]] = field(default_factory=list)
 
@@ -32,6 +33,7 @@ class Report:
         self.steps += world.clock.steps
         self.tuples += world.truth.applied
         self.faults.update(world.counts)
+        self.outcomes.update({o.value: n for o, n in world.outcomes.items()})
         self.states |= world.states
 
     def __str__(self) -> str:
@@ -41,6 +43,7 @@ class Report:
             f"in {self.seconds:.1f} s: {rate:.0f} moves/s, {self.moves / self.cpu if self.cpu else 0:.0f} per second of processor time",
             f"faults: {sum(self.faults.values()):,}",
             *(f"  {kind:<22} {count:>8,}" for kind, count in sorted(self.faults.items())),
+            f"outcomes of tasks: {', '.join(f'{o} {n:,}' for o, n in sorted(self.outcomes.items()))}",
             "states reached:",
         ]
         for role in sorted({r for r, _ in self.states}):

@@ -298,6 +298,25 @@ def node_dies_after_saved() -> None:
     assert not world.truth.lost() and not world.truth.lost_states
 
 
+def both_nodes_die_after_saved() -> None:
+    """Each node that has the state goes: that is said, the task begins anew where it was to be restored, and no other loses anything."""
+    world = calm(shape=line((1, 2, 1), {1: C, 2: A, 3: C, 4: D}))
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    for node in ("n0", "n1"):
+        world.do_lose_node(
+            sorted(n for n in world.stores.at if n not in world._down).index(NodeId(node)), 4000.0
+        )
+    until(world, lambda: bool(world.outcomes))
+    assert world.outcomes == {Outcome.LOST: 1} and "no store has" in world.reasons[0]
+    until(world, lambda: not world.coordination.moves)
+    flow(world)
+    world.finish()
+    assert world.coordination.places[2] in (C, D) and world.truth.lost_states == 1
+    assert all(2 in (source, target) for source, target, _ in world.truth.lost())
+
+
 def _held(world: World) -> dict[NodeId, list[tuple[int, int]]]:
     return {node: sorted(store.data) for node, store in world.stores.at.items() if store.data}
 

@@ -30,6 +30,7 @@ SCENARIOS = {
     "whose old place is gone sends no fence": scenarios.emitter_may_be_restored_by_word,
     "only the last attempt's stores are emptied": scenarios.saved_where_it_is_not_restored,
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,
+    "a state that is gone is fetched again and again": scenarios.both_nodes_die_after_saved,
     "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
     "one more write in the pause": pauses.two_writes_and_two_notifications,
     "a barrier for the whole batch": pauses.resumes_at_once,

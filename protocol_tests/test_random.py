@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from elastic.migration.record import Outcome
+from elastic.migration.table import EmitterState, ReceiverState
 from protocol_tests.profiles import PROFILE
 from protocol_tests.runner import Report, plan, replay, run_many, run_ops
 from protocol_tests.world import COSTLY, FREE, Op, World
@@ -94,8 +96,11 @@ def test_seeded_runs_keep_every_promise_and_reach_every_state() -> None:
     assert report.moves > PROFILE.runs
     assert {kind for kind in (*FREE, *COSTLY) if kind != "reassign"} <= report.faults.keys()
     reached = {
-        role: {s for r, s in report.states if r == role} for role in ("old side", "new side", "notifier")
+        role: {s for r, s in report.states if r == role}
+        for role in ("emitter", "receiver", "old side", "new side", "notifier")
     }
+    assert set(report.outcomes) >= {Outcome.COMMITTED, Outcome.ROLLED_BACK}
+    assert reached["emitter"] == {*EmitterState} and reached["receiver"] == {*ReceiverState}
     assert reached["old side"] >= {
         "preparing",
         "ready",
@@ -137,4 +142,4 @@ def test_a_report_says_what_was_done() -> None:
     report = Report(seconds=1.0)
     report.add(run_ops(4, plan(4)))
     text = str(report)
-    assert "moves/s" in text and "states reached" in text and "old side" in text
+    assert "moves/s" in text and "states reached" in text and "committed" in text and "old side" in text

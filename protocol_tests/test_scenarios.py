@@ -24,6 +24,7 @@ from protocol_tests.scenarios import (
     B,
     C,
     D,
+    both_nodes_die_after_saved,
     calm,
     flow,
     line,
@@ -102,6 +103,10 @@ def test_what_a_crash_at_every_step_costs(who: str) -> None:
             break
         steps += PROFILE.stride
     assert met >= {Phase.PREPARING, Phase.PAUSED, Phase.SAVED, Phase.RESTORED}
+
+
+def test_both_nodes_go_and_that_is_said() -> None:
+    both_nodes_die_after_saved()
 
 
 def test_the_old_node_may_go_once_the_state_is_saved() -> None:

@@ -91,7 +91,7 @@ class Worker:
                 f"{self.me} <- {event if not isinstance(event, ev.ViewRead) else f'ViewRead {event.view.number}'}"
             )
         self.driver.feed(event)
-        self.world.saw(self.participant)
+        self.world.saw(self.participant, event)
         while self.begun:
             self._hand_in(self.begun.pop())
         while self.again:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from elastic.migration.actions import Commit
+from elastic.migration.events import ViewRead
 from elastic.migration.participant import Participant
 from elastic.migration.record import Outcome, Phase
 from elastic.model.ids import NodeId, WorkerId
@@ -102,8 +103,17 @@ class World:
         self.tell(f"fault: {kind}")
         return True
 
-    def saw(self, participant: Participant) -> None:
-        """A role may have changed its state."""
+    def saw(self, participant: Participant, event: Any) -> None:
+        """Roles may have changed their states because of that."""
+        if isinstance(event, ViewRead):
+            self.states.update(("emitter", e.state) for e in participant.emitters.values())
+            self.states.update(("receiver", r.state) for r in participant.receivers.values())
+        else:
+            link = getattr(event, "source", 0), getattr(event, "target", 0)
+            if link in participant.emitters:
+                self.states.add(("emitter", participant.emitters[link].state))
+            if link in participant.receivers:
+                self.states.add(("receiver", participant.receivers[link].state))
         for old in participant.old.values():
             self.states.add(("old side", old.state))
         for new in participant.new.values():
