@@ -15,6 +15,9 @@ from elastic.hosts.base import Host, NodeCommand
 from elastic.model.ids import NodeId
 from elastic.model.records import WantedNode
 
+_OF_MOVES = ("move_share", "move_prepare", "move_pause", "move_restore", "move_tries")
+"""Options of Nimbus that are options of `up` by the same names."""
+
 
 def nimbus_ports(options: UpOptions) -> list[int]:
     """Where the Nimbuses listen.
@@ -45,10 +48,12 @@ def nimbus(options: UpOptions, zookeeper: str, address: str) -> list[str]:
                 "--directory": options.directory / "nimbus",
                 "--cluster": options.cluster,
                 "--session-timeout": options.session_timeout,
-                "--option": f"node_slots={options.slots}",
                 "--log-level": options.log_level,
             },
         ),
+        "--option",
+        f"node_slots={options.slots}",
+        *(word for name in _OF_MOVES for word in ("--option", f"{name}={getattr(options, name)}")),
         *(() if network.is_loopback(options.bind) else ("--allow-remote",)),
         *_own_zookeeper(options),
     ]

@@ -46,6 +46,11 @@ class UpOptions:
         session_timeout: Of the sessions with ZooKeeper.
         supervisor_cycle: T_S (N-Storm 2019, section IV.B); 0: supervisors are told of changes.
         worker_cycle: T_W; 0: workers are told of changes.
+        move_share: Of a component's tasks that may be paused at once, up to 1, unless a request names a share; 0.0: as keeps pauses short.
+        move_prepare: How long both sides of a move may take to get ready: user code's `prepare()` is in it.
+        move_pause: How long a task may take from being paused until its state is saved.
+        move_restore: How long one attempt to restore it may take.
+        move_tries: How often a task's move may fail before it is given up.
         ready_timeout: How long the cluster may take to be ready; 0: a minute, three with Spark.
         log_level: "debug", "info", "warning" or "error".
     """
@@ -68,6 +73,11 @@ class UpOptions:
     session_timeout: float = 6.0
     supervisor_cycle: float = 0.0
     worker_cycle: float = 0.0
+    move_share: float = 0.0
+    move_prepare: float = 120.0
+    move_pause: float = 60.0
+    move_restore: float = 120.0
+    move_tries: int = 3
     ready_timeout: float = 0.0
     log_level: str = "info"
 
@@ -140,6 +150,11 @@ class UpOptions:
         )
         for name in ("supervisor_cycle", "worker_cycle", "ready_timeout", "cores"):
             wanted(getattr(self, name) >= 0, f"{name} must be 0 or more, not {getattr(self, name):g}")
+        wanted(0 <= self.move_share <= 1, f"--move-share must be 0 to 1, not {self.move_share:g}")
+        wanted(self.move_tries >= 1, f"--move-tries must be 1 or more, not {self.move_tries}")
+        for name in ("prepare", "pause", "restore"):
+            seconds = getattr(self, f"move_{name}")
+            wanted(seconds > 0, f"--move-{name} must be more than 0, not {seconds:g}")
         levels = ("debug", "info", "warning", "error")
         wanted(
             self.log_level in levels,

@@ -24,6 +24,9 @@ BATCHES = 16
 BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
 
+HALF = 0.5
+"""Of a component's tasks that are paused at once at most when many move, and nobody has said otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -34,7 +37,8 @@ class Rules:
         retry: Pause after the first failure; twice as long after the second, and so on.
         start_timeout: How long the worker that a task shall go to may take to register.
         at_once: So many tasks are moved in one batch, or a part of all of them where that is more (`BATCHES`).
-        share: Of a component's tasks that may be paused at once when there are more.
+        share: Of a component's tasks that may be paused at once, unless a request names another; 0: half of them (`HALF`), when there
+            are more than `at_once`.
         store_timeout: How long a task waits for state stores that are being started again, altogether.
     """
 
@@ -42,7 +46,7 @@ class Rules:
     retry: float = 2.0
     start_timeout: float = 60.0
     at_once: int = 8
-    share: float = 0.5
+    share: float = 0.0
     store_timeout: float = 120.0
 
 
@@ -209,7 +213,7 @@ def begin(
             now.append(change)
     if not now:
         return None
-    share = plan.share or (1.0 if len(now) <= rules.at_once else rules.share)
+    share = plan.share or rules.share or (1.0 if len(now) <= rules.at_once else HALF)
     bound = None if plan.share else _bound([c.task for c in now], rules, sizes or {})
     try:
         move = plan_move(

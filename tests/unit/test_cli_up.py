@@ -14,10 +14,13 @@ import click
 import pytest
 from cli_fake import invoke
 
+from elastic.cluster import commands
 from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.options import UpOptions
+from elastic.control import nimbus_main
 from elastic.control.cli.cluster import up
 from elastic.errors import NotFound
+from elastic.nimbus.options import NimbusOptions
 
 
 class FakeLauncher(ModuleType):
@@ -73,6 +76,18 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
         "2",
         *("--spark-conf", "spark.task.cpus=2", "--spark-conf", "spark.x=a=b", "--bind", "127.0.0.3"),
         *("--store", "hazelcast:grid@h1:5701,h2:5701", "--store-memory", "256M", "--store-backups", "2"),
+        *(
+            "--move-share",
+            "0.25",
+            "--move-prepare",
+            "10m",
+            "--move-pause",
+            "5s",
+            "--move-restore",
+            "7",
+            "--move-tries",
+            "1",
+        ),
     ]
     result = invoke(None, "up", "--home", str(tmp_path), "--cluster", "c", *words)
     assert result.exit_code == 0, result.output
@@ -91,6 +106,11 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
             store="hazelcast:grid@h1:5701,h2:5701",
             store_memory=256 << 20,
             store_backups=2,
+            move_share=0.25,
+            move_prepare=600.0,
+            move_pause=5.0,
+            move_restore=7.0,
+            move_tries=1,
             session_timeout=4.0,
             supervisor_cycle=1.0,
             worker_cycle=2.0,
@@ -99,6 +119,23 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
     assert result.stdout == ""
     assert "ZooKeeper is up" in result.stderr
     assert f"elastic --cluster c --home {tmp_path} submit" in result.stderr
+
+
+def test_what_up_is_told_of_moves_is_what_nimbus_does(tmp_path: Path) -> None:
+    def nimbus_of(options: UpOptions) -> NimbusOptions:
+        words = commands.nimbus(options, "zk:2181", "127.0.0.1:1")
+        return nimbus_main._options(nimbus_main._parser().parse_args(words[3:]).option).validate()
+
+    assert nimbus_of(UpOptions(home=str(tmp_path))) == NimbusOptions(), "the defaults of both are the same"
+    told = {
+        "move_share": 0.25,
+        "move_prepare": 600.0,
+        "move_pause": 5.0,
+        "move_restore": 7.0,
+        "move_tries": 1,
+    }
+    made = nimbus_of(UpOptions(home=str(tmp_path), slots=5, **told))  # type: ignore[arg-type]
+    assert made == NimbusOptions(node_slots=5, **told)  # type: ignore[arg-type]
 
 
 def test_up_as_data(launcher: FakeLauncher, tmp_path: Path) -> None:
@@ -119,6 +156,9 @@ def test_the_defaults_are_those_of_the_options() -> None:
     [
         (("--zookeeper", "foo:bar"), "--zookeeper must be HOST:PORT"),
         (("--store", "redis"), "--store must be embedded, hazelcast or"),
+        (("--move-share", "1.5"), "1.5 is not in the range"),
+        (("--move-pause", "0"), "--move-pause must be more than 0"),
+        (("--move-tries", "0"), "0 is not in the range"),
         (("--store", "hazelcast:"), "--store must be"),
         (("--store", "hazelcast:host"), "--store must be"),
         (("--store-memory", "1M"), "--store-memory must be 64M or more"),

@@ -130,6 +130,41 @@ if TYPE_CHECKING:
     "--port", type=click.IntRange(0, 65535), default=0, help="Where the first Nimbus listens [a free one]."
 )
 @click.option(
+    "--move-share",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.0,
+    metavar="SHARE",
+    help="Of a component's tasks that may pause at once, unless a request says [as keeps pauses short].",
+)
+@click.option(
+    "--move-prepare",
+    type=SECONDS,
+    default=120.0,
+    show_default="2m",
+    help="How long a task's new place may take to get ready, `prepare()` included.",
+)
+@click.option(
+    "--move-pause",
+    type=SECONDS,
+    default=60.0,
+    show_default="1m",
+    help="How long a paused task may take until its state is saved.",
+)
+@click.option(
+    "--move-restore",
+    type=SECONDS,
+    default=120.0,
+    show_default="2m",
+    help="How long an attempt to restore it may take.",
+)
+@click.option(
+    "--move-tries",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How often a task's move may fail before it is given up.",
+)
+@click.option(
     "--ready-timeout",
     type=SECONDS,
     default=0.0,

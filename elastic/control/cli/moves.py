@@ -40,7 +40,7 @@ share_option = click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
-    help="Of a component's tasks that may pause at once [as Nimbus is set: 0.5].",
+    help="Of a component's tasks that may pause at once [as keeps pauses short, or as `up` was told].",
 )
 _ALL = 0
 

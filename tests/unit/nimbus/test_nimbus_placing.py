@@ -37,7 +37,7 @@ from elastic.scheduler.round_robin import RoundRobinScheduler
 
 T = TopologyName("t")
 NODES = [NodeId(f"n{i}") for i in range(3)]
-RULES = Rules(tries=2, retry=1.0, start_timeout=10.0, at_once=3, share=0.5, store_timeout=100.0)
+RULES = Rules(tries=2, retry=1.0, start_timeout=10.0, at_once=3, store_timeout=100.0)
 LIMITS = Limits(60.0, 5, RULES)
 SPEC = TopologySpec(
     T,
@@ -520,7 +520,12 @@ def test_a_share_of_a_component_is_paused_at_a_time() -> None:
         assert len([t for t in move.record.tasks if t.batch == batch and t.component == "b"]) <= 3
 
 
-def _batches(count: int, sizes: dict[TaskId, int] | None = None, share: float = 0.0) -> list[int]:
+def _batches(
+    count: int,
+    sizes: dict[TaskId, int] | None = None,
+    share: float = 0.0,
+    rules: Rules = Rules(),  # noqa: B008
+) -> list[int]:
     """Of a move of so many tasks, eight at once, and one of another component, from one worker to another."""
     components = (
         ComponentSpec(ComponentId("a"), "spout", 1, 1),
@@ -542,7 +547,7 @@ def _batches(count: int, sizes: dict[TaskId, int] | None = None, share: float = 
     plan = Plan(desired, "asked", 1000.0, share=share)
     t = TopologyFacts(spec, state, 0, assignment, 1, workers=lives, plan=plan, plan_version=0)
     world.t = t
-    record = placing.begin(t, world.facts(), Rules(), sizes)
+    record = placing.begin(t, world.facts(), rules, sizes)
     assert record is not None and [m.task for m in record.tasks] == going
     return [m.batch for m in record.tasks]
 
@@ -558,3 +563,6 @@ def test_a_pause_is_for_few_tasks_and_not_too_much_state_unless_somebody_says_mo
     middling = {TaskId(t): 200_000 for t in range(1, 40)}
     assert _batches(8, middling) == [0] * 5 + [1] * 4
     assert _batches(2) == [0, 0, 0]
+    little = Rules(share=0.25)  # of a component that has twice as many as move
+    assert _batches(2, rules=little) == [0, 1, 1] and _batches(2, rules=little, share=1.0) == [0, 0, 0]
+    assert _batches(16, rules=little) == _batches(16), "as few as without it"
