@@ -53,6 +53,8 @@ class Life:
         asked: Whether it was asked to end.
         dismiss_at: RUNNING without executors: stop it then.
         kill_at: STOPPING: kill it then.
+        registered: Whether it has been seen to be registered.
+        absent_at: RUNNING, and its registration has gone: kill it then.
         broken: Why it makes no sense to start it again, or "".
         told: Whether Nimbus has been told that it is broken.
     """
@@ -69,6 +71,8 @@ class Life:
     asked: bool = False
     dismiss_at: float | None = None
     kill_at: float = 0.0
+    registered: bool = False
+    absent_at: float | None = None
     broken: str = ""
     told: bool = False
 
@@ -144,6 +148,21 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """Its registration is there."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Its registration has gone: it may end by itself until then."""
+
+    worker: WorkerId
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Ask it to end (SIGTERM); it is killed at `kill_at`."""
 
@@ -205,6 +224,8 @@ Action = (
     | Forget
     | Dismiss
     | Recall
+    | Registered
+    | Absent
     | Stop
     | Kill
     | Want
@@ -282,7 +303,7 @@ def _wanted(
     if life is not None and life.phase is Phase.RUNNING:
         if life.dismiss_at is not None:
             yield Recall(worker)
-        yield from _watch_start(situation, life, view)
+        yield from _watch_registration(situation, life, view)
         return
     bundle = view.state.bundle
     if bundle not in situation.bundles:
@@ -340,14 +361,24 @@ def _stop(situation: Situation, life: Life, reason: str) -> Iterator[Action]:
     yield Stop(life.worker, reason, situation.now + own + situation.options.grace)
 
 
-def _watch_start(situation: Situation, life: Life, view: TopologyView) -> Iterator[Action | float]:
-    """A worker that never registers is stuck: nobody else would notice."""
+def _watch_registration(situation: Situation, life: Life, view: TopologyView) -> Iterator[Action | float]:
+    """A worker that never registers is stuck: nobody else would notice. One that was registered and is no more has lost its session, and
+    ends by itself, unless user code keeps it from that."""
+    options = situation.options
     if any(info.incarnation == life.incarnation for info in view.workers):
-        return
-    limit = life.since + situation.options.start_timeout + 2 * situation.options.cycle
-    yield limit
-    if limit <= situation.now:
-        yield Kill(life.worker, f"it has not registered within {situation.options.start_timeout:g} s")
+        if not life.registered or life.absent_at is not None:
+            yield Registered(life.worker)
+    elif not life.registered:
+        limit = life.since + options.start_timeout + 2 * options.cycle
+        yield limit
+        if limit <= situation.now:
+            yield Kill(life.worker, f"it has not registered within {options.start_timeout:g} s")
+    elif life.absent_at is None:
+        yield Absent(life.worker, situation.now + options.grace)
+    else:
+        yield life.absent_at
+        if life.absent_at <= situation.now:
+            yield Kill(life.worker, "it has lost its session with coordination, and does not end by itself")
 
 
 def _write(situation: Situation, wanted: Allocation) -> Iterator[Action]:

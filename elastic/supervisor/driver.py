@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from elastic.model.records import Allocation, WorkerInfo
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStore
 from elastic.supervisor import decide as d
-from elastic.supervisor import register
+from elastic.supervisor import logs, register
 from elastic.supervisor.bundles import Bundles
 from elastic.supervisor.decide import Life, Phase
 from elastic.supervisor.happenings import Happenings, last_line
@@ -299,6 +299,10 @@ class Driver:
                 return self._change(worker, dismiss_at=until)
             case d.Recall(worker):
                 return self._change(worker, dismiss_at=None)
+            case d.Registered(worker):
+                return self._change(worker, registered=True, absent_at=None)
+            case d.Absent(worker, until):
+                return self._change(worker, absent_at=until)
             case d.Unregister(life):
                 self._remove_registration(life.topology, life.worker, life.incarnation)
                 return self._change(life.worker, phase=Phase.DOWN)
@@ -355,7 +359,7 @@ class Driver:
             start.worker,
             incarnation,
             self._parts.bundles.path(start.bundle),
-            log_file(self._parts.directory, start.topology, start.worker),
+            logs.file_of(self._parts.directory, start.topology, start.worker),
         )
         self._lives[start.worker] = life
         try:
@@ -437,18 +441,3 @@ class Driver:
         else:
             self._parts.report(self._parts.happenings.lost(dead, exit, pause, uptime))
         self._lives[life.worker] = dead
-
-
-def log_file(directory: Path, topology: TopologyName, worker: WorkerId) -> Path:
-    """Where a worker's output goes."""
-    return directory / "workers" / topology / worker.rpartition("/")[2] / "worker.log"
-
-
-def log_files(directory: Path, node: str, topology: str) -> Mapping[WorkerId, Path]:
-    """The log files of a topology's workers on this node, also of those that have ended."""
-    found: dict[WorkerId, Path] = {}
-    if Path(topology).name != topology:  # not a name, but a way out of here
-        return found
-    for path in sorted((directory / "workers" / topology).glob("*/worker.log")):
-        found[WorkerId(f"{topology}@{node}/{path.parent.name}")] = path
-    return found

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+
+from elastic.model.ids import TopologyName, WorkerId
 
 MAX_BYTES = 20 << 20
 """Size at which a log is moved aside to `<name>.1`, replacing the one there: two times this is the most on
@@ -12,6 +15,21 @@ disk."""
 
 TAIL_BYTES = 4096
 TAIL_LINES = 30
+
+
+def file_of(directory: Path, topology: TopologyName, worker: WorkerId) -> Path:
+    """Where a worker's output goes."""
+    return directory / "workers" / topology / worker.rpartition("/")[2] / "worker.log"
+
+
+def files_of(directory: Path, node: str, topology: str) -> Mapping[WorkerId, Path]:
+    """The log files of a topology's workers on this node, also of those that have ended."""
+    found: dict[WorkerId, Path] = {}
+    if Path(topology).name != topology:  # not a name, but a way out of here
+        return found
+    for path in sorted((directory / "workers" / topology).glob("*/worker.log")):
+        found[WorkerId(f"{topology}@{node}/{path.parent.name}")] = path
+    return found
 
 
 def trim(path: Path, limit: int = MAX_BYTES) -> bool:

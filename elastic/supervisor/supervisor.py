@@ -21,9 +21,9 @@ from elastic.model.ids import Incarnation, WorkerId, worker_of
 from elastic.model.load import WorkerReport
 from elastic.nodestore.base import NodeStore
 from elastic.reporting.base import Reporter
-from elastic.supervisor import register
+from elastic.supervisor import logs, register
 from elastic.supervisor.bundles import Bundles
-from elastic.supervisor.driver import Driver, Parts, log_files
+from elastic.supervisor.driver import Driver, Parts
 from elastic.supervisor.happenings import Happenings
 from elastic.supervisor.metering import NodeMeter
 from elastic.supervisor.observe import Observer
@@ -189,7 +189,7 @@ class Supervisor:
 
     def log_files(self, topology: str, worker: str = "") -> list[tuple[WorkerId, Path]]:
         """The log files of a topology's workers on this node, present and past, sorted; or of one worker."""
-        found = log_files(self._directory, self._info.id, topology)
+        found = logs.files_of(self._directory, self._info.id, topology)
         return [(w, path) for w, path in found.items() if not worker or w == worker]
 
     def missing_modules(self, modules: Sequence[str]) -> list[str]:

@@ -6,19 +6,24 @@ import io
 import os
 import select
 import threading
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
+from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.model import codec
 from elastic.model.assignment import Assignment, ExecutorId, NodeInfo, WorkerSlot
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
-from elastic.model.records import TopologyState, TopologyStatus, WantedNode, WorkerInfo
+from elastic.model.records import Allocation, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
+from elastic.nodestore import keys
+from elastic.nodestore import memory as memory_store
 from elastic.nodestore.base import NodeStore
 from elastic.reporting.memory import MemoryReporter
+from elastic.supervisor.memory import MemoryLauncher
 from elastic.supervisor.options import SupervisorOptions
 from elastic.supervisor.ports import WorkerLauncher
 from elastic.supervisor.supervisor import Supervisor
@@ -95,6 +100,67 @@ def supervisor(
     node = NodeInfo(NODE, "127.0.0.1", 2, generation, "process", pid=os.getpid())
     settings = SupervisorOptions(**{"fetch_pauses": (0.01,), "grace": 0.5, **options})  # type: ignore[arg-type]
     return Supervisor(coordination, store, reporter, launcher, node, directory, settings)
+
+
+class Bench:
+    """A supervisor with pretended workers and a store in memory, over coordination in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = MemoryZooKeeper()
+        self.session = self.server.connect(session_timeout=2.0)
+        self.world = World(self.server.connect())
+        self.world.want_node()
+        self.store = memory_store.open_writer(directory)
+        self.reporter = MemoryReporter()
+        self.launcher = MemoryLauncher()
+        self.directory = directory
+        self.supervisors: list[Supervisor] = []
+        self.sha = self.reporter.add_bundle(bundle())
+
+    def start(
+        self,
+        generation: int = 1,
+        session: MemoryCoordination | None = None,
+        launcher: MemoryLauncher | None = None,
+        **options: float | tuple[float, ...],
+    ) -> Supervisor:
+        started = supervisor(
+            session or self.session,
+            self.store,
+            self.reporter,
+            launcher or self.launcher,
+            self.directory,
+            generation,
+            **options,
+        )
+        self.supervisors.append(started)
+        started.start("127.0.0.1:7")
+        return started
+
+    def run_topology(self) -> None:
+        self.world.submit(self.sha)
+        self.world.assign((1, 2), (3, 4))
+
+    def allocation(self, worker: WorkerId = W) -> Allocation:
+        entry = self.store.latest(keys.allocation(worker))
+        assert entry is not None
+        found = codec.decode(entry.data, Allocation)
+        assert found.version == entry.version
+        return found
+
+    def wait(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Wait for something in the store or on disk, of which nobody tells."""
+        end, pause = time.monotonic() + timeout, threading.Event()
+        while not condition():
+            assert time.monotonic() < end, f"it did not happen; events: {self.reporter.kinds()}"
+            pause.wait(0.01)
+
+    def close(self) -> None:
+        for started in self.supervisors:
+            started.close()
+        self.server.close()
+        self.store.close()
+        memory_store.drop(self.directory)
 
 
 def ended(pid: int, timeout: float = 30.0) -> bool:

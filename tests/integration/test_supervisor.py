@@ -4,78 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from supervisor_harness import NODE, T, W, World, bundle, supervisor, until
+from supervisor_harness import NODE, Bench, T, W, bundle, until
 
 from elastic.coordination import paths
-from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.errors import NotFound, Refused, Superseded
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import WorkerId
-from elastic.model.records import Allocation, Held, Progress, TopologyStatus
+from elastic.model.records import Held, Progress, TopologyStatus
 from elastic.nodestore import keys
 from elastic.nodestore import memory as memory_store
-from elastic.reporting.memory import MemoryReporter
 from elastic.supervisor.memory import MemoryLauncher
 from elastic.supervisor.supervisor import Supervisor
-
-
-class Bench:
-    def __init__(self, directory: Path) -> None:
-        self.server = MemoryZooKeeper()
-        self.session = self.server.connect(session_timeout=2.0)
-        self.world = World(self.server.connect())
-        self.world.want_node()
-        self.store = memory_store.open_writer(directory)
-        self.reporter = MemoryReporter()
-        self.launcher = MemoryLauncher()
-        self.directory = directory
-        self.supervisors: list[Supervisor] = []
-        self.sha = self.reporter.add_bundle(bundle())
-
-    def start(
-        self,
-        generation: int = 1,
-        session: MemoryCoordination | None = None,
-        launcher: MemoryLauncher | None = None,
-        **options: float | tuple[float, ...],
-    ) -> Supervisor:
-        started = supervisor(
-            session or self.session,
-            self.store,
-            self.reporter,
-            launcher or self.launcher,
-            self.directory,
-            generation,
-            **options,
-        )
-        self.supervisors.append(started)
-        started.start("127.0.0.1:7")
-        return started
-
-    def run_topology(self) -> None:
-        self.world.submit(self.sha)
-        self.world.assign((1, 2), (3, 4))
-
-    def allocation(self, worker: WorkerId = W) -> Allocation:
-        entry = self.store.latest(keys.allocation(worker))
-        assert entry is not None
-        found = codec.decode(entry.data, Allocation)
-        assert found.version == entry.version
-        return found
-
-    def close(self) -> None:
-        for started in self.supervisors:
-            started.close()
-        self.server.close()
-        self.store.close()
-        memory_store.drop(self.directory)
 
 
 @pytest.fixture
@@ -105,12 +50,12 @@ def test_changes_are_written_and_told_to_the_same_process(bench: Bench) -> None:
     before = bench.allocation().version
     bench.world.register(worker.launch.incarnation)
     bench.world.assign((1, 4))
-    _wait(bench, lambda: bench.allocation().executors == (("bolt", 1, 4),) and bool(bench.allocation().peers))
+    bench.wait(lambda: bench.allocation().executors == (("bolt", 1, 4),) and bool(bench.allocation().peers))
     assert [p.incarnation for p in bench.allocation().peers] == [worker.launch.incarnation]
     bench.world.set_state(TopologyStatus.INACTIVE, bench.sha)
-    _wait(bench, lambda: bench.allocation().status is TopologyStatus.INACTIVE)
+    bench.wait(lambda: bench.allocation().status is TopologyStatus.INACTIVE)
     # It is told once that is written.
-    _wait(bench, lambda: worker.told == list(range(before + 1, bench.allocation().version + 1)))
+    bench.wait(lambda: worker.told == list(range(before + 1, bench.allocation().version + 1)))
     assert len(bench.launcher.started) == 1
 
 
@@ -170,13 +115,13 @@ def test_a_worker_without_executors_is_dismissed_and_may_be_recalled(bench: Benc
     bench.run_topology()
     worker = bench.launcher.wait_for(W)
     bench.world.assign()
-    _wait(bench, lambda: not bench.allocation().executors)
+    bench.wait(lambda: not bench.allocation().executors)
     assert bench.allocation().places == ((1, 4, WorkerId("t@elsewhere/0")),)  # where to forward to
     bench.world.assign((1, 4))
-    _wait(bench, lambda: bool(bench.allocation().executors))
+    bench.wait(lambda: bool(bench.allocation().executors))
     assert not worker.ended and not worker.signals
     bench.world.assign()
-    _wait(bench, lambda: not bench.allocation().executors)
+    bench.wait(lambda: not bench.allocation().executors)
     worker.end(0)
     bench.reporter.wait_for("worker-stopped")
     assert bench.launcher.started == [worker]
@@ -205,8 +150,8 @@ def test_the_end_of_a_topology_stops_its_workers_and_cleans_up(bench: Bench, sta
     bench.world.set_state(status, bench.sha)
     bench.reporter.wait_for("worker-stopped")
     assert worker.signals == [signal.SIGTERM]
-    _wait(bench, lambda: keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
-    _wait(bench, lambda: not unpacked.exists() and not unpacked.with_suffix(".zip").exists())
+    bench.wait(lambda: keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
+    bench.wait(lambda: not unpacked.exists() and not unpacked.with_suffix(".zip").exists())
 
 
 def test_a_removed_topology_is_stopped_and_a_new_one_of_its_name_is_another(bench: Bench) -> None:
@@ -271,7 +216,7 @@ def test_telling_of_a_broken_bundle_does_not_bring_a_removed_topology_back(bench
     worker.end(3, "ImportError")
     bench.world.coordination.delete(paths.topology(T), recursive=True)
     bench.server.resume(bench.session)
-    _wait(bench, lambda: not bench.store.keys() or keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
+    bench.wait(lambda: not bench.store.keys() or keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
     assert bench.world.coordination.children(paths.TOPOLOGIES) == ()
 
 
@@ -304,10 +249,10 @@ def test_a_worker_that_is_wanted_again_is_not_stopped_when_the_connection_comes_
     if cycle:
         driver._look_at = 0.0
         driver.note_changed()
-    _wait(bench, lambda: driver._lives[W].dismiss_at is not None)
+    bench.wait(lambda: driver._lives[W].dismiss_at is not None)
     bench.server.suspend(bench.session)
     bench.world.assign((1, 1))
-    _wait(bench, lambda: not driver._connected)
+    bench.wait(lambda: not driver._connected)
     with driver._wake:  # it stands still: its time is over now, however long all this has taken
         driver._change(W, dismiss_at=0.0)
     driver.note_changed()
@@ -316,7 +261,7 @@ def test_a_worker_that_is_wanted_again_is_not_stopped_when_the_connection_comes_
     with patch.object(bench.session._watches, "_read", lambda *key: slow.wait(0.1) or read(*key)):
         bench.server.resume(bench.session)
         assert started.wait(0.3) is None
-    _wait(bench, lambda: driver._lives[W].dismiss_at is None)
+    bench.wait(lambda: driver._lives[W].dismiss_at is None)
     assert not worker.signals
 
 
@@ -354,7 +299,7 @@ def test_a_worker_of_an_earlier_generation_on_another_machine_is_waited_for(benc
     bench.world.register(f"{W}#1")
     bench.start(2)
     bench.reporter.wait_for("node-started")
-    _wait(bench, lambda: bench.store.latest(keys.allocation(W)) is not None)
+    bench.wait(lambda: bench.store.latest(keys.allocation(W)) is not None)
     assert not bench.launcher.started and not bench.launcher.strays
     bench.world.coordination.delete(paths.worker(T, W))
     bench.launcher.wait_for(W)
@@ -465,7 +410,7 @@ def test_with_a_cycle_it_looks_instead_of_being_told(bench: Bench) -> None:
     bench.run_topology()
     worker = bench.launcher.wait_for(W)
     bench.world.assign((1, 4))
-    _wait(bench, lambda: bench.allocation().executors == (("bolt", 1, 4),))
+    bench.wait(lambda: bench.allocation().executors == (("bolt", 1, 4),))
     assert worker.told == []  # the worker looks for itself
     worker.end(-9)
     bench.launcher.wait_for(W, 2)  # its own children's ends are noticed at once all the same
@@ -497,7 +442,7 @@ def test_what_others_may_ask(bench: Bench) -> None:
         == started.log_files("..", "")
         == []
     )
-    _wait(bench, lambda: _try_stacks(started))
+    bench.wait(lambda: _try_stacks(started))
     assert worker.signals == [signal.SIGUSR1]
     first, *others = [started.request_stacks(W) for _ in range(70)]
     assert first.result(0) == ""  # nobody waits for ever, nor do they become more and more
@@ -522,11 +467,3 @@ def _node(bench: Bench) -> NodeInfo:
     value = bench.world.coordination.get(paths.node(NODE))
     assert value is not None
     return codec.decode(value.data, NodeInfo)
-
-
-def _wait(bench: Bench, condition: Callable[[], bool], timeout: float = 30.0) -> None:
-    """Wait for something in the store or on disk, of which nobody tells."""
-    end, pause = time.monotonic() + timeout, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, f"it did not happen; events: {bench.reporter.kinds()}"
-        pause.wait(0.01)

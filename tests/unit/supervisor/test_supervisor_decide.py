@@ -91,7 +91,36 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
     "new: others don't matter": (situation(view(workers=(info("t@m/0#9", ELSEWHERE),))), (START,), None),
     "new: not connected": (situation(connected=False), (), None),
     "new: ending": (situation(ending=True), (d.Finish(),), None),
-    "running, registered": (situation(view(workers=(info("t@n/0#1"),)), life()), (), None),
+    "running, registered": (
+        situation(view(workers=(info("t@n/0#1"),)), life()),
+        (d.Registered(W),),
+        None,
+    ),
+    "running, registered, as is known": (
+        situation(view(workers=(info("t@n/0#1"),)), life(registered=True, since=NOW - 60)),
+        (),
+        None,
+    ),
+    "running, registered no more": (
+        situation(known=life(registered=True, since=NOW - 60)),
+        (d.Absent(W, NOW + 1.0),),
+        None,
+    ),
+    "running, registered no more, and may still end by itself": (
+        situation(known=life(registered=True, absent_at=NOW + 0.5)),
+        (),
+        NOW + 0.5,
+    ),
+    "running, registered no more, and does not end": (
+        situation(known=life(registered=True, absent_at=NOW)),
+        (d.Kill(W, "it has lost its session with coordination, and does not end by itself"),),
+        None,
+    ),
+    "running, registered again": (
+        situation(view(workers=(info("t@n/0#1"),)), life(registered=True, absent_at=NOW)),
+        (d.Registered(W),),
+        None,
+    ),
     "running, not yet registered": (situation(known=life()), (), NOW + 50),
     "new, without executors: the target of a move": (
         situation(HELD, written=False),
@@ -99,7 +128,7 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
         None,
     ),
     "running, its tasks moved, and still named": (
-        situation(view(ELSEWHERE, workers=(info("t@n/0#1"),), held=True), life()),
+        situation(view(ELSEWHERE, workers=(info("t@n/0#1"),), held=True), life(registered=True)),
         (),
         None,
     ),
@@ -125,7 +154,7 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
         None,
     ),
     "dismissed, has tasks again": (
-        situation(view(workers=(info("t@n/0#1"),)), life(dismiss_at=NOW + 1)),
+        situation(view(workers=(info("t@n/0#1"),)), life(dismiss_at=NOW + 1, registered=True)),
         (d.Recall(W),),
         None,
     ),
@@ -310,6 +339,10 @@ class History:
                 self.change(worker, dismiss_at=until)
             case d.Recall(worker):
                 self.change(worker, dismiss_at=None)
+            case d.Registered(worker):
+                self.change(worker, registered=True, absent_at=None)
+            case d.Absent(worker, until):
+                self.change(worker, absent_at=until)
             case d.Unregister(dead):
                 assert dead.incarnation not in self.processes
                 self.registered.discard(dead.incarnation)
@@ -377,6 +410,8 @@ class History:
                 self.bundles = dict.fromkeys(self.bundles, BundleState.READY)
             case "register":
                 self.registered |= self.processes
+            case "expire":
+                self.registered -= self.processes
             case "stranger":
                 if not self.processes:
                     self.registered.add(Incarnation(f"{W}#old"))
@@ -407,6 +442,7 @@ STEPS = [
     "connect",
     "bundle arrives",
     "register",
+    "expire",
     "stranger",
     "exit",
     "crash",
