@@ -75,7 +75,7 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
 def run_foreground(
     options: UpOptions, on_progress: Callable[[str], None], on_ready: Callable[[ClusterInfo], None]
 ) -> None:
-    """Run a cluster in this process, in the main thread, until Ctrl-C or SIGTERM; returns when it has ended.
+    """Run a cluster in this process, in the main thread, until Ctrl-C, SIGTERM or SIGHUP; returns when it has ended.
 
     Args:
         options: What is wanted.
@@ -92,7 +92,8 @@ def run_foreground(
     launcher = Launcher(options, on_progress, on_ready)
     before = {
         number: signal.signal(number, lambda *_: launcher.ask_stop())
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # by nohup: it is to stay
     }
     try:
         launcher.run()

@@ -361,14 +361,17 @@ print("ended", flush=True)
 """
 
 
-def test_in_the_foreground_it_ends_with_ctrl_c(home: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_in_the_foreground_it_ends_with_ctrl_c_and_with_its_terminal(
+    home: Path, number: signal.Signals
+) -> None:
     argv = [sys.executable, "-c", FOREGROUND, "front", str(home)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as front:
         assert front.stdout is not None
         assert front.stdout.readline() == f"ready {front.pid}\n"
         assert read_cluster(home, "front").pid == front.pid
         processes = family(front.pid)[1:]
-        front.send_signal(signal.SIGINT)
+        front.send_signal(number)
         assert front.stdout.read() == "ended\n"
     assert front.returncode == 0
     assert not left_of(processes, PATIENCE)
