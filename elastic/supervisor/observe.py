@@ -196,7 +196,13 @@ class _Topology:
         for path in [p for p in self._leaves if p.startswith(parent + "/") and p not in wanted]:
             self._leaves.pop(path).cancel()
             self._on_leaf(path, None)
-        for path in sorted(wanted - self._leaves.keys()):
+        with self._lock:
+            known = {
+                f"{parent}/{n}"
+                for n in (self._workers if parent == paths.workers(self._name) else self._progress)
+            }
+        # Also what is known and is not among the names: it was there when all was read, and may have gone before there was a watch on it.
+        for path in sorted((wanted | known) - self._leaves.keys()):
             if not self._closed:
                 callback = functools.partial(self._on_leaf, path)
                 self._leaves[path] = self._coordination.watch_value(path, callback)

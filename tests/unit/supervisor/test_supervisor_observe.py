@@ -97,6 +97,24 @@ def test_a_new_topology_is_seen_with_all_its_parts_at_once(
     assert first.config == {"kill_delay": 9}
 
 
+def test_a_worker_that_goes_before_it_is_watched_is_not_seen_for_ever(
+    server: MemoryZooKeeper, watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nimbus, worker = server.connect(), server.connect()
+    get = watching.session.get
+
+    def then_it_goes(path: str) -> Versioned | None:
+        value = get(path)
+        if path == paths.worker(T, W) and value is not None:
+            worker.delete(path)
+        return value
+
+    monkeypatch.setattr(watching.session, "get", then_it_goes)
+    nimbus.put(paths.worker(T, W), info(1))
+    nimbus.put(paths.state(T), state())
+    watching.until(lambda v: T in v and v[T].state is not None and not v[T].workers)
+
+
 def test_another_topology_of_the_same_name_starts_from_nothing(
     server: MemoryZooKeeper, watching: Watching
 ) -> None:
