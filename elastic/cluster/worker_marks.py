@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, SessionState, Versioned, Watch
-from elastic.errors import Conflict, ElasticError, NotFound, Unavailable
+from elastic.errors import Conflict, ElasticError, NotFound, Refused, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import Marked, Marks, decode_marks, encode_marks
@@ -116,16 +116,19 @@ class MarksWriter:
 
     def _write(self, action: ac.WriteMarks) -> Marked | None:
         self._before(action.marks)
-        path, data = (
-            paths.move_marks(self._topology, Epoch(action.epoch), self._me),
-            encode_marks(action.marks),
-        )
+        try:
+            return self._set(action, action.marks)
+        except Refused:  # thousands of tasks, and user code that fails in all of them
+            return self._set(action, action.marks.brief())
+
+    def _set(self, action: ac.WriteMarks, marks: Marks) -> Marked | None:
+        path, data = paths.move_marks(self._topology, Epoch(action.epoch), self._me), encode_marks(marks)
         try:
             version = self._coordination.set(path, data, version=action.version)
         except (Conflict, NotFound):
             return self._read(action.epoch)
         self._wrote(path, Versioned(data, version))
-        return Marked(action.marks, version)
+        return Marked(marks, version)
 
     def _read(self, epoch: int) -> Marked | None:
         path = paths.move_marks(self._topology, Epoch(epoch), self._me)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from elastic.coordination.base import Create, Operation, Set
 from elastic.errors import Refused
 
+_NAMED = 8
+"""Paths of a transaction that are named to people."""
 MAX_BYTES = 1_000_000
 """A little under what a ZooKeeper server accepts as one request; it answers a larger one by hanging up."""
 
@@ -19,6 +24,18 @@ def check(path: str, data: bytes = b"") -> str:
         raise ValueError(f"not a path of the coordination tree: {path!r}")
     size(path, len(data))
     return path
+
+
+def transaction(operations: Sequence[Operation]) -> str:
+    """Returns what it is about, for people.
+
+    Raises:
+        ValueError, Refused: As `check`, also of all together.
+    """
+    paths = [check(o.path) for o in operations]
+    named = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
+    size(named, sum(len(o.path) + (len(o.data) if isinstance(o, Create | Set) else 0) for o in operations))
+    return named
 
 
 def size(what: str, count: int) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elastic.coordination._checks import check, parent, size
+from elastic.coordination import _checks
+from elastic.coordination._checks import check, parent
 from elastic.coordination._watches import Kind, Subscription, Watches
 from elastic.coordination.base import Check, Create, Delete, Looked, Operation, SessionState, Set, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, SessionExpired
@@ -224,10 +225,7 @@ class MemoryCoordination:
             self._server._delete(path, version)
 
     def transaction(self, operations: Sequence[Operation]) -> None:
-        paths = ", ".join(check(o.path) for o in operations)
-        size(
-            paths, sum(len(o.path) + (len(o.data) if isinstance(o, Create | Set) else 0) for o in operations)
-        )
+        paths = _checks.transaction(operations)
         with self._connected(paths):
             before = self._server._copy()
             for operation in operations:

@@ -35,12 +35,13 @@ from typing import Any
 from kazoo import exceptions as kz
 from kazoo.protocol.states import KazooState
 
-from elastic.coordination._checks import check, parent, size
+from elastic.coordination import _checks
+from elastic.coordination._checks import check, parent
 from elastic.coordination._client import Note, is_own, make_client, why_not
 from elastic.coordination._lease import Lease
 from elastic.coordination._requests import All, Lost, Requests, add, failures, said, unknown
 from elastic.coordination._watches import Kind, Subscription, Watches
-from elastic.coordination.base import Create, Looked, Operation, SessionState, Set, Versioned
+from elastic.coordination.base import Looked, Operation, SessionState, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, Unavailable
 
 log = logging.getLogger(__name__)
@@ -309,10 +310,7 @@ class ZooKeeperCoordination:
     def transaction(self, operations: Sequence[Operation]) -> None:
         if not operations:
             return
-        paths = ", ".join(check(o.path) for o in operations)
-        size(
-            paths, sum(len(o.path) + (len(o.data) if isinstance(o, Create | Set) else 0) for o in operations)
-        )
+        paths = _checks.transaction(operations)
 
         def commit() -> Any:
             request = self._client.transaction()

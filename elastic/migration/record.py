@@ -24,6 +24,8 @@ T = TypeVar("T")
 REASON = 200
 """Characters of a reason at most: the reasons of all tasks of a move lie in its record, in marks and in the plan, which are written as one.
 Each can come from user code, which may raise whatever it likes."""
+BRIEF = "see the log of its worker"
+"""Instead of a reason that there is no room for."""
 
 
 class Outcome(StrEnum):
@@ -64,6 +66,11 @@ _OF_OUTCOME = {
     Outcome.ROLLED_BACK: Phase.ROLLED_BACK,
     Outcome.LOST: Phase.LOST,
 }
+
+
+def briefly(reason: str) -> str:
+    """A reason that takes next to no room."""
+    return reason if len(reason) <= len(BRIEF) else BRIEF
 
 
 def state_key(topology: TopologyName, task: int) -> str:
@@ -132,6 +139,10 @@ class MoveRecord:
     def participants(self) -> tuple[Incarnation, ...]:
         """The worker lives that write marks, sorted."""
         return tuple(sorted({i for t in self.tasks for i in (t.source, t.target)}))
+
+    def brief(self) -> MoveRecord:
+        """Without the reasons, where they take room."""
+        return replace(self, tasks=tuple(replace(t, reason=briefly(t.reason)) for t in self.tasks))
 
     def nodes(self) -> tuple[NodeId, ...]:
         """The nodes in whose stores something of this move may lie, sorted."""
@@ -205,6 +216,10 @@ class Marks:
     def revoke(self, task: int, attempt: int) -> Marks:
         """With that attempt refused."""
         return replace(self, revoked={**self.revoked, task: attempt})
+
+    def brief(self) -> Marks:
+        """Without the reasons, where they take room."""
+        return replace(self, failed={t: replace(f, reason=briefly(f.reason)) for t, f in self.failed.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete, Operation, Set
-from elastic.errors import Conflict, Superseded
+from elastic.errors import Conflict, Refused, Superseded
 from elastic.migration import actions as ac
 from elastic.migration import decide
 from elastic.migration import events as ev
@@ -83,12 +84,14 @@ class MovePorts:
     def commit(self, action: ac.Commit) -> None:
         before, after = self.record, action.record
         path = paths.move(self._name, after.epoch)
-        operations: list[Operation] = [Set(path, encode(after), action.version)]
-        operations += [self._marks(after, c) for c in action.marks]
-        plans: list[Plan] = []
-        operations += self._places(before, after, action, plans)
         try:
-            self._leader.commit(operations)
+            try:
+                plans = self._write(before, action)
+            except (
+                Refused
+            ):  # user code that fails in thousands of tasks: that they go back is written all the same
+                changes = tuple(replace(c, marks=c.marks.brief()) for c in action.marks)
+                plans = self._write(before, replace(action, record=after.brief(), marks=changes), brief=True)
         except Superseded:
             raise
         except Conflict:
@@ -108,13 +111,24 @@ class MovePorts:
                 self._leader.tell(event)
         self._tell(ev.RecordWritten(action.version + 1))
 
+    def _write(self, before: MoveRecord, action: ac.Commit, *, brief: bool = False) -> list[Plan]:
+        """Returns the plan as it was and as it is then, if it changes."""
+        after, plans = action.record, list[Plan]()
+        operations: list[Operation] = [
+            Set(paths.move(self._name, after.epoch), encode(after), action.version),
+            *(self._marks(after, c) for c in action.marks),
+            *self._places(before, after, action, plans, brief),
+        ]
+        self._leader.commit(operations)
+        return plans
+
     def _marks(self, record: MoveRecord, change: ac.MarksChange) -> Operation:
         path = paths.move_marks(self._name, record.epoch, change.incarnation)
         data = encode_marks(change.marks)
         return Create(path, data) if change.version < 0 else Set(path, data, change.version)
 
     def _places(
-        self, before: MoveRecord, after: MoveRecord, action: ac.Commit, plans: list[Plan]
+        self, before: MoveRecord, after: MoveRecord, action: ac.Commit, plans: list[Plan], brief: bool
     ) -> list[Operation]:
         """The assignment and the plan, as they are after these outcomes; `plans` gets the plan as it was and as it is then."""
         if all(a.outcome == b.outcome for a, b in zip(after.tasks, before.tasks, strict=True)):
@@ -136,6 +150,8 @@ class MovePorts:
             timeout = self._leader.rules.store_timeout
             excused = store_waits.excuse(plan, self.nodes, facts.nodes, now, timeout)
             done = after_outcomes(plan, before, after, self.living, now, excused)
+            if brief:
+                done = done.brief()
             if done != plan:
                 plans += [plan, done]
                 result.append(Set(paths.plan(self._name), encode(done), plan_version))

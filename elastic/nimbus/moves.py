@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Check, Delete, Operation, Set
-from elastic.errors import Conflict, ElasticError, ProtocolViolation, Superseded, Unavailable
+from elastic.errors import Conflict, ElasticError, ProtocolViolation, Refused, Superseded, Unavailable
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, notifier_driver
 from elastic.migration.notifier import Notifier
@@ -85,6 +85,7 @@ class Moves:
         self._cleaned: list[_Key] = []
         self._cleaning: set[_Key] = set()
         self._swept: set[_Key] = set()
+        self._refused: set[_Key] = set()  # moves of which it was said that they cannot be written
 
     def close(self) -> None:
         """Run nothing any more. Returns at once."""
@@ -196,6 +197,7 @@ class Moves:
             del self._jobs[key]
         self._latest = {id: v for id, v in self._latest.items() if id in ids}
         self._swept &= known
+        self._refused &= known
         self._publish()
         return settled
 
@@ -288,6 +290,11 @@ class Moves:
         if isinstance(error, Superseded | Unavailable):
             raise error
         log.info("move %d of topology %s is taken up anew: %s", key[1], job.name, error)
+        if isinstance(error, Refused) and key not in self._refused:
+            self._refused.add(key)
+            self._leader.tell(
+                stories.refused(job.name, f"what has become of move {key[1]}", error, time.time())
+            )
         return False
 
     def _feed(self, job: _Job, event: object) -> None:

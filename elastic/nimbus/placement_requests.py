@@ -25,6 +25,7 @@ from elastic.nimbus.plans import Plan
 from elastic.nimbus.plans import same as same_places
 from elastic.nimbus.reign import Reign
 from elastic.nimbus.targets import check_slot, place_for, tasks_named
+from elastic.nimbus.writes import placing as placing_operations
 from elastic.scheduler.base import Demand
 
 
@@ -234,7 +235,7 @@ def _plan(
     changed = step.assignment is not t.assignment or (step.plan is not None and not as_before)
     if changed or t.plan is not None or state != t.state:
         place = Place(t.name, step.assignment, t.assignment_version, step.plan, step.gone)
-        operations = reign.placing(t, place)
+        operations = placing_operations(t, place)
         if state != t.state:
             operations.append(Set(paths.state(t.name), encode(state), t.state_version))
         reign.commit(operations)
@@ -355,6 +356,8 @@ def _refuse_failed(reign: Reign, found: TopologyFacts, placed: _Placed) -> None:
     if failed := {n: why for n, why in stuck.items() if n in placed.tasks}:
         reasons = "; ".join(f"task {n}: {why}" for n, why in sorted(failed.items())[:5])
         more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
+        if plan.halted:
+            reasons, more = plan.halted, ""
         raise Refused(
             f"topology {name!r}: {counted(len(failed), 'task')} cannot be moved: {reasons}{more}",
             remedy=f"see `elastic moves {name}`, mend the cause, and ask again; other requests leave what failed where it is",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from elastic.migration.record import MoveRecord, Outcome
+from elastic.migration.record import MoveRecord, Outcome, briefly
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 from elastic.scheduler.round_robin import natural
@@ -104,6 +104,10 @@ class Plan:
         known = self.failure(task)
         times, since = (known.times, known.since or at) if known is not None else (0, at)
         return self._with(Failure(TaskId(task), times, at, reason, since))
+
+    def brief(self) -> Plan:
+        """Without the reasons of failures, where they take room."""
+        return replace(self, failures=tuple(replace(f, reason=briefly(f.reason)) for f in self.failures))
 
     def _with(self, failure: Failure) -> Plan:
         failures = {f.task: f for f in self.failures} | {failure.task: failure}

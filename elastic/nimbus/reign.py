@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elastic.coordination import paths
-from elastic.coordination.base import Check, Coordination, Create, Delete, Operation, Set
+from elastic.coordination.base import Check, Coordination, Delete, Operation, Set
 from elastic.errors import Conflict, Refused, Superseded, Unavailable
 from elastic.model.assignment import Assignment, NodeInfo
 from elastic.model.codec import encode
@@ -41,9 +41,11 @@ from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.ports import StateCleaning
+from elastic.nimbus.refusals import REMEDY, Refusals, halting
 from elastic.nimbus.removal import removal
 from elastic.nimbus.reports import ReportStore
 from elastic.nimbus.stories import awaiting, ended, given_up, move_ended, moved, node_joined, node_lost
+from elastic.nimbus.writes import placing
 from elastic.scheduler.base import Scheduler
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,7 @@ class Reign:
         self._expected: dict[NodeId, float] = {}
         self._prune = True
         self._decided = Decided()
+        self._refusals = Refusals()
         self._stays = draining.Stays()
         self.mirror = Mirror(coordination)
         self.aborted: dict[str, str] = {}
@@ -232,6 +235,7 @@ class Reign:
         Raises:
             Conflict: Something has changed since it was read.
             Superseded: Another Nimbus leads.
+            Refused: It is more than coordination takes at once.
         """
         try:
             guard = self.guard()
@@ -243,6 +247,8 @@ class Reign:
                     remedy="ask again; the command finds the leader",
                 ) from error
             raise
+        except Refused as error:
+            raise Refused(error.message, remedy=REMEDY) from error
 
     def guard(self) -> tuple[Check, ...]:
         """What only a leader's transactions pass."""
@@ -293,23 +299,26 @@ class Reign:
                 for t in facts.topologies.values():
                     self.reports.see(t.name, t.workers, facts.now)
                 if not self._decide(facts):
-                    for event in self._stays.news(facts):
-                        self.tell(event)
-                    self._prune_bundles(facts)
-                    due = decisions.next_deadline(facts, self._limits)
-                    self._decided.note(facts, self.scheduler, due)
+                    self._nothing_to_do(facts)
                     return settled
                 self._decided.forget()
-                facts = self.refresh()
+                shown, facts = facts, self.refresh()
+                actions = self._decide(facts)
                 try:
-                    for action in self._decide(facts):
-                        self._carry_out(action, facts)
+                    if actions and not self._carry_out(actions, facts):
+                        self._nothing_to_do(shown)  # all that is left cannot be written
                     return settled
                 except Superseded:
                     raise
                 except Conflict as error:
                     log.info("decided on what is not so any more: %s", error)
             return False
+
+    def _nothing_to_do(self, facts: Facts) -> None:
+        for event in self._stays.news(facts):
+            self.tell(event)
+        self._prune_bundles(facts)
+        self._decided.note(facts, self.scheduler, decisions.next_deadline(facts, self._limits))
 
     def note_aborted(self, request: str, why: str) -> None:
         """An operator has aborted what a request asked for. With the lock."""
@@ -356,11 +365,31 @@ class Reign:
         self._known = dict(facts.nodes)
         self._expected = {n: u for n, u in self._expected.items() if u > facts.now}
 
-    def _carry_out(self, action: decisions.Action, facts: Facts) -> None:
+    def _carry_out(self, actions: Sequence[decisions.Action], facts: Facts) -> bool:
+        """Returns whether anything could be written."""
+        done = False
+        for action in actions:
+            try:
+                self._write(action, facts)
+            except Refused as error:
+                # A matter of this topology alone: others, and requests, go on.
+                log.info("%s", error)
+                if (event := self._refusals.said(action, error, facts)) is not None:
+                    self.tell(event)
+                if isinstance(action, Begin):
+                    with contextlib.suppress(Refused):
+                        self.commit(halting(facts.topologies[action.topology], action, error))
+                        done = True
+            else:
+                self._refusals.over(action)
+                done = True
+        return done
+
+    def _write(self, action: decisions.Action, facts: Facts) -> None:
         match action:
             case Place(name):
                 t = facts.topologies[name]
-                self.commit(self.placing(t, action))
+                self.commit(placing(t, action))
                 for event in (
                     *moved(t, action.assignment, facts),
                     *given_up(t, t.plan, action.plan, self.rules, facts.now),
@@ -380,33 +409,6 @@ class Reign:
             case ForgetDrain(node):
                 self.commit([Delete(paths.drain(node))])
 
-    def placing(self, t: TopologyFacts, place: Place) -> list[Operation]:
-        """All that writes an assignment and a plan over those of the facts."""
-        name = t.name
-        operations: list[Operation] = [Check(paths.state(name), t.state_version)]
-        if t.latest_version >= 0:
-            operations.append(Check(paths.moves(name), t.latest_version))
-        path = paths.assignment(name)
-        if place.version < 0:
-            operations.append(Create(path, encode(place.assignment)))
-        elif place.assignment is t.assignment:
-            operations.append(Check(path, place.version))
-        else:
-            operations.append(Set(path, encode(place.assignment), place.version))
-        path = paths.plan(name)
-        if place.plan != t.plan:
-            if place.plan is None:
-                operations.append(Delete(path, t.plan_version))
-            elif t.plan is None:
-                operations.append(Create(path, encode(place.plan)))
-            else:
-                operations.append(Set(path, encode(place.plan), t.plan_version))
-        for worker in place.gone:
-            # It goes through only if none is registered: who runs a task must not lose it to another without a move.
-            path = paths.worker(name, worker)
-            operations += [Create(path), Delete(path)]
-        return operations
-
     def end(self, t: TopologyFacts, status: TopologyStatus, reason: str) -> None:
         """Say that it has ended, and take its assignment away: its workers stop. With the lock."""
         now = time.time()
@@ -424,6 +426,7 @@ class Reign:
         self.commit(removal(self.coordination, t))
         self.reports.forget(t.name)
         self.move_log.forget(t.name)
+        self._refusals.forget(t.name)
         self._prune = True
         self.tell(
             Event(

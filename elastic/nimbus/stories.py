@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from elastic.errors import Refused
 from elastic.migration.actions import Say
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, NodeInfo
@@ -241,3 +242,15 @@ def awaiting(t: TopologyFacts, after: Plan | None, facts: Facts) -> Iterator[Eve
                 topology=t.name,
                 node=node,
             )
+
+
+def refused(topology: str, what: str, error: Refused, now: float) -> Event:
+    """Something that was decided cannot be written."""
+    return Event(
+        now,
+        "change-refused",
+        f"{f'topology {topology}: ' if topology else ''}{what} cannot be written: {error.message}",
+        Severity.ERROR,
+        topology=topology,
+        details={"what": what, "why": error.message, "remedy": error.remedy},
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from elastic.cluster import worker_marks
 from elastic.cluster.worker_marks import MarksWriter
-from elastic.coordination import paths
+from elastic.coordination import _checks, paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
@@ -83,3 +83,13 @@ def test_marks_are_written_after_a_fault_that_nothing_tells_the_end_of(
         scribe.add(ac.Mark(1, 0, "closed"))
         drive()
     assert not faults
+
+
+def test_reasons_are_left_out_where_there_is_no_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checks, "MAX_BYTES", 20_000)
+    with written() as (scribe, drive):
+        for number in range(100):
+            scribe.add(ac.Mark(1, 100 + number, "failed", 1, reason="x" * 200))
+        scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
+        scribe.add(ac.Mark(1, 0, "closed"))
+        drive()

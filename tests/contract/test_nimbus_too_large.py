@@ -1,0 +1,95 @@
+"""What is more than coordination takes at once: it is refused, said, and nothing else waits for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+from move_harness import Moving, on
+from nimbus_harness import spec
+
+from elastic.coordination import _checks
+from elastic.coordination.base import Operation
+from elastic.errors import Refused
+from elastic.migration.record import BRIEF
+from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.reign import Reign
+
+PLANTED = "9,000,000 bytes are too many"
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> Callable[[], None]:
+    """Have transactions refused that write such a path, until what is returned is called."""
+    commit, refused = Reign.commit, [path]
+
+    def commits(self: Reign, operations: Sequence[Operation]) -> None:
+        writes = [o.path for o in operations if hasattr(o, "data")]
+        if any(re.fullmatch(p, w) for p in refused for w in writes):
+            raise Refused(PLANTED)
+        commit(self, operations)
+
+    monkeypatch.setattr(Reign, "commit", commits)
+    return refused.clear
+
+
+def said(nimbus: Nimbus) -> list[str]:
+    return [e.message for _, e in nimbus.events.since(0) if e.kind == "change-refused"]
+
+
+def test_a_move_that_cannot_be_written_keeps_nobody_else_waiting(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nimbus = moving_in_memory.started({"a": 3, "b": 3})
+    allow = refuse(monkeypatch, "/topologies/wc/moves/[0-9]+")
+    with pytest.raises(Refused, match=f"a move of 4 tasks cannot be written: {PLANTED}"):
+        nimbus.move("wc", "count", "b", wait=20)
+    assert len(said(nimbus)) == 1 and PLANTED in said(nimbus)[0]
+    assert moving_in_memory.facts(nimbus).plan is not None
+    moving_in_memory.cluster.started(nimbus, spec("other", workers=1))
+    nimbus.move("other", "split", "b", wait=20)
+    with pytest.raises(Refused, match=PLANTED):
+        nimbus.move("wc", "count", "b", wait=20)
+    allow()
+    assert on(nimbus.move("wc", "count", "b", wait=20), "count") == {"b"}
+    nimbus.kill("wc", wait=0)
+    moving_in_memory.cluster.event(nimbus, "topology-removed")
+
+
+def test_a_topology_that_cannot_be_placed_keeps_nobody_else_waiting(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = moving_in_memory.cluster
+    nimbus = moving_in_memory.started({"a": 3, "b": 3}, workers=2)
+    cluster.started(nimbus, spec("other", workers=2))
+    allow = refuse(monkeypatch, "/topologies/wc/assignment")
+    cluster.nodes["a"].leave()
+    cluster.until(
+        nimbus, lambda: {s.node for s in nimbus.describe("other").assignment.workers.values()} == {"b"}
+    )
+    cluster.event(nimbus, "change-refused")
+    assert said(nimbus) == [f"topology wc: where its tasks run cannot be written: {PLANTED}"]
+    nimbus.kill("other", wait=0)
+    cluster.event(nimbus, "topology-removed")
+    allow()
+    cluster.node("c", 3)  # something has changed: it is tried again
+    cluster.until(
+        nimbus, lambda: "a" not in {s.node for s in nimbus.describe("wc").assignment.workers.values()}
+    )
+    assert len(said(nimbus)) == 1
+
+
+def test_tasks_go_back_although_there_is_no_room_for_all_reasons(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nimbus = moving_in_memory.started({"a": 3, "b": 3}, tasks=24)
+    tasks = nimbus.describe("wc").spec.tasks_of("count")  # type: ignore[arg-type]
+    monkeypatch.setattr(_checks, "MAX_BYTES", 60_000)
+    for task in tasks:
+        moving_in_memory.actors.fails["prepared", int(task)] = f"OperationalError: {'x' * 2000}"
+    with pytest.raises(Refused, match="24 tasks cannot be moved"):
+        nimbus.move("wc", "count", "b", wait=20)
+    views = moving_in_memory.moves(nimbus, 3)
+    assert {t.phase for v in views for t in v.tasks} == {"rolled back"}
+    plan = moving_in_memory.facts(nimbus).plan
+    assert plan is not None and BRIEF in {f.reason for f in plan.failures}
