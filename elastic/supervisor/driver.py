@@ -34,6 +34,7 @@ from elastic.supervisor.bundles import Bundles
 from elastic.supervisor.decide import Life, Phase
 from elastic.supervisor.happenings import Happenings, last_line
 from elastic.supervisor.incarnations import Incarnations
+from elastic.supervisor.loading import Loading
 from elastic.supervisor.observe import Views, read_all
 from elastic.supervisor.options import SupervisorOptions
 from elastic.supervisor.ports import (
@@ -84,6 +85,7 @@ class Driver:
         self._node = node
         self._finish = finish
         self._incarnations = Incarnations(parts.store, node.generation)
+        self._loading = Loading(parts.options.load_tries)
         self._lives: dict[WorkerId, Life] = {}
         self._allocations: dict[WorkerId, Allocation] = {}
         self._gone: deque[Incarnation] = deque(maxlen=_GONE)
@@ -300,6 +302,7 @@ class Driver:
             case d.Recall(worker):
                 return self._change(worker, dismiss_at=None)
             case d.Registered(worker):
+                self._loading.loaded(self._lives[worker])
                 return self._change(worker, registered=True, absent_at=None)
             case d.Absent(worker, until):
                 return self._change(worker, absent_at=until)
@@ -315,6 +318,7 @@ class Driver:
                 return self._reap(info)
             case d.Forget(worker):
                 self._parts.store.forget(keys.allocation(worker))
+                self._loading.forget(worker)
                 self._lives.pop(worker, None)
                 self._allocations.pop(worker, None)
                 return True
@@ -323,6 +327,7 @@ class Driver:
                 return True
             case d.Drop(bundle):
                 self._parts.bundles.drop(bundle)
+                self._loading.drop(bundle)
                 return True
             case d.Finish():
                 self._code = 0
@@ -435,7 +440,7 @@ class Driver:
         failures = 1 if uptime >= options.healthy_after else life.failures + 1
         pause = options.restart_pause(failures)
         dead = dataclasses.replace(life, phase=Phase.DEAD, failures=failures, restart_at=now + pause)
-        if exit.code == CANNOT_LOAD:
+        if exit.code == CANNOT_LOAD and self._loading.hopeless(life):
             dead = dataclasses.replace(dead, broken=f"{life.worker}: {last_line(exit.tail)}")
             self._parts.report(self._parts.happenings.broken(dead, exit))
         else:
