@@ -27,7 +27,7 @@ FREE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(TARGETS, tuple(s for s in _steps("recorded", "restoring") if s != "fetched")),
     **dict.fromkeys(SOURCES, ("saved", "restoring", "restored", "committed")),
 }
-"""The steps at which a crash of each costs nothing (`protocol.md`, "Promises")."""
+"""The steps at which a crash of each costs nothing (`docs/migration.md`, "What is decided when something fails")."""
 COST: dict[str, tuple[str, ...]] = {
     "source": _steps("asked", "saved"),
     "target": ("fetched", "restored", "committed", "ended"),

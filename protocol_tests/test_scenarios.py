@@ -62,7 +62,7 @@ def _kill(world: World, who: str) -> None:
 
 
 def _may_cost(who: str, at: Phase) -> bool:
-    """The account of protocol.md, "Promises"."""
+    """The account of docs/migration.md, "What is decided when something fails"."""
     if who in ("nimbus", "stores", "zookeeper"):
         return False
     if who in ("old host", "old node"):

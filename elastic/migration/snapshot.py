@@ -1,7 +1,7 @@
 """What travels with a task besides its own state: how far its links have come, and what it had not yet sent.
 
-The driver adds the rest when it saves (the component's state, the unprocessed input, timers, open tuple trees), so that state, input
-and positions are of one moment.
+The driver adds the rest when it saves (the component's state, the unprocessed input, when the next tick is due), so that state,
+input and positions are of one moment.
 """
 
 from __future__ import annotations
