@@ -77,8 +77,9 @@ class Kept:
         with self._lock:
             if self._closed:
                 return 0
-            self._gone.clear()
-            self._process = process = self._begin()
+            process = self._begin()
+            self._gone.clear()  # only now: when none could be started, there is none to wait for
+            self._process = process
         self._since = time.monotonic()
         try:
             return process.wait()
