@@ -128,9 +128,17 @@ class Job:
         self.quiet += [Window(start + n * step, start + (n + 1) * step) for n in range(windows)]
 
     def end(self) -> Notes:
-        """End it; what the sink has noted."""
+        """End it; what the sink has noted.
+
+        Raises:
+            RuntimeError: Not all of it was written: a sink of which nothing is known has no gaps.
+        """
         self.stop()
         self.notes = Notes.read(self.directory)
+        last = max((w.end for w in (*map(window_of, self.moves), *self.quiet)), default=0)
+        if not self.notes.came or self.notes.came[-1] < last - AFTER * 1e9:
+            known = (last - self.notes.came[-1]) / 1e9 if self.notes.came else float("inf")
+            raise RuntimeError(f"{self.name}: the sink's notes end {known:.1f} s before what was to be measured")
         return self.notes
 
     def stop(self) -> None:
