@@ -138,7 +138,9 @@ class Job:
         last = max((w.end for w in (*map(window_of, self.moves), *self.quiet)), default=0)
         if not self.notes.came or self.notes.came[-1] < last - AFTER * 1e9:
             known = (last - self.notes.came[-1]) / 1e9 if self.notes.came else float("inf")
-            raise RuntimeError(f"{self.name}: the sink's notes end {known:.1f} s before what was to be measured")
+            raise RuntimeError(
+                f"{self.name}: the sink's notes end {known:.1f} s before what was to be measured"
+            )
         return self.notes
 
     def stop(self) -> None:
