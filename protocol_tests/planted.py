@@ -27,7 +27,7 @@ from elastic.migration.record import STANDING_STILL, MoveRecord, Outcome, Phase
 from elastic.migration.table import EmitterState, NewState, NotifierState, OldState
 from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
-from protocol_tests import worker
+from protocol_tests import starting, worker
 from protocol_tests.coordination import Coordination
 from protocol_tests.store import Stores
 from protocol_tests.worker import Worker
@@ -264,6 +264,10 @@ def _a_part_is_the_whole() -> list[Patch]:
     return [(worker, "is_whole", lambda value: True)]
 
 
+def _begins_without_having_written_it_down() -> list[Patch]:
+    return [(starting, "begin_now", lambda startable, written: startable)]
+
+
 def _rollback_refuses_saved_alone() -> list[Patch]:
     def refuse(task: Any, draft: Any) -> None:
         draft.write(task.source, draft.marks[task.source].marks.bar(task.task))
@@ -398,6 +402,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "who was given up does not read its marks": _given_up_and_not_asked,
     "who comes back without its state is who had left": _comes_back_as_it_was,
     "a part is taken for the whole": _a_part_is_the_whole,
+    "a task begins that was not written down": _begins_without_having_written_it_down,
     "a rollback refuses saved alone": _rollback_refuses_saved_alone,
     "restored without condition": _marks_without_condition,
     "a next move begins before the task has gone on": _asked_before_it_has_gone_on,

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from protocol_tests import pauses, scenarios, user_topology
+from protocol_tests import pauses, restarts, scenarios, user_topology
 from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
@@ -31,6 +31,7 @@ SCENARIOS = {
     "only the last attempt's stores are emptied": scenarios.saved_where_it_is_not_restored,
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,
     "a state that is gone is fetched again and again": scenarios.both_nodes_die_after_saved,
+    "a task begins that was not written down": restarts.rolled_back_while_it_begins_anew,
     "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
     "one more write in the pause": pauses.two_writes_and_two_notifications,
     "a barrier for the whole batch": pauses.resumes_at_once,

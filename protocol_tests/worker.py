@@ -15,6 +15,7 @@ from elastic.migration.record import Marked, Marks, Phase
 from elastic.migration.table import NewState
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId, WorkerId
+from protocol_tests.starting import Starting
 from protocol_tests.store import DOWN, GONE, Part
 from protocol_tests.tasks import Task, Waiting
 
@@ -60,7 +61,7 @@ class Worker:
         self.ways: dict[tuple[int, int], int] = {}
         self.unconfirmed: dict[int, int] = {}
         self.confirming: dict[int, int] = {}
-        self._starting: set[int] = set()
+        self._starting = Starting(self)
         self._way = 0
         self._fail_next = 0
         self.participant = Participant(self.me, world.shape.wiring, world.shape.buffer)
@@ -114,29 +115,24 @@ class Worker:
             if before.stands(task).owner == self.me and view.places[task] != self.id:
                 del self.early[task]  # it was to come, and goes elsewhere
         self.feed(ev.ViewRead(view))
-        for task, worker in view.places.items():
-            if worker == self.id and self._to_start(view, task) and task not in self._starting:
-                self._starting.add(task)
-                self.clock.after(2, self._start, task)
+        self._starting.follow(view)
         for key in self.participant.emitters:
             if key[0] in self.tasks:
                 self.tasks[key[0]].wake()
 
-    def _to_start(self, view: View, task: int) -> bool:
-        return view.may_start(task, self.me) and task not in self.tasks and task not in self.participant.new
-
-    def _start(self, task: int) -> None:
-        """A task that nobody has a state for. Everything is read anew before it runs."""
-        self._starting.discard(task)
+    def read_anew(self) -> View | None:
+        """Everything as it is now; None: it cannot be read."""
         if not self.alive or not self.session.connected:
-            return
+            return None
         view = read_by(self.me, self.world.coordination.sync(self.session))
         self.feed(ev.ViewRead(view))
-        if not self._to_start(view, task):
-            return
+        return view
+
+    def start(self, task: int, life: int) -> None:
+        """A task that nobody has a state for."""
         made = self.tasks[task] = Task(self, task, self.world.next_serial())
         self.world.truth.start(task, made.serial)
-        self.feed(ev.TaskStarted(task, self.world.coordination.zxid))
+        self.feed(ev.TaskStarted(task, life))
         made.budget = self.world.unspent.pop(task, 0)
         made.number = self.world.truth.roots.get(task, 0)
         made.running = True

@@ -260,7 +260,9 @@ class WorkerProcess:
             # Once more: from here on, whoever takes part in a move knows of this process.
             self._views.read()
         try:
-            self.worker.apply(allocation)
+            # These alone: with a life of before, all that a task emits would be dropped where a greater one of it is known, and nobody has
+            # looked yet whether it had a state.
+            self.worker.apply(allocation, starting)
         except ExecutionError as e:
             # User code that raises where tasks are made does so again in every process: the topology fails instead.
             self.worker.event(

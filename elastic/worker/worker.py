@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
 
@@ -157,11 +157,15 @@ class Worker:
         here = self.tasks.keys() | self.arriving.keys()
         return self.assigned.missing(allocation, self.moves.participant.view, here)
 
-    def apply(self, allocation: Allocation) -> None:
+    def apply(self, allocation: Allocation, written: Collection[int] | None = None) -> None:
         """Make an allocation true. Returns when all changes are under way; they take effect between two slices of work.
 
         Tasks that are not here are started only if what was read of coordination says that they are to start here without a state;
         the others come with a move.
+
+        Args:
+            written: The tasks of which it is written down that they begin here now, with the life that they get; None: nobody writes that.
+                Others that are to start by what was read since wait until that is done for them, too (`WorkerListener.on_startable`).
 
         Raises:
             ElasticError: A component cannot be made.
@@ -176,12 +180,16 @@ class Worker:
                 self.see(view, peers)
             self.assigned.begin(allocation)
             self.history.finish(allocation.finished)
-            self._update_executors(self.assigned.executors(), self.missing(allocation))
+            missing = self.missing(allocation)
+            late = missing.difference(missing if written is None else written)
+            self._update_executors(self.assigned.executors(), missing - late)
             for task in self.tasks.values():
                 self._set_status(task)
             changed = self.assigned.applied(self.tasks)
         if changed:
             self._listener.on_progress()
+        if late:
+            self._listener.on_startable()
 
     def _update_executors(self, wanted: set[ExecutorId], to_start: set[int]) -> None:
         here: dict[int, ExecutorId] = {t: e for e in wanted for t in e.tasks()}

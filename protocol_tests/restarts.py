@@ -1,0 +1,36 @@
+"""Situations of a process that has ended and begins anew. Each raises when the product is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from elastic.migration.record import SETTLED, Phase
+from protocol_tests.scenarios import A, B, calm, flow, move, phase, until, worker
+from protocol_tests.starting import Starting
+
+
+def rolled_back_while_it_begins_anew() -> None:
+    """The process that task 2 was to leave has ended and is there again, before Nimbus has seen that. It has read that there is nothing to
+    start; the move is rolled back then, and it reads once more. What the task emits has to come through."""
+    world = calm()
+    flow(world)
+    until(world, lambda: not world.clock.step())
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.PREPARING)
+    before, held, start = worker(world, A), list[Any](), Starting.start
+    assert world.nimbus is not None
+    world.nimbus.die()
+    with patch.object(Starting, "start", lambda self, written: held.append((self, written))):
+        world._kill_worker(before, notice=2, restart=2)
+        until(world, lambda: bool(held))
+        ((beginning, written),) = held
+        again = worker(world, A)
+        assert again is not before and not written, "nothing was tried: the task may start"
+        world._start_nimbus()
+        until(world, lambda: phase(world, 2) in SETTLED)
+    start(beginning, written)
+    until(world, lambda: 2 in again.tasks)
+    flow(world)
+    world.finish()
+    assert world.truth.lost_states == 1
