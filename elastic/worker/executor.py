@@ -171,12 +171,12 @@ class Executor:
             told: Called when it does, on its executor's thread.
         """
         task.stopping = told  # its present slice ends early
-        self.on_task(task, functools.partial(self._stand_still, task))
+        self.on_task(task, functools.partial(self._stand_still, task, told))
 
-    def _stand_still(self, task: Task) -> None:
-        if task.stopping is not None:
+    def _stand_still(self, task: Task, told: Callable[[], None]) -> None:
+        if task.stopping is told:
             self.hand_on(task, task.outputs.flush)
-        task.stand_still()
+        task.stand_still(told)
 
     def stop(self, *, abandon: bool = False) -> None:
         """End when the present slice is over; tasks are cleaned up.

@@ -299,12 +299,19 @@ class Task:
             self.failures.guarded(self.component.tick)
         return self._work(until)
 
-    def stand_still(self) -> None:
-        """Stop between two tuples, which is now, if that is wanted: what was emitted has been handed on. On the executor's thread."""
-        told, self.stopping = self.stopping, None
-        if told is None or self.closed:  # it is to go on after all
-            return
-        with self._lock:
+    def stand_still(self, told: Callable[[], None]) -> None:
+        """Stop between two tuples, which is now: what was emitted has been handed on. Nothing, if that is not wanted any more. On the
+        executor's thread.
+
+        Args:
+            told: What was asked for. If another stop is wanted by now, what was emitted is to be handed on before that one, too.
+        """
+        with self._lock:  # whoever lets it go on comes before this or after it, never in between
+            if self.stopping is not told:
+                return
+            self.stopping = None
+            if self.closed:
+                return
             self.stopped = self.scheduled = True
         told()
 

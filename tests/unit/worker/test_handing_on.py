@@ -31,10 +31,10 @@ def stopped_while_it_hands_on(nested: bool = False) -> list[str]:
             executor.stop_task(task, lambda: None)
         happened.append("the rest is sent")
 
-    def stand_still() -> None:
-        if task.stopping is not None:
+    def stand_still(told: Any) -> None:
+        if task.stopping is told:
             happened.append("it stands still")
-        task.stopping = None
+            task.stopping = None
 
     task.outputs, task.stand_still = SimpleNamespace(flush=flush), stand_still
     if nested:

@@ -1,0 +1,134 @@
+"""A task stops for a move, and goes on, on two threads: the move asks for one and the other while the executor carries the former out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic.model.ids import ComponentId
+from elastic.worker.task import Task
+from tests.unit.worker.harness import InProcess
+
+PATIENCE = 20.0
+over = threading.Event()
+
+
+class Source(Spout):
+    """Emits only what the test emits with it."""
+
+    outputs = Fields(n=int)
+
+    def next_tuple(self) -> float | None:
+        if over.is_set():
+            self.exhausted()
+            return None
+        return 0.001
+
+
+class Sink(Bolt):
+    def execute(self, tup: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster() -> Iterator[InProcess]:
+    over.clear()
+    b = TopologyBuilder("still")
+    b.spout("source", Source(), tasks=2, executors=1)
+    b.bolt("sink", Sink()).shuffle("source")
+    with InProcess(b.build(), 1) as made:
+        for executor in made.workers[0].executors.named.values():
+            begun = threading.Event()
+            executor.call(begun.set)  # after its tasks have
+            assert begun.wait(PATIENCE)
+        yield made
+
+
+def sources(cluster: InProcess) -> tuple[Any, Any]:
+    """Both tasks of the spout, with their one executor."""
+    one, two = (cluster.workers[0].tasks[t] for t in cluster.spec.tasks_of(ComponentId("source")))
+    assert one.executor is two.executor is not None
+    return one, two
+
+
+def aside(what: Callable[[], object]) -> None:
+    """Have another thread do it, to the end."""
+    other = threading.Thread(target=what)
+    other.start()
+    other.join()
+
+
+class Armed:
+    """A task's lock; when the executor's thread is about to take it for the first time since `armed`, somebody else was there before."""
+
+    def __init__(self, lock: threading.RLock, thread: threading.Thread, before: Callable[[], object]) -> None:
+        self._lock, self._thread, self._before = lock, thread, before
+        self.armed = False
+
+    def __enter__(self) -> None:
+        if self.armed and threading.current_thread() is self._thread:
+            self.armed = False
+            aside(self._before)
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_task_that_is_to_go_on_while_it_is_about_to_stop_goes_on(
+    cluster: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, _ = sources(cluster)
+    lock: Any = Armed(task._lock, task.executor.thread, task.go_on)
+    stand_still, done = Task.stand_still, threading.Event()
+
+    def watched(self: Task, *told: Any) -> None:
+        lock.armed = self is task
+        stand_still(self, *told)
+        done.set()
+
+    monkeypatch.setattr(Task, "stand_still", watched)
+    task._lock = lock
+    task.executor.stop_task(task, lambda: None)
+    assert done.wait(PATIENCE)
+    assert not task.stopped, "nobody would have it go on a second time"
+    over.set()
+    cluster.wait_finished()
+
+
+def test_what_was_emitted_is_handed_on_before_the_stop_that_counts(
+    cluster: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop was taken back before the executor came to it, and the next move asks for another one just then."""
+    task, _ = sources(cluster)
+    left: list[int] = []
+    begun, go, stopped = threading.Event(), threading.Event(), threading.Event()
+    stand_still = Task.stand_still
+
+    def told() -> None:
+        left.append(task.outputs.waiting())
+        stopped.set()
+
+    def asked_again(self: Task, *which: Any) -> None:
+        monkeypatch.undo()
+        aside(lambda: task.executor.stop_task(task, told))
+        stand_still(self, *which)
+
+    def hold() -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+        task.component.emit(1)
+
+    monkeypatch.setattr(Task, "stand_still", asked_again)
+    task.executor.call(hold)
+    assert begun.wait(PATIENCE)
+    task.executor.stop_task(task, lambda: None)
+    task.go_on()
+    go.set()
+    assert stopped.wait(PATIENCE)
+    task.go_on()
+    assert left == [0], "what it has emitted is in no state and on no link"
