@@ -1,12 +1,13 @@
-"""Situations of a process that has ended and begins anew. Each raises when the product is wrong."""
+"""Situations of a process that ends, and may begin anew. Each raises when the product is wrong."""
 
 from __future__ import annotations
 
 from typing import Any
 from unittest.mock import patch
 
+from elastic.migration import events as ev
 from elastic.migration.record import SETTLED, Phase
-from protocol_tests.scenarios import A, B, calm, flow, move, phase, until, worker
+from protocol_tests.scenarios import A, B, C, calm, flow, move, phase, until, worker
 from protocol_tests.starting import Starting
 
 
@@ -34,3 +35,21 @@ def rolled_back_while_it_begins_anew() -> None:
     flow(world)
     world.finish()
     assert world.truth.lost_states == 1
+
+
+def receivers_have_not_got_it() -> None:
+    """What the task has sent is stuck on a broken connection; its process dies as soon as its state is saved: nothing is lost."""
+    world = calm()
+    flow(world, 2)
+    while world.clock.step():
+        pass
+    connection = world.network.connections[worker(world, A).me, worker(world, C).me]
+    while not connection.broken:
+        connection.cut(60.0)
+    flow(world, 5)
+    until(world, lambda: any(isinstance(f, ev.Arrived) for f in connection.waiting.values()))
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) >= Phase.SAVED)
+    world._kill_worker(worker(world, A), notice=2, restart=20)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states

@@ -20,7 +20,7 @@ SCENARIOS = {
     "what is for the next life is for this one": scenarios.told_of_the_outcome_by_who_emits,
     "saves to one node": scenarios.node_dies_after_saved,
     "links go on after they were exported": scenarios.pause_comes_while_saving,
-    "release before the receivers have drained": scenarios.receivers_have_not_got_it,
+    "release before the receivers have drained": restarts.receivers_have_not_got_it,
     "no opening after a pause": scenarios.restored_where_it_came_from,
     "marks without condition": scenarios.given_up_while_restoring,
     "who comes back without its state is who had left": scenarios.started_anew_where_it_came_from,

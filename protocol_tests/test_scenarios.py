@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,7 +17,7 @@ from elastic.migration.emitter import Emitter
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.notifier import Notifier
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import Outcome, Phase
+from elastic.migration.record import Marks, Outcome, Phase
 from elastic.migration.table import EmitterState, OldState
 from elastic.model.ids import Incarnation
 from protocol_tests.profiles import PROFILE
@@ -393,13 +395,16 @@ def test_what_cannot_be_fetched_ahead_is_fetched_in_the_pause() -> None:
 def test_that_tasks_are_ready_is_written_once() -> None:
     world = calm(shape=line((1, 6), {1: C, **dict.fromkeys(range(2, 8), A)}, hints=False))
     flow(world)
-    move(world, dict.fromkeys(range(2, 8), B))
-    until(world, lambda: phase(world, 2) is Phase.PAUSED)
-    (node,) = world.coordination.moves.values()
-    part = node.record.tasks[0]
-    assert len(node.marks[part.source].marks.asked) == 6
-    assert node.marks[part.source].version == 1 and node.marks[part.target].version <= 2, (
-        "each task was told of by itself"
-    )
+    written, write = list[Marks](), world.coordination.write_marks
+
+    def wrote(session: Any, epoch: int, me: Incarnation, marks: Marks, *more: Any) -> None:
+        written.append(marks)
+        write(session, epoch, me, marks, *more)
+
+    with patch.object(world.coordination, "write_marks", wrote):
+        move(world, dict.fromkeys(range(2, 8), B))
+        until(world, lambda: phase(world, 2) is Phase.PAUSED)
+    told = {len(m.asked) for m in written}, {len(m.prepared) for m in written}
+    assert told == ({0, 6}, {0, 6}), "each task was told of by itself"
     world.finish()
     assert not world.truth.lost()
