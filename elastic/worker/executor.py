@@ -171,12 +171,7 @@ class Executor:
             told: Called when it does, on its executor's thread.
         """
         task.stopping = told  # its present slice ends early
-        self.on_task(task, functools.partial(self._stand_still, task, told))
-
-    def _stand_still(self, task: Task, told: Callable[[], None]) -> None:
-        if task.stopping is told:
-            self.hand_on(task, task.outputs.flush)
-        task.stand_still(told)
+        self.on_task(task, functools.partial(_stand_still, task, told))
 
     def stop(self, *, abandon: bool = False) -> None:
         """End when the present slice is over; tasks are cleaned up.
@@ -441,6 +436,14 @@ class Executor:
         self.flush_links()
         rest = FLUSH_REST * (time.thread_time() - began)
         self._flush_at = time.monotonic() + min(self._linger, rest)
+
+
+def _stand_still(task: Task, told: Callable[[], None]) -> None:
+    """On the thread of whoever runs the task by now: it may be another than the one that was asked to stop it."""
+    executor = task.executor
+    if executor is not None and task.stopping is told:
+        executor.hand_on(task, task.outputs.flush)
+    task.stand_still(told)
 
 
 def _nothing() -> None:

@@ -103,7 +103,7 @@ class Hands:
                     del holder.tasks[task.id]
                 if to is not None and to is not holder:
                     to.coming.discard(task.id)  # it does not come any more: nobody waits for it to end
-            executor.forget(task)
+            (task.executor or executor).forget(task)  # on the thread of that one
             task.close()
             then()
 

@@ -10,6 +10,8 @@ import pytest
 
 from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.model.ids import ComponentId
+from elastic.worker import hands
+from elastic.worker.executor import Executor
 from elastic.worker.task import Task
 from tests.unit.worker.harness import InProcess
 
@@ -132,3 +134,59 @@ def test_what_was_emitted_is_handed_on_before_the_stop_that_counts(
     assert stopped.wait(PATIENCE)
     task.go_on()
     assert left == [0], "what it has emitted is in no state and on no link"
+
+
+def test_a_stop_is_carried_out_by_whoever_runs_the_task_by_then(
+    cluster: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the tasks gets another executor between the moment at which it is asked to stop and that at which it does. What each hands on
+    is its own thread's business: the other's task would be stopped with a part of a batch sent, and a part not."""
+    _, task = sources(cluster)
+    before = task.executor
+    handing: list[tuple[Any, ...]] = []
+    stopped, give, flush = threading.Event(), hands._give, task.outputs.flush
+
+    def asked_just_before(given: Task, holder: Executor, to: Executor) -> None:
+        if given is task:
+            aside(lambda: before.stop_task(task, stopped.set))
+        give(given, holder, to)
+
+    def handed_on() -> None:
+        if task.executor is not before:
+            handing.append((threading.current_thread(), list(before._handing), list(task.executor._handing)))
+        flush()
+
+    monkeypatch.setattr(hands, "_give", asked_just_before)
+    monkeypatch.setattr(task.outputs, "flush", handed_on)
+    cluster.apply(source=2)
+    assert stopped.wait(PATIENCE)
+    assert task.executor is not before
+    task.go_on()
+    assert handing == [(task.executor.thread, [], [task])]
+
+
+def test_a_task_that_is_closed_is_forgotten_by_whoever_runs_it_by_then(
+    cluster: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an executor has still to do for its tasks is its own thread's, too."""
+    _, task = sources(cluster)
+    before, forget = task.executor, Executor.forget
+    forgotten: list[tuple[Any, Any]] = []
+    closed, give = threading.Event(), hands._give
+
+    def forgets(self: Executor, which: Task) -> None:
+        forgotten.append((self.thread, threading.current_thread()))
+        forget(self, which)
+
+    def released_just_before(given: Task, holder: Executor, to: Executor) -> None:
+        if given is task:
+            aside(lambda: before.urge(lambda: drop(before, task, closed.set)))
+        give(given, holder, to)
+
+    drop = cluster.workers[0].executors.hands.drop
+    monkeypatch.setattr(Executor, "forget", forgets)
+    monkeypatch.setattr(hands, "_give", released_just_before)
+    cluster.apply(source=2)
+    assert closed.wait(PATIENCE)
+    ((of, by),) = forgotten
+    assert of is by is not before.thread
