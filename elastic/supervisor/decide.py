@@ -236,6 +236,20 @@ Action = (
 )
 
 
+def worker_of(action: Action) -> WorkerId | None:
+    """Whom it is about, if it is about one worker."""
+    match action:
+        case Unregister(life) | ReportBroken(life):
+            return life.worker
+        case Write(wanted):
+            return wanted.worker
+        case Reap(info):
+            return info.worker
+        case Want() | Drop() | Finish():
+            return None
+    return action.worker
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What to do, in this order, and when to ask again at the latest (None: when something has changed)."""

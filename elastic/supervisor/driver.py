@@ -76,8 +76,7 @@ class Driver:
     """See the top of this module.
 
     Args:
-        finish: Called on the thread, with the exit code, when all workers have ended and nothing more will
-        be done.
+        finish: Called on the thread, with the exit code, when all workers have ended and nothing more will be done.
     """
 
     def __init__(self, parts: Parts, node: NodeInfo, finish: Callable[[int], None]) -> None:
@@ -143,8 +142,7 @@ class Driver:
         self.note_changed()
 
     def call(self, job: Callable[[], None]) -> None:
-        """Run something on the thread, which may wait for coordination. One that is `Unavailable` is run
-        again."""
+        """Run something on the thread, which may wait for coordination. One that is `Unavailable` is run again."""
         with self._wake:
             self._jobs.append(job)
         self.note_changed()
@@ -259,32 +257,36 @@ class Driver:
                 log.info("coordination could not be looked at: %s", error)
 
     def _run_jobs(self) -> None:
-        with self._wake:
-            jobs, self._jobs = self._jobs, deque()
-        for job in jobs:
+        while self._jobs:
             try:
-                job()
+                self._jobs[0]()
             except Unavailable as error:
                 log.info("postponed: %s", error)
-                with self._wake:
-                    self._jobs.append(job)
                 self._retry_at = time.monotonic() + _RETRY
+                return  # those that came after it too: the last one says what is so
             except ElasticError:
                 log.exception("node %s", self._node.id)
+            self._jobs.popleft()
 
     # -- carrying out
 
     def _carry_out(self, actions: tuple[d.Action, ...]) -> bool:
-        """In order; when one fails, what follows does not happen. Returns whether anything has changed."""
+        """In order; when one fails, what follows for the same worker does not happen. Returns whether anything has changed."""
         changed = False
+        failed: set[WorkerId | None] = set()
         for action in actions:
+            worker = d.worker_of(action)
+            if worker in failed or (failed and isinstance(action, d.Finish)):
+                continue
             try:
                 changed |= self._do(action)
             except (ElasticError, msgspec.MsgspecError) as error:
                 level = logging.INFO if isinstance(error, Unavailable) else logging.WARNING
                 log.log(level, "%s: not done: %s", type(action).__name__, error)
                 self._retry_at = time.monotonic() + _RETRY
-                return False
+                if isinstance(error, Unavailable):  # nor would anything else be
+                    return False
+                failed.add(worker)
         return changed
 
     def _do(self, action: d.Action) -> bool:
@@ -401,8 +403,7 @@ class Driver:
         self._gone.append(incarnation)
 
     def _reap(self, info: WorkerInfo) -> bool:
-        """A worker of an earlier supervisor. On this machine it is dead or about to be; elsewhere its
-        session tells."""
+        """A worker of an earlier supervisor. On this machine it is dead or about to be; elsewhere its session tells."""
         if not self._incarnations.lived_here(info.worker, info.incarnation):
             log.info("waiting for the end of %s, which runs or ran on another machine", info.incarnation)
             return False

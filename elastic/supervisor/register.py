@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +20,7 @@ from elastic.supervisor.decide import Life
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _ATTEMPTS = 10
 
 
@@ -76,10 +78,7 @@ def unregister(coordination: Coordination, info: NodeInfo) -> None:
 
 def read(value: Versioned) -> NodeInfo | None:
     """The entry, or None when it cannot be read."""
-    try:
-        return codec.decode(value.data, NodeInfo)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
+    return _read(value, NodeInfo)
 
 
 def same_life(other: NodeInfo | None, mine: NodeInfo) -> bool:
@@ -106,7 +105,8 @@ def unregister_worker(
     """Remove the entry of a life that has ended, if it is still there: it would stay until its session's time-out."""
     path = paths.worker(topology, worker)
     present = coordination.get(path)
-    if present is not None and codec.decode(present.data, WorkerInfo).incarnation == incarnation:
+    found = _read(present, WorkerInfo)
+    if present is not None and found is not None and found.incarnation == incarnation:
         coordination.delete(path, version=present.version)
 
 
@@ -114,7 +114,7 @@ def report_broken(coordination: Coordination, life: Life, epoch: Epoch) -> None:
     """Say in the worker's `Progress` that it cannot run, so that Nimbus fails the topology."""
     path = paths.worker_progress(life.topology, life.worker)
     present = coordination.get(path)
-    before = codec.decode(present.data, Progress) if present else Progress(life.incarnation, epoch)
+    before = _read(present, Progress) or Progress(life.incarnation, epoch)
     data = codec.encode(dataclasses.replace(before, incarnation=life.incarnation, failed=life.broken))
     # Checked, so that a topology that has just been removed does not come back in parts.
     operations: list[Operation] = [Check(paths.state(life.topology))]
@@ -129,3 +129,11 @@ def report_broken(coordination: Coordination, life: Life, epoch: Epoch) -> None:
     except (Conflict, NotFound):
         if coordination.get(paths.state(life.topology)) is not None:
             raise
+
+
+def _read(value: Versioned | None, kind: type[T]) -> T | None:
+    """The value, or None when there is none or nobody can read it."""
+    try:
+        return None if value is None else codec.decode(value.data, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from supervisor_harness import Bench, T, W, until
+from supervisor_harness import NODE, Bench, T, W, until
 
 from elastic.coordination import paths
+from elastic.errors import Unavailable
 from elastic.model import codec
+from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.records import Progress
+from elastic.supervisor.memory import MemoryLauncher
 
 
 @pytest.fixture
@@ -57,3 +61,54 @@ def test_code_that_has_been_loaded_here_is_tried_again_before_the_topology_fails
     until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
     assert "ConnectionError" in bench.reporter.wait_for("bundle-failed").message
     assert len(bench.launcher.started) == 6
+
+
+U = TopologyName("u")
+THERE = WorkerId(f"{U}@{NODE}/0")
+
+
+class Undying(MemoryLauncher):
+    def end_stray(self, pid: int, incarnation: Incarnation, timeout: float) -> bool:
+        super().end_stray(pid, incarnation, timeout)
+        return False
+
+
+def test_a_stray_that_does_not_end_keeps_nobody_else_from_starting(bench: Bench) -> None:
+    old = bench.start()
+    bench.run_topology()
+    bench.world.register(bench.launcher.wait_for(W).launch.incarnation)
+    launcher = Undying()
+    bench.start(2, bench.server.connect(), launcher)
+    assert old.wait(30) == 9
+    bench.world.submit(bench.sha, "u-1", U)
+    bench.world.assign((1, 4), worker=THERE, name=U)
+    launcher.wait_for(THERE)
+    assert launcher.strays and {w.launch.worker for w in launcher.started} == {THERE}
+
+
+def test_what_nobody_can_read_keeps_no_worker_from_starting_again(bench: Bench) -> None:
+    bench.start()
+    bench.run_topology()
+    first = bench.launcher.wait_for(W)
+    bench.world.coordination.create(paths.worker(T, W), b"of another version")
+    first.end(-9)
+    bench.world.coordination.put(paths.worker_progress(T, W), b"of another version")
+    bench.launcher.wait_for(W, 2).end(3, "ImportError")
+    path = paths.worker_progress(T, W)
+    until(bench.world.coordination, path, lambda v: bool(v and b"ImportError" in v))
+
+
+def test_what_could_not_be_done_without_a_connection_is_done_in_its_order(bench: Bench) -> None:
+    started = bench.start()
+    said: list[str] = []
+    away, done = [Unavailable("no connection")], threading.Event()
+
+    def first() -> None:
+        if away:
+            raise away.pop()
+        said.append("it serves")
+
+    for job in (first, lambda: said.append("it has ended"), done.set):
+        started._driver.call(job)
+    assert done.wait(30)
+    assert said == ["it serves", "it has ended"]
