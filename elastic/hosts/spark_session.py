@@ -207,6 +207,7 @@ def open_session(
         EnvironmentProblem: PySpark or Java is missing, or nobody answers at that address.
     """
     try:
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise EnvironmentProblem(
@@ -226,11 +227,9 @@ def open_session(
         **config,
     }
     variables = {**environment, **_variables(remote or master, python)}
+    fresh = SparkContext._gateway is None  # else its JVM is somebody else's, and stays
 
     def build() -> Session:
-        from pyspark import SparkContext
-
-        fresh = SparkContext._gateway is None
         builder = SparkSession.builder
         for key, value in chosen.items():
             builder = builder.config(key, value)
@@ -254,10 +253,9 @@ def open_session(
     except ElasticError:
         raise
     except Exception as error:
-        from pyspark import SparkContext
-
-        with contextlib.suppress(Exception):
-            _end_jvm(SparkContext)
+        if fresh:
+            with contextlib.suppress(Exception):
+                _end_jvm(SparkContext)
         raise EnvironmentProblem(
             f"Spark cannot be started with {remote or master}: {first_line(error)}",
             remedy="`elastic doctor` says what is missing; Spark's own messages are above or in the launcher's log",

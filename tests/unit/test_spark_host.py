@@ -197,3 +197,22 @@ def test_a_session_is_asked_after_a_job_has_failed_though_its_jvm_is_still_a_pro
             session.run_tagged("a", fail)
         assert session.usable() is still
     assert not answers
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_start_that_fails_ends_no_jvm_but_its_own(others: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    ended: list[object] = []
+
+    def fail(_variables: object) -> None:
+        raise RuntimeError("no memory for it")
+
+    monkeypatch.setattr(SparkContext, "_gateway", object() if others else None)
+    monkeypatch.setattr(spark_session, "_active", lambda: None)
+    monkeypatch.setattr(spark_session, "_environment", fail)
+    monkeypatch.setattr(spark_session, "_end_jvm", ended.append)
+    monkeypatch.setattr(spark_session, "_start", spark_session._Start())
+    with pytest.raises(EnvironmentProblem, match="no memory for it"):
+        spark_session.open_session("local", None, {}, {}, "", "test", "")
+    assert len(ended) == (0 if others else 1)
