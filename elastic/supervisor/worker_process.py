@@ -46,6 +46,7 @@ class WorkerProcess:
         launch: WorkerLaunch,
         listener: WorkerListener,
         process: subprocess.Popen[bytes],
+        handle: int,
         report: int,
         begin: int,
         groups: Groups,
@@ -54,7 +55,7 @@ class WorkerProcess:
         self.launch = launch
         self.listener = listener
         self.report = report
-        self.handle = os.pidfd_open(process.pid)
+        self.handle = handle
         self._process = process
         self._stdin = process.stdin.fileno()
         self._begin = begin
@@ -194,17 +195,10 @@ class ProcessLauncher:
         self._thread.start()
 
     def start(self, launch: WorkerLaunch, listener: WorkerListener) -> WorkerProcess:
-        read, write = os.pipe2(os.O_CLOEXEC)
         try:
-            os.set_blocking(read, False)
-            process, begin = self._spawn(launch, write)
+            worker = self._started(launch, listener)
         except OSError as error:
-            os.close(read)
             raise EnvironmentProblem(f"worker {launch.worker} cannot be started: {error}") from error
-        finally:
-            os.close(write)
-        self._groups.add(process.pid)
-        worker = WorkerProcess(launch, listener, process, read, begin, self._groups)
         with self._lock:
             refused = self._closing
             self._new.append(worker)
@@ -226,6 +220,25 @@ class ProcessLauncher:
         self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(_CLOSE)
+
+    def _started(self, launch: WorkerLaunch, listener: WorkerListener) -> WorkerProcess:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            os.set_blocking(read, False)
+            process, begin = self._spawn(launch, write)
+            try:
+                handle = os.pidfd_open(process.pid)
+            except OSError:
+                with process:  # nobody could see its end
+                    process.kill()
+                raise
+        except OSError:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        self._groups.add(process.pid)
+        return WorkerProcess(launch, listener, process, handle, read, begin, self._groups)
 
     def _spawn(self, launch: WorkerLaunch, report: int) -> tuple[subprocess.Popen[bytes], int]:
         launch.log.parent.mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
+import pytest
+from leaks import held, left_since
+
+from elastic.errors import EnvironmentProblem
+from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.supervisor.groups import Groups
+from elastic.supervisor.ports import WorkerLaunch, WorkerListener
+from elastic.supervisor.worker_process import ProcessLauncher
 
 SUPERVISOR = """
 import sys, threading
@@ -72,3 +81,25 @@ def test_groups_that_are_over_are_nobodys_business() -> None:
         for other in others:
             other.kill()
             other.wait()
+
+
+@pytest.mark.parametrize("missing", ["pipe2", "pidfd_open"])
+def test_a_worker_for_which_there_are_no_more_files_is_not_started_and_ends_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    launcher = ProcessLauncher(zookeeper="none", store=tmp_path, run_dir=tmp_path, program=("-V",))
+    launch = WorkerLaunch(
+        TopologyName("t"), WorkerId("t@n/0"), Incarnation("t@n/0#1"), tmp_path, tmp_path / "worker.log"
+    )
+    listener = cast(WorkerListener, None)  # nothing is told of one that has not been started
+
+    def none_left(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    before = held()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, missing, none_left)
+        with pytest.raises(EnvironmentProblem, match="Too many open files"):
+            launcher.start(launch, listener)
+    assert not [left for left in left_since(before) if "elastic-spawn" not in left]
+    launcher.close()
