@@ -7,16 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import pytest
+from hazelcast_here import hazelcast_java
 
-from elastic.cluster.java import find_java
-from elastic.errors import EnvironmentProblem
 from statestore.base import StateStore
 from statestore.client import GrpcStore
 from statestore.embedded import EmbeddedStore
-from statestore.errors import Missing
-from statestore.hazelcast.jar import obtain_jar, problem
-from statestore.hazelcast.member import HazelcastMember, MemberOptions, make_class_archive
+from statestore.hazelcast.member import HazelcastMember, MemberOptions
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.store import HazelcastStore
 from statestore.memory import MemoryStore
@@ -104,29 +100,13 @@ class Grpc:
         self.process.stop()
 
 
-def hazelcast_java(directory: Path) -> Path:
-    """Java, when everything that members need can be had; otherwise the test is skipped, and says why."""
-    try:
-        java = find_java()
-    except EnvironmentProblem as error:
-        pytest.skip(f"no Hazelcast members: {error.message}")
-    try:
-        if problem():
-            pytest.skip(f"no Hazelcast members: {problem()}")
-        obtain_jar()
-    except Missing as error:
-        pytest.skip(f"no Hazelcast members: {error.message}")
-    make_class_archive(java, directory / "archive")
-    return java
-
-
 class Hazelcast:
     """Two real members, and a store for each."""
 
     durable = True
 
     def __init__(self, directory: Path, *, backups: int = 1, limit: int = LIMIT) -> None:
-        java = hazelcast_java(directory)
+        java = hazelcast_java()
         self.cluster = directory.name
         self.directory = directory
         self.limit = limit

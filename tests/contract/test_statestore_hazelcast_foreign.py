@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from foreign_members import KEPT, ForeignMember
-from statestore_harness import hazelcast_java
+from hazelcast_here import hazelcast_java
 from test_statestore import put
 
 from elastic.cluster.grid_external import External, check_external
@@ -43,7 +43,7 @@ SILENT = """\
 @pytest.fixture
 def foreign(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., ForeignMember]:
     def start(maps: str = "", more: str = "") -> ForeignMember:
-        member = ForeignMember("cache", tmp_path / "member", hazelcast_java(tmp_path), maps, more)
+        member = ForeignMember("cache", tmp_path / "member", hazelcast_java(), maps, more)
         request.addfinalizer(member.kill)
         member.start()
         return member

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from statestore_harness import hazelcast_java
+from hazelcast_here import hazelcast_java
 from test_statestore import noise, put
 from test_statestore_hazelcast import orphans
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_cluster_that_has_split_becomes_one_again(tmp_path: Path) -> None:
     """A member gets no processor for longer than the others wait for it: each part goes on alone, and then they find each other."""
-    java = hazelcast_java(tmp_path)
+    java = hazelcast_java()
     options = MemberOptions(tmp_path.name, heap=128 << 20, heartbeat=3)
     members = [HazelcastMember(options, tmp_path / f"member{n}", java=java) for n in range(3)]
     try:
@@ -81,7 +81,7 @@ class Merging(HazelcastMember):
 @pytest.mark.parametrize("policy", ["DiscardMergePolicy", "PutIfAbsentMergePolicy"])
 def test_what_is_deleted_while_a_cluster_is_split_does_not_come_back(tmp_path: Path, policy: str) -> None:
     """The part that was left alone has it still. The planted fault: members have Hazelcast's own merge policy."""
-    java = hazelcast_java(tmp_path)
+    java = hazelcast_java()
     options = MemberOptions(tmp_path.name, heap=128 << 20, heartbeat=3)
     members = [Merging(policy, options, tmp_path / f"member{n}", java) for n in range(3)]
     try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hazelcast_here import hazelcast_java
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -34,8 +35,14 @@ def chaos(*args: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path) -> None:
-    with chaos("--kills", "4", "--seed", "11", "--directory", str(tmp_path / "c")) as run:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("store", ["embedded", "hazelcast"])
+def test_a_few_kills_during_moves_cost_what_they_may(tmp_path: Path, store: str) -> None:
+    """With Hazelcast, members and stores of both nodes are among those that may die."""
+    if store == "hazelcast":
+        hazelcast_java()
+    place = str(tmp_path / "c")
+    with chaos("--kills", "4", "--seed", "11", "--store", store, "--directory", place) as run:
         text, _ = run.communicate()
     assert run.returncode == 0, text[-6000:]
     assert "== free" in text and "== cost" in text and "VIOLATIONS" not in text

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli_harness import LIMIT, Cluster, wait_until
+from hazelcast_here import hazelcast_java
 
 from elastic.testing import BoltTester
 
@@ -80,11 +81,13 @@ TASKS = {2, 3, 4, 5}
 STEPS = ["prepared", "paused", "stopped", "saved", "restored", "begun", "resumed"]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=["embedded", pytest.param("hazelcast", marks=pytest.mark.slow)])
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    if request.param == "hazelcast":
+        hazelcast_java()
     made = Cluster(tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("work"))
     (made.work / "job.py").write_text(JOB)
-    up = made("up", "--nodes", "2", "--slots", "2", "--nimbus", "2")
+    up = made("up", "--nodes", "2", "--slots", "2", "--nimbus", "2", "--store", request.param)
     try:
         assert up.code == 0, up.err
         submitted = made("submit", "job.py", str(made.work))

@@ -13,20 +13,19 @@ from pathlib import Path
 import psutil
 import pytest
 from families import command_of, family, left_of
+from hazelcast_here import hazelcast_java
 
 from elastic.cluster.grid_members import ENTERED, READY
-from elastic.cluster.java import find_java
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
 from elastic.cluster.node_stores import Gone, NodeStores
 from elastic.cluster.store_ways import store_address
 from elastic.coordination import paths
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
-from elastic.errors import EnvironmentProblem, Superseded, Unavailable
+from elastic.errors import Superseded, Unavailable
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode
 from elastic.model.ids import NodeId, TopologyName
 from statestore.address import StoreAddress
-from statestore.hazelcast.jar import problem
 
 PATIENCE = 90.0
 NODES = [NodeId("node-1"), NodeId("node-2")]
@@ -92,20 +91,12 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    try:
-        find_java()
-    except EnvironmentProblem as error:
-        pytest.skip(f"no Hazelcast members: {error.message}")
-    if problem():
-        pytest.skip(f"no Hazelcast members: {problem()}")
+    hazelcast_java()
     with tempfile.TemporaryDirectory(prefix="grid-") as home:
         options = UpOptions(
             cluster="g", home=home, store="hazelcast", store_memory=128 << 20, session_timeout=20.0
         )
-        try:
-            info = start_background(options, lambda _: None)
-        except EnvironmentProblem as error:
-            pytest.skip(f"no Hazelcast members: {error.message}")
+        info = start_background(options, lambda _: None)
         processes = family(info.pid)
         try:
             cluster = Cluster(info)

@@ -11,18 +11,15 @@ import pytest
 from cli_harness import Cluster
 from families import command_of, concerned_with, family
 from foreign_members import KEPT, ForeignMember
+from hazelcast_here import hazelcast_java
 from test_moves_cli import JOB, flows, other, places
 
-from elastic.cluster.java import find_java
 from elastic.coordination import paths
 from elastic.coordination.zookeeper import connect
-from elastic.errors import EnvironmentProblem
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode
 from elastic.model.ids import NodeId
 from statestore.address import StoreAddress
-from statestore.errors import Missing
-from statestore.hazelcast.jar import obtain_jar, problem
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes"),
@@ -33,12 +30,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ForeignMember]]:
     """Two, set as docs/statestore.md tells those who run them."""
-    try:
-        java = find_java()
-        assert problem() == "", problem()
-        obtain_jar()
-    except (EnvironmentProblem, Missing, AssertionError) as error:
-        pytest.skip(f"no Hazelcast members: {error}")
+    java = hazelcast_java()
     made = [
         ForeignMember("cache", tmp_path_factory.mktemp("member"), java, KEPT.format(backups=1))
         for _ in range(2)
