@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from families import command_of
+from hazelcast_here import hazelcast_java
 from watched_run import Run
 from watched_run import run as running
 
@@ -71,8 +74,51 @@ def test_from_up_to_equal(tmp_path: Path, demo: Callable[..., Run]) -> None:
         assert at, f"{words!r} is not in its place:\n{run.text}"
     assert "lines/s" in run.text and "split[" in run.text, "throughput and placement were shown"
     assert "warning:" not in run.text and "error:" not in run.text
+    pauses_are_told(run.text)
     assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
     assert not run.left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("host", "store"),
+    [
+        pytest.param("spark", "embedded", marks=pytest.mark.spark),
+        ("process", "hazelcast"),
+        pytest.param("spark", "hazelcast", marks=pytest.mark.spark),
+    ],
+)
+def test_state_moves_as_well_on_spark_and_over_hazelcast(
+    demo: Callable[..., Run], host: str, store: str
+) -> None:
+    """The first act: a node is drained that a Spark task provides, states lie on Hazelcast members of the nodes."""
+    if store == "hazelcast":
+        hazelcast_java()
+    run = demo("--act", "1", "--host", host, "--store", store)
+    run.until("Moving count[10-17] from node-1 to node-2")
+    commands = [command_of(p) for p in run.seen]
+    assert any("HazelcastMemberStarter" in c for c in commands) == (store == "hazelcast")
+    assert any("org.apache.spark" in c for c in commands) == (host == "spark")
+    run.until("is gone")
+    assert "Draining node-2" in run.text and f"node-1 ({host}), node-3 ({host})" in run.text
+    run.until("Equal: ")
+    assert run.end() == 0, run.text
+    pauses_are_told(run.text)
+    assert "warning:" not in run.text and "error:" not in run.text
+    assert not run.left()
+
+
+def pauses_are_told(text: str) -> None:
+    """Of the regrouping, and of each move, of which the drain is at least one: each task's own, and all together."""
+    assert re.search(
+        r"tasks changed their executor; each paused for \d+\.\d\d ms \(median\), \d+\.\d\d ms at most", text
+    )
+    moves = re.findall(
+        r"(\d+) tasks moved, [\d,]+ KiB in all; tuples for one were held for \d+ ms \(median\), \d+ ms at most",
+        text,
+    )
+    each = re.findall(r"\w+ (\d+): \d+ ms", text)
+    assert len(moves) >= 2 and moves[0] == "8" and len(each) == sum(map(int, moves))
 
 
 def test_counts_that_differ_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
