@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hazelcast.client import HazelcastClient
-from hazelcast.errors import HazelcastError
+from hazelcast.errors import HazelcastError, HazelcastSerializationError
 
-from statestore.errors import Unavailable
+from statestore.errors import Damaged, Unavailable
 
 WAIT = 30.0
 """Seconds for one answer; the client itself gives up sooner."""
@@ -67,6 +67,11 @@ def connect(members: Sequence[str], cluster: str, patience: float = 10.0) -> Any
             remedy="Do its members run?",
         ) from error
     mend(client._reactor)
+    try:
+        refuse_pickles(client)
+    except BaseException:
+        client.shutdown()
+        raise
     return client
 
 
@@ -79,6 +84,7 @@ def wait(future: Any, name: str) -> Any:
 
     Raises:
         Unavailable: There is none, or an error of the cluster.
+        Damaged: It is nothing that a store has put there.
     """
     answered = threading.Event()
     future.add_done_callback(lambda _: answered.set())
@@ -86,6 +92,8 @@ def wait(future: Any, name: str) -> Any:
         raise Unavailable(f"the Hazelcast cluster {name} has not answered within {WAIT:g} s")
     try:
         return future.result()
+    except HazelcastSerializationError as error:
+        raise Damaged(f"the Hazelcast cluster {name} holds what no store has put there: {error}") from error
     except NOT_SENT as error:
         raise Unavailable(f"the Hazelcast cluster {name}: {type(error).__name__}: {error}") from error
 
@@ -106,6 +114,20 @@ def mend(reactor: Any) -> None:
         waker.awake = False  # what came in between lies in the queue, at which it looks next
 
     waker.handle_read = handle_read
+
+
+def refuse_pickles(client: Any) -> None:
+    """Have a client neither write nor read what only `pickle` can.
+
+    Whoever reaches a member may put a value there, members having no authentication; as it is, the client runs whatever a pickled one
+    says, on reading it. A store's own values are `bytearray`.
+    """
+
+    def refuse(*_: object) -> None:
+        raise HazelcastSerializationError("a pickled value, which nobody reads here")
+
+    serializer = client._serialization_service._python_serializer
+    serializer.read = serializer.write = refuse
 
 
 def _socket_options() -> list[tuple[int, int, int | bytes]]:

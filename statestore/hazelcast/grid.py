@@ -1,6 +1,6 @@
 """A Hazelcast cluster through its official client: options that lose nothing, bounded waits, exchange of one entry, places.
 
-Values are `bytearray`, nothing else: `bytes` would be pickled, and what was pickled is unpickled on reading.
+Values are `bytearray`, nothing else: `bytes` would be pickled, and what was pickled is not read (`connection.refuse_pickles`).
 
 A cluster of which all members were started again answers as if it had always been empty. So each partition holds a *canary*, an
 entry with the cluster's incarnation, from the day the first store connected: where a key reads as absent, its partition's canary

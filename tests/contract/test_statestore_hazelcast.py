@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zlib
 from collections import Counter
@@ -12,6 +13,8 @@ from typing import Any
 import psutil
 import pytest
 from families import listens
+from hazelcast.client import HazelcastClient
+from hazelcast.errors import HazelcastSerializationError
 from hazelcast.future import ImmediateExceptionFuture
 from leaks import held, left_since
 from statestore_harness import Hazelcast
@@ -23,7 +26,7 @@ from statestore.bulk import manifest
 from statestore.client import GrpcStore
 from statestore.errors import Conflict, Damaged, Incomplete, Lost, Missing, Superseded, Unavailable
 from statestore.hazelcast import heads, jar, whole
-from statestore.hazelcast.grid import CANARY, INCARNATION, Placed
+from statestore.hazelcast.grid import CANARY, HEADS, INCARNATION, Placed
 from statestore.hazelcast.member import MemberOptions
 from statestore.hazelcast.store import HazelcastStore
 from statestore.process import StoreProcess
@@ -237,6 +240,40 @@ def test_a_piece_that_failed_counts_as_never_put(cluster: Hazelcast, how: str) -
     store.put(write.ticket, piece, data)
     assert read_bytes(store, store.commit(write.ticket, 1, [piece])) == data
     assert store.delete(write.ticket.key, 1)
+    store.close()
+
+
+class Malicious:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+def test_what_somebody_has_pickled_runs_nowhere(cluster: Hazelcast, tmp_path: Path) -> None:
+    """Whoever reaches a member can put it there."""
+    store, trace = cluster.open(), tmp_path / "ran"
+    anybody = HazelcastClient(
+        cluster_members=[m.address for m in cluster.members], cluster_name=cluster.cluster
+    )
+    theirs = anybody.get_map(HEADS).blocking()
+    try:
+        theirs.set("pickled", Malicious(trace))
+        with pytest.raises(Damaged, match="no store has put there"):
+            store.head("pickled")
+        with pytest.raises(Damaged, match="pickled"):
+            list(store.list())
+        with pytest.raises(HazelcastSerializationError):
+            store.grid._heads.set("own", b"bytes")
+        assert not trace.exists()
+        theirs.get("pickled")  # the planted fault: the client as it is
+        assert trace.exists()
+    finally:
+        theirs.delete("pickled")
+        anybody.shutdown()
     store.close()
 
 
