@@ -92,7 +92,9 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
         picked = sorted(chance.sample(tasks, min(len(tasks), chance.choice((1, 2, 4)))))
         moving = set(picked)
         what = f"tasks {numbers(picked)} of {source} to {target}"
-        end = chance.choice(("recorded", "prepared", "paused", "saved")) if action == "abort" else ""
+        # One that is aborted sooner does not come to where it is held.
+        ends = ("saved",) if round.hold else ("recorded", "prepared", "paused", "saved")
+        end = chance.choice(ends) if action == "abort" else ""
         if end:
             what += f", aborted when {end}"
 

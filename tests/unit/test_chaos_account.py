@@ -321,7 +321,7 @@ def test_what_only_the_two_killed_nodes_have_saved_may_be_lost_where_it_was_in_m
 class Aimed:
     """What a round of these comes to where tasks 1 to 6 run on two nodes of three."""
 
-    def __init__(self, *, action: str, victim: str = "standby") -> None:
+    def __init__(self, *, action: str, victim: str = "standby", hold: tuple[str, ...] = ()) -> None:
         self.asked: list[Any] = []
         self.places = {"t@a/0": [1, 4], "t@a/1": [2, 5], "t@b/0": [3, 6]}
         self.options = SimpleNamespace(store="embedded")
@@ -332,7 +332,7 @@ class Aimed:
             move=lambda name, what, to, wait: self.asked.append((what, to)),
             abort_move=lambda name, why: self.asked.append(("abort", why)),
         )
-        round = Round(1, False, victim, "recorded", action, (), 0.0, 0.0, random.Random(1))
+        round = Round(1, False, victim, "recorded", action, hold, 0.0, 0.0, random.Random(1))
         me: Any = self
         self.aim = aim(me, me, "t", me, round)
 
@@ -363,6 +363,7 @@ def test_a_move_may_be_aborted_at_a_step_of_it() -> None:
     (what, to), step, aborted = aimed.asked
     assert what and to in ("a", "b", "c") and step in STEPS and aborted == ("abort", "chaos")
     assert step in aimed.aim.what
+    assert "aborted when saved" in Aimed(action="abort", hold=("set_state",)).aim.what
     plain = Aimed(action="some")
     plain.aim.act()
     assert len(plain.asked) == 1
