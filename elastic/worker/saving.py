@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("elastic.worker")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
+COPYING = 8
+"""Threads that copy ahead: others than those that save. A batch is copied while the one before it stands still, one state after the other,
+and as long as an executor is within a tuple: what stands still must not wait for that."""
 PART = 512 << 10
 """Bytes of small states that are saved with one message, about."""
 SLICE = 0.002
@@ -76,6 +79,7 @@ class Saving:
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
         self._pool = ThreadPoolExecutor(THREADS, "states")
+        self._copying = ThreadPoolExecutor(COPYING, "states-copied")
         self._asks: Together[Nodes, tuple[Going, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[Going, ac.Save, EngineState]] = Together(
             self._submit, self._save_many, LOT
@@ -87,7 +91,8 @@ class Saving:
         """End its threads; what is under way ends with an error or comes to nothing."""
         self._closing.set()
         self.fetching.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._copying):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def let_go(self, task: Task, then: Callable[[], None] | None = None) -> None:
         """Nothing of the task is needed here any more; `then` is called as soon as nobody reads its state (at once, mostly).
@@ -158,7 +163,7 @@ class Saving:
             if size <= SMALL or old.copier is None:
                 self._asks.add(nodes, (old, size))
             else:
-                self._submit(self._use, old, self._begin, nodes, size)
+                self._copy(self._use, old, self._begin, nodes, size)
         except Exception as e:
             self._failed(old, e)
 
@@ -264,7 +269,7 @@ class Saving:
             if self._keeping:
                 return
             self._keeping = True
-        self._submit(self._keep_up_all)
+        self._copy(self._keep_up_all)
 
     def _keep_up_all(self) -> None:
         looks = 0  # since there is somebody
@@ -425,8 +430,14 @@ class Saving:
                     log.info("what was copied of task %d was not given up: %s", old.task.id, described(e))
 
     def _submit(self, what: Callable[..., None], *arguments: Any) -> None:
+        self._have_done(self._pool, what, *arguments)
+
+    def _copy(self, what: Callable[..., None], *arguments: Any) -> None:
+        self._have_done(self._copying, what, *arguments)
+
+    def _have_done(self, pool: ThreadPoolExecutor, what: Callable[..., None], *arguments: Any) -> None:
         try:
-            self._pool.submit(what, *arguments)
+            pool.submit(what, *arguments)
         except RuntimeError as e:  # the pool is closed
             raise Unavailable("the worker is about to end") from e
 
