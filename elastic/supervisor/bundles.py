@@ -5,7 +5,8 @@ uses them.
                  FETCHING -> FETCHING        after a failure and a pause, with an event
 
 A bundle is named by its SHA-256, so what came is checked against its name. A bundle from before this
-supervisor started is checked and unpacked again, because only the archive can be checked.
+supervisor started is checked and unpacked again, because only the archive can be checked. What nobody has asked for after a while is
+removed: its topology ended while no supervisor ran here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import shutil
 import stat
 import threading
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 MAX_UNPACKED = 4 << 30
 MAX_FILES = 100_000
 _END = 5.0
+_LEFT = 600.0
+"""Seconds after which what runs here has asked for its bundles."""
 
 Fetch = Callable[[str, Path, float], None]
 """`Reporter.fetch_bundle`: hash, file to write, seconds."""
@@ -52,6 +56,7 @@ class Bundles:
         fetch: Where they come from.
         changed: Called (on the thread) when one has become ready.
         failed: Called (on the thread) with hash, reason, failures so far and seconds until the next attempt.
+        left: Seconds until what an earlier supervisor had here, and nobody has asked for since, is removed.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Bundles:
         options: SupervisorOptions,
         changed: Callable[[], None],
         failed: Callable[[str, str, int, float], None],
+        left: float = _LEFT,
     ) -> None:
         self._directory = directory
         self._fetch = fetch
@@ -72,6 +78,7 @@ class Bundles:
         self._due: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._unwanted: set[str] = set()
+        self._sweep_at = time.monotonic() + left
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="elastic-bundles", daemon=True)
         self._thread.start()
@@ -112,16 +119,20 @@ class Bundles:
             self._thread.join(_END)
 
     def _work(self) -> None:
-        self._remove_leftovers()
         while True:
             with self._wake:
                 while not self._closed and not self._unwanted and not self._next():
-                    now = time.monotonic()
-                    self._wake.wait(max(0.0, min((d - now for d in self._due.values()), default=3600.0)))
+                    wait = min((self._sweep_at, *self._due.values())) - time.monotonic()
+                    if wait <= 0:
+                        break
+                    self._wake.wait(min(wait, 3600.0))
                 if self._closed:
                     return
                 unwanted, self._unwanted = self._unwanted - self._states.keys(), set()
                 sha256 = self._next()
+            if self._sweep_at <= time.monotonic():
+                self._sweep_at = math.inf
+                self._sweep()
             for name in unwanted:
                 shutil.rmtree(self.path(name), ignore_errors=True)
                 self._archive(name).unlink(missing_ok=True)
@@ -176,13 +187,16 @@ class Bundles:
     def _archive(self, sha256: str) -> Path:
         return self._directory / f"{sha256}.zip"
 
-    def _remove_leftovers(self) -> None:
-        """What an earlier supervisor had and this one has not asked for yet; archives stay, they may be
-        wanted again."""
+    def _sweep(self) -> None:
+        """Remove what nobody has asked for, and what is left of attempts to fetch, of which none is under way now."""
         with contextlib.suppress(OSError):
-            for path in self._directory.iterdir():
-                if path.is_dir() and path.name.endswith(".unpacking"):
+            for path in sorted(self._directory.iterdir()):
+                with self._wake:
+                    asked = path.name.partition(".")[0] in self._states
+                if not asked and path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
+                elif not asked:
+                    path.unlink()
 
 
 def unpack(archive: Path, target: Path) -> None:

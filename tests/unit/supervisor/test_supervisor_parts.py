@@ -141,12 +141,12 @@ def test_a_bundle_that_would_fill_the_disk_is_refused(
 class Source:
     """Where bundles come from: each answer is content, or an error."""
 
-    def __init__(self, directory: Path, answers: list[bytes | Exception]) -> None:
+    def __init__(self, directory: Path, answers: list[bytes | Exception], **more: float) -> None:
         self.answers = answers
         self.failures: list[tuple[str, int, float]] = []
         self.ready = threading.Event()
         options = SupervisorOptions(fetch_pauses=(0.01, 0.02))
-        self.bundles = Bundles(directory, self.fetch, options, self.ready.set, self.failed)
+        self.bundles = Bundles(directory, self.fetch, options, self.ready.set, self.failed, **more)
 
     def fetch(self, sha256: str, into: Path, timeout: float) -> None:
         answer = self.answers.pop(0)
@@ -181,6 +181,23 @@ def test_a_bundle_is_fetched_until_it_is_right(tmp_path: Path) -> None:
     assert third.ready.wait(30)
     assert third.answers == []
     third.bundles.close()
+
+
+def test_what_nobody_has_asked_for_after_a_while_is_removed(tmp_path: Path) -> None:
+    good, old = archive({"a": "1"}), "0" * 64
+    name = hashlib.sha256(good).hexdigest()
+    for directory in (old, f"{old}.unpacking"):
+        (tmp_path / directory).mkdir()
+    for file in (f"{old}/a", f"{old}.zip", f".{old}.part.7-8", f".{name}.part.7-8"):
+        (tmp_path / file).write_text("")
+    mine = [name, f"{name}.zip"]
+    others = [f".{old}.part.7-8", f".{name}.part.7-8", old, f"{old}.unpacking", f"{old}.zip"]
+    for left, there in ((3600.0, [*mine, *others]), (0.0, mine)):
+        source = Source(tmp_path, [good], left=left)
+        source.bundles.want(name)
+        assert source.ready.wait(30)
+        source.bundles.close()
+        assert {path.name for path in tmp_path.iterdir()} == set(there)
 
 
 def test_what_is_no_hash_is_never_a_path(tmp_path: Path) -> None:
