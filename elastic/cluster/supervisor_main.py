@@ -46,21 +46,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=options.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    with contextlib.ExitStack() as last:
+        try:
+            code = _run(options, last)
+        except ElasticError as error:
+            log.error("node %s: %s", options.node, error)
+            return error.exit_code
+        if code == 0 and options.remove_directory:
+            _remove(_directory(options))
+        return code
+
+
+def _remove(directory: Path) -> None:
+    """Remove the node's directory, as long as its store is this process's: another life of the node may begin at any moment, and makes its
+    own at once."""
+    aside = directory.with_name(f"{directory.name}.{os.getpid()}")
     try:
-        code = _run(options)
-    except ElasticError as error:
-        log.error("node %s: %s", options.node, error)
-        return error.exit_code
-    if code == 0 and options.remove_directory:
-        # Last of all: its store is closed and its workers have ended.
-        directory = _directory(options)
-        shutil.rmtree(directory, ignore_errors=True)
-        if directory.exists():
-            log.warning("node %s: not all of %s could be removed", options.node, directory)
-    return code
+        directory.rename(aside)
+        shutil.rmtree(aside)
+    except OSError as error:
+        log.warning("not all of %s could be removed: %s", directory, error)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, last: contextlib.ExitStack) -> int:
+    """Returns when all has ended but what `last` is to end."""
     # Only now, so that a wrong argument is answered at once.
     from elastic.cluster.node_store import NodeStore
     from elastic.coordination.zookeeper import connect
@@ -87,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     with contextlib.ExitStack() as stack:
         store = open_writer(directory / "store", wait=_STORE_WAIT)
-        stack.callback(store.close)
+        last.callback(store.close)
         coordination = connect(
             options.zookeeper, session_timeout=options.session_timeout, own_server=options.own_zookeeper
         )

@@ -288,12 +288,25 @@ def _lock(path: Path, deadline: float) -> int:
                         remedy="a node has one supervisor: end the other one first",
                     ) from None
             else:
+                if not _is_there(fd, path / _LOCK):  # its holder has removed it, with the store
+                    path.mkdir(parents=True, exist_ok=True)
+                    new = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                    os.close(fd)
+                    fd = new
+                    continue
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, str(os.getpid()).encode(), 0)
                 return fd
     except BaseException:
         os.close(fd)
         raise
+
+
+def _is_there(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _ended(holder: str, deadline: float) -> bool:

@@ -186,6 +186,36 @@ def test_a_reader_goes_on_when_a_writer_opens_in_its_own_process(tmp_path: Path)
     assert not lmdb_store._environments
 
 
+def test_who_waits_for_a_writer_that_removes_the_store_gets_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    removes = """
+import shutil, sys
+from elastic.nodestore.lmdb_store import open_writer
+store = open_writer(sys.argv[1])
+print("open", flush=True)
+sys.stdin.read()
+shutil.rmtree(sys.argv[1])
+"""
+    command = [sys.executable, "-c", removes, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        ended, stdin = lmdb_store._ended, other.stdin
+
+        def wait(holder: str, deadline: float) -> bool:
+            stdin.close()
+            return ended(holder, deadline)
+
+        monkeypatch.setattr(lmdb_store, "_ended", wait)
+        writer = lmdb_store.open_writer(path, wait=30)
+        assert writer.append("a", b"one") == 1
+        with pytest.raises(Refused):
+            lmdb_store.open_writer(path)
+        writer.close()
+
+
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"not a store" * 1000)
     with pytest.raises(ElasticError, match=str(tmp_path)):
