@@ -19,6 +19,7 @@ from statestore.hazelcast.connection import connect
 from statestore.hazelcast.grid import HEADS
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.store import HazelcastStore
+from statestore.process import StoreProcess
 from statestore.writing import read_bytes
 
 DROPS = """\
@@ -85,12 +86,19 @@ def test_members_as_hazelcast_comes_are_taken_and_what_they_may_cost_is_said(
     store.close()
 
 
-def test_members_that_would_drop_states_are_refused(foreign: Callable[..., ForeignMember]) -> None:
+def test_members_that_would_drop_states_are_refused(
+    foreign: Callable[..., ForeignMember], tmp_path: Path
+) -> None:
     member = foreign(DROPS)
     with pytest.raises(Missing) as refused:
         HazelcastStore(of(member, 0))
     for what in ("statestore.heads evicts entries (LRU)", "pieces drops entries after 60 s", "for 30 s"):
         assert what in refused.value.message
+    arguments = ["--backend", "hazelcast", "--members", member.address, "--cluster", "cache", "--foreign"]
+    process = StoreProcess(arguments, tmp_path / "store.log")
+    with pytest.raises(Missing, match=r"evicts entries \(LRU\)[\s\S]*without eviction"):  # as a node tells it
+        process.start()
+    process.stop()
     HazelcastStore(of(member, foreign=False)).close()  # the planted fault: nobody looks
 
 
