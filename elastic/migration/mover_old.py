@@ -61,6 +61,8 @@ class MoverOld(Role):
             return " and ".join([*parts, *([] if self._delivered else ["its output to be received"])])
         if self.state is OldState.SAVING:
             return f"the stores of {', '.join(self._nodes)}"
+        if self.state is OldState.MARKING:
+            return "coordination, to take down that it is saved"
         return ""
 
     def _prepare(self, event: ev.PrepareOld) -> Actions:

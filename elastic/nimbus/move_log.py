@@ -217,8 +217,8 @@ class MoveLog:
         return False
 
     def stands(self, event: Event) -> None:
-        """Take in what a worker says of tasks that do not get on, if it is that."""
-        if event.kind != STANDS:
+        """Take in what a worker says of tasks that do not get on, if it is that. What Nimbus says of them is known here."""
+        if event.kind != STANDS or not event.worker:
             return
         tasks = tuple(int(t) for t in str(event.details.get("tasks", "")).split(",") if t.isdigit())
         with self._lock:

@@ -36,6 +36,7 @@ from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.followed import read_value
 from elastic.nimbus.mirror import FORCE, Mirror
 from elastic.nimbus.move_log import MoveLog
+from elastic.nimbus.move_stands import MoveStands
 from elastic.nimbus.moves import Moves
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.placing import Rules
@@ -102,6 +103,7 @@ class Reign:
         self._decided = Decided()
         self._refusals = Refusals()
         self._stays = draining.Stays()
+        self._stands = MoveStands()
         self.mirror = Mirror(coordination)
         self.aborted: dict[str, str] = {}
         """Requests whose moves an operator has aborted, and why."""
@@ -154,7 +156,7 @@ class Reign:
 
     def _sleep(self, seen: int, pause: bool) -> None:
         """Until something changes or a deadline passes; one that has passed since the last look is due now."""
-        times = (self._decided.due, self.move_log.next_deadline())
+        times = (self._decided.due, self.move_log.next_deadline(), self._stands.next_deadline())
         waits = [max(0.0, t - time.time()) for t in times if t is not None]
         waits += [w for w in (self.moves.timeout(), _PAUSE if pause else None) if w is not None]
         timeout = min(waits, default=None)
@@ -327,11 +329,13 @@ class Reign:
             del self.aborted[next(iter(self.aborted))]
 
     def note_moves(self) -> None:
-        """Take down how far all moves are, and tell of those that have ended. With the lock."""
+        """Take down how far all moves are, and tell of those that have ended, and of those that stand. With the lock."""
         facts = self.facts()
         for t in facts.topologies.values():
             for view in self.move_log.see(t, facts.now):
                 self.tell(move_ended(view))
+        for event in self._stands.news(facts):
+            self.tell(event)
 
     def _decide(self, facts: Facts) -> tuple[decisions.Action, ...]:
         return decisions.decide(facts, self.scheduler, self._limits, self.reports.sizes)

@@ -20,7 +20,7 @@ from elastic.model.assignment import Assignment
 from elastic.model.codec import decode
 from elastic.model.events import Severity
 from elastic.model.ids import Epoch, WorkerId
-from elastic.nimbus import placing
+from elastic.nimbus import move_stands, placing
 from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.plans import Plan
@@ -94,6 +94,24 @@ def test_a_move_that_stands_stops_no_other_topology(moving: Moving) -> None:
     moving.actors.let()
     moving.quiet(second)
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+def test_who_does_not_close_a_move_is_told_of(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(move_stands, "AFTER", 0.05)
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("closed")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.cluster.event(nimbus, "move-stands")
+    told = next(e for _, e in nimbus.events.since(0) if e.kind == "move-stands")
+    assert told.details["for"] == f"{A}, {B} to close it" and told.details["tasks"] == "6,7,8,9"
+    assert [w for w in nimbus.describe("wc").waits if "to close it" in w] == [
+        f"move 1: it waits for {A}, {B} to close it"
+    ]
+    moving.actors.let()
+    moving.quiet(nimbus)
 
 
 def test_another_nimbus_begins_what_was_only_planned(moving: Moving) -> None:
