@@ -5,7 +5,7 @@ What a worker itself waits for it says itself, with the same kind of event (`ela
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from elastic.migration.record import Phase, stage_of
@@ -58,7 +58,7 @@ class MoveStands:
         return min(self._due.values(), default=None)
 
 
-def _waits(move: MoveFacts, t: TopologyFacts) -> Iterator[tuple[str, list[int]]]:
+def _waits(move: MoveFacts, t: TopologyFacts) -> Iterator[tuple[str, Sequence[int]]]:
     lives = {i.incarnation for i in t.workers.values()}
     record = move.record
     if record.settled:
@@ -75,7 +75,7 @@ def _waits(move: MoveFacts, t: TopologyFacts) -> Iterator[tuple[str, list[int]]]
         yield "a living worker, to restore what is saved", nobody
 
 
-def _event(t: TopologyFacts, wait: _Wait, tasks: list[int], now: float, seconds: float) -> Event:
+def _event(t: TopologyFacts, wait: _Wait, tasks: Sequence[int], now: float, seconds: float) -> Event:
     return Event(
         now,
         "move-stands",
