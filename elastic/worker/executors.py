@@ -47,14 +47,15 @@ class Executors:
             self._guests.add(self.named.pop(old))
 
     def retire(self, busy: int) -> None:
-        """Have those end, with their last task, that nothing more comes to. With the lock.
+        """Have those end, with their last task, that nothing more comes to.
 
         Args:
             busy: See `Guests.idle`.
         """
-        for executor in self._guests.idle(busy):
-            self._ending.add(executor)
-            executor.retire()
+        with self._ended:
+            for executor in self._guests.idle(busy):
+                self._ending.add(executor)
+                executor.retire()
 
     def guest(self, component: ComponentId, epoch: int) -> Home:
         """The executors of tasks that come here with that move, until the assignment says where they are to run.

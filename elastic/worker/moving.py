@@ -85,6 +85,7 @@ class MovingTasks:
         self._prepared: dict[Side, Future[Task]] = {}
         self._lock = threading.Lock()
         self._lots: dict[Executor, _Lot] = {}
+        self._retiring = False
 
     # ------------------------------------------------------------------ old side
 
@@ -227,6 +228,16 @@ class MovingTasks:
         if task is not None:
             self._worker.discard(task)
         self._worker.will_not_start(action.task)
+        # No allocation need come after a move that has failed. Once for all tasks that come no more by one step of the moves.
+        if not self._retiring:
+            self._retiring = True
+            self._worker.moves.feed(self.retire)
+
+    def retire(self) -> None:
+        """Have executors end that nothing comes to with a move any more. With the lock of the moves."""
+        self._retiring = False
+        coming = self._worker.moves.participant.new.values()
+        self._worker.executors.retire(min((role.epoch for role in coming), default=0))
 
     def prepared(self, side: Side) -> Future[Task]:
         """Done when a task is prepared, and held by the executor that it is to run on. Ends with `Unavailable` if it does not come after

@@ -214,7 +214,7 @@ class Worker:
             if place is not None and task.wanted_by is not named[place]:
                 hands.take(named[place], task)
         self._drop_strangers(here)
-        self.executors.retire(min((r.epoch for r in self.moves.participant.new.values()), default=0))
+        self.moving.retire()
 
     def _renewed(self, worker: WorkerId) -> None:
         self.event(

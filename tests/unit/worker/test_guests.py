@@ -12,11 +12,12 @@ import pytest
 
 from elastic import Bolt, StatefulBolt, TopologyBuilder
 from elastic.api.context import TopologyContext
-from elastic.errors import Unavailable
+from elastic.errors import ElasticError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration.decide import SOON
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
+from elastic.worker.task import Task
 from tests.unit.worker.harness import Ascending
 from tests.unit.worker.moving_harness import Moving
 
@@ -99,3 +100,36 @@ def test_a_worker_that_is_about_to_end_prepares_nobody() -> None:
     with worker.moves.exclusive(), pytest.raises(Unavailable):
         worker.moving.prepare(ac.PrepareTask(1, 1, 1))
     assert not worker.executors._guests.all()
+
+
+def test_nobody_waits_for_tasks_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move fails when its task is prepared already. No allocation follows, for which executors were looked through."""
+    global world
+    world = World()
+    b = TopologyBuilder("failed")
+    b.spout("numbers", Ascending(), rate=2000.0)
+    b.bolt("late", Stateful(), tasks=2, executors=1).shuffle("numbers")
+    topology = b.build()
+    first, second = topology.spec.tasks_of(ComponentId("late"))
+    with Moving(topology, 2, lambda c, i: i if c == "late" else 0) as cluster:
+        cluster.wait(lambda: all(t.prepared for p in cluster.processes for t in p.worker.tasks.values()))
+        worker, applied = cluster.processes[1].worker, list[object]()
+        monkeypatch.setattr(worker, "apply", applied.append)
+        prepared = threading.Event()
+        step = worker.moving.step
+
+        def takes(task: Task, epoch: int, name: str, **more: float) -> None:
+            step(task, epoch, name, **more)
+            if name == "prepared":
+                prepared.set()
+
+        def has_no_room(key: str, *more: object) -> None:
+            assert prepared.wait(PATIENCE)
+            raise ElasticError("the stores have no room")
+
+        monkeypatch.setattr(worker.moving, "step", takes)
+        monkeypatch.setattr(cluster.stores, "reserve", has_no_room)
+        (task,) = cluster.move({first: 1}).tasks
+        assert task.outcome is Outcome.ROLLED_BACK and prepared.is_set() and not applied
+        cluster.wait(lambda: not worker.executors._guests.all() and not worker.executors.ending(), PATIENCE)
+        assert worker.tasks.keys() == {second} and not worker.tasks[second].closed
