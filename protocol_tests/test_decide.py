@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elastic.migration import decide as module
-from elastic.migration.decide import PREPARE, REST, SETTLE, SOON, TOGETHER, Decision, Timer, decide
+from elastic.migration.decide import PAUSE, PREPARE, REST, SETTLE, SOON, TOGETHER, Decision, Timer, decide
 from elastic.migration.events import Host
 from elastic.migration.record import (
     FailedMark,
@@ -106,7 +106,14 @@ def test_no_outcome_waits_when_something_goes_wrong() -> None:
     assert outcomes(decided(record(3), restored=2, ready=3, hosts=HOSTS[:1])) == COUNT, (
         "its new worker has died"
     )
-    assert outcomes(decided(record(3), restored=2, ready=3, expired=((PREPARE, 0),))) == 2
+    assert outcomes(decided(record(3), restored=2, ready=3, expired=((PAUSE, 2),))) == 3
+    assert outcomes(decided(record(3, 4), restored=2, ready=3, expired=((PREPARE, 3),))) == 3
+
+
+def test_a_timer_that_fires_when_what_it_bounds_has_come_in_time_means_nothing() -> None:
+    past = (PREPARE, 0), (PREPARE, 1), (PAUSE, 0), (PAUSE, 1)
+    assert outcomes(decided(record(3), restored=2, ready=3, expired=past)) == 0
+    assert outcomes(decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT, expired=past)) == 0
 
 
 def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:

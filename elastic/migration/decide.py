@@ -113,7 +113,10 @@ def decide(
 
 def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
     """Restored tasks whose outcomes wait for those of others, or for the stream. What these wait for has a time: nothing waits for ever."""
-    if draft.record.abort or any(kind not in _PATIENT for kind, _ in expired):
+    late = {
+        t for t in expired if t[0] not in _PATIENT
+    }  # nobody takes a timer back when what it bounds has come in time
+    if draft.record.abort or (late and not late.isdisjoint(_timers(draft.record, draft.marks))):
         return frozenset()
     restored, others = set(), False
     for task in draft.record.tasks:
