@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elastic.coordination.base import Create, Operation, Set
+from elastic.coordination.base import MAX_BYTES, Create, Operation, Set
 from elastic.errors import Refused
 
 _NAMED = 8
 """Paths of a transaction that are named to people."""
-MAX_BYTES = 1_000_000
-"""A little under what a ZooKeeper server accepts as one request; it answers a larger one by hanging up."""
 
 
 def check(path: str, data: bytes = b"") -> str:

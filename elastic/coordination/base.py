@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+MAX_BYTES = 1_000_000
+"""Of a value, or of all that a transaction writes. A little under what a ZooKeeper server accepts as one request: it answers a larger
+one by hanging up."""
 GIVE_UP = 5 / 6
 """Share of the session time-out, since the service has surely heard of the session, after which an adapter gives it up; what is left
 is for stopping what hung on it."""

@@ -116,6 +116,7 @@ class MoveRecord:
         abort: Why it is to end early, or "".
         began: Seconds since 1970, by the clock of the Nimbus that began it; for people.
         ready: How many batches have been told to get ready, should that be more than the next one.
+        later: Tasks that are to move for the same reason, and wait for the end of this move: all together there would be no room for.
     """
 
     topology: TopologyName
@@ -126,6 +127,7 @@ class MoveRecord:
     abort: str = ""
     began: float = 0.0
     ready: int = 0
+    later: int = 0
 
     @property
     def batches(self) -> int:

@@ -356,8 +356,6 @@ def _refuse_failed(reign: Reign, found: TopologyFacts, placed: _Placed) -> None:
     if failed := {n: why for n, why in stuck.items() if n in placed.tasks}:
         reasons = "; ".join(f"task {n}: {why}" for n, why in sorted(failed.items())[:5])
         more = f"; and {len(failed) - 5} more" if len(failed) > 5 else ""
-        if plan.halted:
-            reasons, more = plan.halted, ""
         raise Refused(
             f"topology {name!r}: {counted(len(failed), 'task')} cannot be moved: {reasons}{more}",
             remedy=f"see `elastic moves {name}`, mend the cause, and ask again; other requests leave what failed where it is",

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from elastic.coordination import paths
+from elastic.coordination.base import MAX_BYTES
 from elastic.errors import Refused
 from elastic.migration.plan import AHEAD, Bound, Change, Seat, changes_between, plan_move
-from elastic.migration.record import MoveRecord
+from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
 from elastic.model.assignment import Assignment, WorkerSlot
-from elastic.model.ids import Epoch, Incarnation, TaskId, WorkerId, node_of
+from elastic.model.codec import encode
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import Left, Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
@@ -23,6 +26,13 @@ BATCHES = 16
 """A move is not divided into many more: each batch takes Nimbus and all workers a round."""
 BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
+_WRITTEN = 3
+"""All that is written of a move at once takes no more than so many times its record."""
+_NOBODY, _NOWHERE = Incarnation(""), NodeId("")
+_TASK = len(encode(TaskMove(TaskId(99_999), "", _NOBODY, _NOBODY, _NOWHERE, _NOWHERE, 9_999)))
+"""Bytes of a task in a record, without the names in it."""
+_LIFE = len(encode_marks(Marks(_NOBODY))) + len(paths.move_marks(TopologyName(""), Epoch(1), _NOBODY))
+"""Bytes of one who takes part."""
 
 HALF = 0.5
 """Of a component's tasks that are paused at once at most when many move, and nobody has said otherwise."""
@@ -195,13 +205,16 @@ def _start_by(plan: Plan, change: Change, rules: Rules) -> float:
 def begin(
     t: TopologyFacts, facts: Facts, rules: Rules, sizes: Mapping[TaskId, int] | None = None
 ) -> MoveRecord | None:
-    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live.
+    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live. What there is no room
+    for is moved after that, by another one.
 
     Args:
         sizes: Bytes of state by task, as far as they are known. They decide how the move is divided, if nobody has said that.
     """
     plan, assignment = t.plan, t.assignment
     if plan is None or plan.halted or assignment is None or not t.running or t.kill_at is not None:
+        return None
+    if _divided(t) is not None:
         return None
     now = []
     for change in _changes(t, plan, assignment.place_of(), rules):
@@ -214,14 +227,39 @@ def begin(
     if not now:
         return None
     share = plan.share or rules.share or (1.0 if len(now) <= rules.at_once else HALF)
-    bound = None if plan.share else _bound([c.task for c in now], rules, sizes or {})
+    part = now[: _fitting(t, now)]
+    bound = None if plan.share else _bound([c.task for c in part], rules, sizes or {})
     try:
         move = plan_move(
-            t.spec, Epoch(t.latest + 1), plan.why, now, seats(t), busy=t.moving, share=share, bound=bound
+            t.spec, Epoch(t.latest + 1), plan.why, part, seats(t), busy=t.moving, share=share, bound=bound
         )
     except Refused:
         return None
-    return replace(move.record, began=facts.now)
+    return replace(move.record, began=facts.now, later=len(now) - len(part))
+
+
+def _divided(t: TopologyFacts) -> Epoch | None:
+    """The move that others wait for, as there was no room for their tasks in it."""
+    return next((e for e, m in t.moves.items() if m.record.later and not m.record.settled), None)
+
+
+def _fitting(t: TopologyFacts, changes: Sequence[Change]) -> int:
+    """How many of these changes, from the first on, can be one move: all that is written of it at once has to go into one transaction.
+
+    That is, in the worst case, the record and the marks of all that take part with the outcomes of all tasks, the assignment, and the plan
+    with as many failures. Reasons are left out if need be.
+    """
+    room = (MAX_BYTES - len(encode(t.assignment)) - len(encode(t.plan))) // _WRITTEN
+    known, lives, size = seats(t), set[Seat](), 0
+    for count, change in enumerate(changes):
+        sides = {known[change.source], known[change.target]}
+        size += _TASK + len(t.spec.component_of(change.task).id)
+        size += sum(len(s.incarnation) + len(s.node) for s in sides)
+        size += sum(_LIFE + len(t.name) + 2 * len(s.incarnation) for s in sides - lives)
+        lives |= sides
+        if size > room and count:
+            return count
+    return len(changes)
 
 
 def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -> Bound:
@@ -275,7 +313,7 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
     """Sentences that say why tasks are not where they shall be, as far as no move says so."""
     if t.plan is None or t.assignment is None:
         return []
-    places = t.assignment.place_of()
+    places, divided = t.assignment.place_of(), _divided(t)
     result = [
         f"task {x.task} waits for worker {x.worker} to let go of it"
         for x in t.plan.left
@@ -296,6 +334,10 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
             )
         elif failure is not None:
             result.append(f"{stays}, and is tried again: {failure.reason}")
+        elif divided is not None:
+            result.append(
+                f"task {change.task} waits for the end of move {divided}, which goes before its own"
+            )
         elif t.seat(change.target) is None:
             result.append(f"task {change.task} waits for worker {change.target} to start")
         else:

@@ -106,7 +106,7 @@ class Reign:
         self._stands = MoveStands()
         self.mirror = Mirror(coordination)
         self.aborted: dict[str, str] = {}
-        """Requests whose moves an operator has aborted, and why."""
+        """Requests whose moves an operator has aborted or that cannot be written, and why."""
         self.stores = stores
         self.move_log = MoveLog(options.move_history, options.move_linger)
         self.moves = Moves(self, options, stores, self.mirror.nudge)
@@ -323,7 +323,7 @@ class Reign:
         self._decided.note(facts, self.scheduler, decisions.next_deadline(facts, self._limits))
 
     def note_aborted(self, request: str, why: str) -> None:
-        """An operator has aborted what a request asked for. With the lock."""
+        """An operator has aborted what a request asked for, or it cannot be written. With the lock."""
         self.aborted[request] = why
         while len(self.aborted) > _ABORTED:
             del self.aborted[next(iter(self.aborted))]
@@ -382,7 +382,9 @@ class Reign:
                     self.tell(event)
                 if isinstance(action, Begin):
                     with contextlib.suppress(Refused):
-                        self.commit(halting(facts.topologies[action.topology], action, error))
+                        halt, request, why = halting(facts.topologies[action.topology], action, error)
+                        self.commit([halt])
+                        self.note_aborted(request, why)
                         done = True
             else:
                 self._refusals.over(action)

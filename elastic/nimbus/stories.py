@@ -116,15 +116,17 @@ def began(record: MoveRecord) -> Event:
     """A move has been written."""
     ways = sorted({(worker_of(t.source), worker_of(t.target)) for t in record.tasks})
     where = "; ".join(f"from {a} to {b}" for a, b in ways[:4]) + (" and more" if len(ways) > 4 else "")
+    more = f"; {counted(record.later, 'task')} follow after that" if record.later else ""
     return Event(
         record.began,
         "move-began",
-        f"topology {record.topology}: move {record.epoch} of {counted(len(record.tasks), 'task')} {where}: {record.why}",
+        f"topology {record.topology}: move {record.epoch} of {counted(len(record.tasks), 'task')} {where}{more}: {record.why}",
         topology=record.topology,
         details={
             "epoch": record.epoch,
             "tasks": len(record.tasks),
             "batches": record.batches,
+            "later": record.later,
             "why": record.why,
         },
     )

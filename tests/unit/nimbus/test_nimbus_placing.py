@@ -207,6 +207,7 @@ class World:
 
     def begin(self, record: MoveRecord) -> None:
         assert record.epoch == self.t.latest + 1
+        assert all(m.record.settled for m in self.t.moves.values() if m.record.later), "the next part began"
         alive = {i.incarnation for i in self.t.workers.values()}
         plan = self.t.plan
         assert plan is not None and not plan.halted
@@ -330,6 +331,14 @@ def comes_home(steps: list[tuple]) -> None:  # type: ignore[type-arg]
 @given(st.lists(STEP, max_size=25))
 def test_nobody_is_moved_without_a_move_and_everything_comes_to_its_place(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     comes_home(steps)
+
+
+@search
+@given(st.lists(STEP, max_size=25))
+def test_everything_comes_to_its_place_also_where_a_move_has_room_for_one_task(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placing, "MAX_BYTES", 0)
+        comes_home(steps)
 
 
 def test_a_move_that_always_fails_is_tried_so_often_and_not_more() -> None:
