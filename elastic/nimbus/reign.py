@@ -2,11 +2,10 @@
 
     LOADING (nothing is decided before everything was read) -> RULING -> OVER (lost or closed, for ever)
 
-One thread reconciles, woken by watches and by the next deadline. Requests share its lock for what they
-decide themselves. Whoever
-decides reads the states and assignments anew first: the mirror may lag, and an assignment that it does not
-show yet takes slots. Every write is one transaction with the versions that were read and with the guard of
-the election, so that a leader that has been superseded changes nothing.
+One thread reconciles, woken by watches and by the next deadline. Requests share its lock for what they decide themselves. Whoever
+decides reads the states and assignments anew first: the mirror may lag, and an assignment that it does not show yet takes slots.
+Every write is one transaction with the versions that were read and with the guard of the election, so that a leader that has been
+superseded changes nothing.
 """
 
 from __future__ import annotations
