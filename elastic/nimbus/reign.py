@@ -404,8 +404,7 @@ class Reign:
             case Begin(name, record):
                 self.moves.begin(facts.topologies[name], record, facts)
             case End(name, status, reason):
-                t = facts.topologies[name]
-                self.end(t, status, reason)
+                self.end(facts.topologies[name], status, reason)
             case Remove(name):
                 self.remove(facts.topologies[name])
             case Unwant(node):

@@ -35,6 +35,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float) -> floa
         mirror=SimpleNamespace(wait_for=wait_for, revision=7),
         moves=SimpleNamespace(timeout=lambda: None),
         move_log=SimpleNamespace(next_deadline=lambda: None),
+        _stands=SimpleNamespace(next_deadline=lambda: None),
     )
     Reign._sleep(cast(Any, reign), 7, False)
     (timeout,) = found
