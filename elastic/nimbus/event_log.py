@@ -9,20 +9,17 @@ for what came after the last number it saw.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
 from elastic.model.codec import decode, encode
 from elastic.model.events import Event
-
-log = logging.getLogger(__name__)
+from elastic.nimbus.line_file import LineFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +38,18 @@ class EventLog:
     """
 
     def __init__(self, path: Path | None, capacity: int = 10_000, file_limit: int = 16 << 20) -> None:
-        self._path = path
-        self._limit = file_limit
+        self._file = LineFile(path, file_limit)
         self._events: deque[tuple[int, Event]] = deque(maxlen=capacity)
         self._next = int(time.time() * 1000)
-        self._file: BinaryIO | None = None
-        self._size = 0
         self._closed = False
         self._changed = threading.Condition()
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
 
     def load(self) -> None:
         """Take in what the file holds; called by a Nimbus that begins to lead."""
-        if self._path is None:
-            return
         found: list[_Line] = []
-        for path in (self._path.with_name(self._path.name + ".1"), self._path):
-            with contextlib.suppress(FileNotFoundError):
-                for line in path.read_bytes().splitlines():
-                    # The last line of a process that was killed may be a half.
-                    with contextlib.suppress(msgspec.DecodeError):
-                        found.append(decode(line, _Line))
+        for line in self._file.lines():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(decode(line, _Line))
         with self._changed:
             known = {seq for seq, _ in self._events}
             merged = [(x.seq, x.event) for x in found if x.seq not in known] + list(self._events)
@@ -77,8 +64,7 @@ class EventLog:
             seq = self._next
             self._next += 1
             self._events.append((seq, event))
-            if not self._closed:
-                self._write(encode(_Line(seq, event)) + b"\n")
+            self._file.append(encode(_Line(seq, event)) + b"\n")
             self._changed.notify_all()
             return seq
 
@@ -111,25 +97,5 @@ class EventLog:
         """Close the file and wake everybody who waits. Safe to call twice."""
         with self._changed:
             self._closed = True
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._file.close()
             self._changed.notify_all()
-
-    def _write(self, line: bytes) -> None:
-        if self._path is None:
-            return
-        try:
-            if self._file is None:
-                self._file = self._path.open("ab", buffering=0)
-                self._size = self._path.stat().st_size
-            if self._size + len(line) > self._limit and self._size:
-                self._file.close()
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
-                self._file, self._size = self._path.open("ab", buffering=0), 0
-            self._file.write(line)
-            self._size += len(line)
-        except OSError as error:
-            # A full disk must not stop what the events are about.
-            log.warning("cannot write events to %s: %s", self._path, error)
-            self._path = None

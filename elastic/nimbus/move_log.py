@@ -1,7 +1,8 @@
 """The moves of all topologies, for people: those under way, and the last that have ended.
 
-Fed by what coordination shows (`see`) and by what workers tell of each step (`step`). In memory of the leader: another one begins with
-those that are under way then.
+Fed by what coordination shows (`see`) and by what workers tell of each step (`step`). In memory of the leader; those that have ended are
+lines of a file as well (`MoveHistory`), so that another leader on this machine knows of them. Of those that are under way then it begins
+with what is in coordination: steps from before are not there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, TopologyName, node_of, worker_of
 from elastic.model.views import MoveTotals, MoveView, TaskMoveView
 from elastic.nimbus.facts import MoveFacts, TopologyFacts
+from elastic.nimbus.move_history import MoveHistory
 
 STEP = "move-step"
 STANDS = "move-stands"
@@ -58,6 +60,14 @@ class _Task:
     pause: float = 0.0
     gap: float = 0.0
     heard: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Past:
+    """Moves of a topology that had ended before this leader looked, oldest first."""
+
+    moves: tuple[MoveView, ...]
+    changed: int
 
 
 class _Behind:
@@ -108,10 +118,13 @@ class MoveLog:
     Args:
         kept: How many ended moves of each topology are kept.
         linger: Seconds that the end of a move waits for the last words of workers before it is told.
+        history: What outlives this leader, and what others have left; None: nothing.
     """
 
-    def __init__(self, kept: int, linger: float) -> None:
+    def __init__(self, kept: int, linger: float, history: MoveHistory | None = None) -> None:
         self._kept, self._linger = kept, linger
+        self._history = history if history is not None else MoveHistory(None, kept)
+        self._past: dict[TopologyName, _Past] = {}
         self._lock = threading.Condition()
         self._moves: dict[TopologyName, dict[Epoch, _Move]] = {}
         self._ids: dict[TopologyName, str] = {}
@@ -127,9 +140,14 @@ class MoveLog:
         """
         with self._lock:
             if self._ids.get(t.name) != t.state.id:
-                if not t.moves:
+                past = self._history.of(t.name, t.state.id)
+                if not (t.moves or past):
                     return []
                 self._moves[t.name], self._ids[t.name] = {}, t.state.id
+                if past:
+                    self._revision += 1
+                    self._lock.notify_all()
+                self._past[t.name] = _Past(past, self._revision)
                 self._totals.pop(t.name, None)
             known = self._moves[t.name]
             for epoch, found in t.moves.items():
@@ -153,10 +171,13 @@ class MoveLog:
                     self._touch(move)
                     view = _view(t.name, move)
                     self._totals[t.name] = _added(self._totals.get(t.name, MoveTotals()), view)
+                    self._history.add(t.state.id, view)
                     told.append(view)
             over = [e for e, m in known.items() if m.told]
             for epoch in over[: max(0, len(over) - self._kept)]:
                 del known[epoch]
+            before = self._past[t.name]
+            before.moves = before.moves[max(0, len(before.moves) + len(over) - self._kept) :]
             return told
 
     def next_deadline(self) -> float | None:
@@ -284,8 +305,11 @@ class MoveLog:
                     if move.changed > seen
                 ]
 
-            self._lock.wait_for(lambda: self._closed or changed(), timeout)
-            views = sorted((_view(n, m) for n, m in changed()), key=lambda v: (v.began, v.topology, v.epoch))
+            self._lock.wait_for(
+                lambda: self._closed or changed() or self._ended_before(topology, seen), timeout
+            )
+            found = [_view(n, m) for n, m in changed()] + self._ended_before(topology, seen)
+            views = sorted(found, key=lambda v: (v.began, v.topology, v.epoch))
             return max(seen, self._revision), tuple(views)
 
     def close(self) -> None:
@@ -302,8 +326,12 @@ class MoveLog:
                 for name, moves in self._moves.items()
                 if topology in (None, name)
                 for move in moves.values()
-            ]
+            ] + self._ended_before(topology)
         return tuple(sorted(found, key=lambda v: (-v.began, v.topology, -v.epoch)))
+
+    def _ended_before(self, topology: TopologyName | None, seen: int = -1) -> list[MoveView]:
+        some = (p for name, p in self._past.items() if topology in (None, name) and p.changed > seen)
+        return [view for past in some for view in past.moves]
 
     def waits(self, topology: TopologyName) -> list[str]:
         """Sentences on what the moves of a topology wait for."""
@@ -320,6 +348,7 @@ class MoveLog:
         """The topology's record is gone."""
         with self._lock:
             self._moves.pop(topology, None)
+            self._past.pop(topology, None)
             self._ids.pop(topology, None)
             self._totals.pop(topology, None)
 

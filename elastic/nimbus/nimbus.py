@@ -22,6 +22,7 @@ from elastic.model.events import Event
 from elastic.nimbus.balancing import Balancer
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.move_history import MoveHistory
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import MemoryStateCleaning, NodeGateway, StateCleaning
 from elastic.nimbus.reign import Reign
@@ -67,6 +68,7 @@ class Nimbus(Requests):
         self.options = options.validate()
         self.bundles = BundleStore(directory / "bundles", options.max_bundle)
         self.events = EventLog(directory / "events.jsonl", options.events, options.events_file)
+        self._history = MoveHistory(directory / "moves.jsonl", options.move_history, options.events_file)
         self._coordination = coordination
         self._stores = stores if stores is not None else MemoryStateCleaning()
         self._scheduler = scheduler if scheduler is not None else RoundRobinScheduler()
@@ -102,6 +104,7 @@ class Nimbus(Requests):
             self._thread.join(_JOIN)
         self._stores.close()
         self.events.close()
+        self._history.close()
 
     def wait_lost(self, timeout: float | None = None) -> bool:
         """Wait until the session is gone for ever; then this object is of no more use. False when the time is over
@@ -147,6 +150,7 @@ class Nimbus(Requests):
                 if self._closed:
                     return
             self.events.load()
+            self._history.load()
             with self._changed:
                 reign = Reign(
                     self._coordination,
@@ -157,6 +161,7 @@ class Nimbus(Requests):
                     events=self.events,
                     reports=ReportStore(self.options.errors),
                     stores=self._stores,
+                    history=self._history,
                     on_ruling=self._on_ruling,
                 )
                 self._reign = reign

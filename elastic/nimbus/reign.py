@@ -34,6 +34,7 @@ from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.followed import read_value
 from elastic.nimbus.mirror import FORCE, Mirror
+from elastic.nimbus.move_history import MoveHistory
 from elastic.nimbus.move_log import MoveLog
 from elastic.nimbus.move_stands import MoveStands
 from elastic.nimbus.moves import Moves
@@ -76,6 +77,7 @@ class Reign:
         events: EventLog,
         reports: ReportStore,
         stores: StateCleaning,
+        history: MoveHistory | None = None,
         on_ruling: Callable[[], None] = lambda: None,
     ) -> None:
         self.coordination = coordination
@@ -107,7 +109,7 @@ class Reign:
         self.aborted: dict[str, str] = {}
         """Requests whose moves an operator has aborted or that cannot be written, and why."""
         self.stores = stores
-        self.move_log = MoveLog(options.move_history, options.move_linger)
+        self.move_log = MoveLog(options.move_history, options.move_linger, history)
         self.moves = Moves(self, options, stores, self.mirror.nudge)
 
     # --- its life

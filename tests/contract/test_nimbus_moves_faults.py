@@ -71,6 +71,18 @@ def test_another_nimbus_goes_on_wherever_a_move_is(
         assert {t.phase for t in move.tasks} == {"committed"} and len(second.moves()) == 1
 
 
+def test_another_nimbus_knows_what_has_ended_before(moving: Moving) -> None:
+    first = moving.started({"a": 1, "b": 1})
+    second = moving.nimbus("h:2", wait=False)
+    first.move("wc", "count", "b", wait=PATIENCE)
+    before = moving.moves(first)
+    takes_over(moving, second)
+    moving.quiet(second)
+    assert second.moves() == before
+    second.move("wc", "count", "a", wait=PATIENCE)
+    assert [m.epoch for m in moving.moves(second)] == [2, 1]
+
+
 def test_a_move_that_stands_stops_no_other_topology(moving: Moving) -> None:
     """A Nimbus died within it, and nobody who takes part goes on: others are submitted, placed and moved all the same."""
     first = moving.started({"a": 2, "b": 2})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, TopologyName
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
 from elastic.nimbus.facts import MoveFacts
+from elastic.nimbus.move_history import MoveHistory
 from elastic.nimbus.move_log import MoveLog
 from elastic.nimbus.stories import move_ended
 
@@ -191,6 +193,37 @@ def test_totals_add_up_and_begin_anew_with_another_topology() -> None:
     assert log.totals(T).moves == 0
     log.forget(T)
     assert log.views() == () and log.totals(T).moves == 0
+
+
+def test_the_next_leader_on_the_machine_knows_what_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "moves.jsonl"
+    first = MoveHistory(path, 2)
+    log = MoveLog(kept=2, linger=0, history=first)
+    for epoch in (1, 2, 3):
+        log.see(facts(record(epoch, Outcome.COMMITTED)), 10.0 + epoch)
+        log.step(step(2, "resumed", epoch=epoch, pause_ms=20.0))
+        log.see(facts(), 11.0 + epoch)
+    first.close()
+    with path.open("ab") as file:
+        file.write(b'{"id": "t-1", "mo')
+    second = MoveHistory(path, 2)
+    second.load()
+    log, before = MoveLog(kept=2, linger=0, history=second), log
+    assert log.views() == (), "the topology may be gone"
+    log.see(facts(), 20.0)
+    assert log.views() == before.views() and [v.epoch for v in log.views(T)] == [3, 2], "as many as are kept"
+    assert log.views(T)[0].tasks[0].pause == 0.02
+    seen, changed = log.changes(0, 0)
+    assert [v.epoch for v in changed] == [2, 3] and log.changes(seen, 0, T) == (seen, ())
+    log.see(facts(record(4)), 21.0)
+    assert [v.state for v in log.views(T)] == ["running", "ended", "ended"]
+    log.see(facts(), 22.0)
+    assert [v.epoch for v in log.views(T)] == [4, 3]
+    other = MoveLog(kept=2, linger=0, history=second)
+    other.see(facts(id="t-2"), 20.0)
+    assert other.views() == (), "another topology of that name"
+    log.forget(T)
+    assert log.views() == ()
 
 
 def test_what_workers_say_of_tasks_that_stand_is_said_until_they_go_on() -> None:
