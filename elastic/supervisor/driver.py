@@ -304,7 +304,6 @@ class Driver:
             case d.Recall(worker):
                 return self._change(worker, dismiss_at=None)
             case d.Registered(worker):
-                self._loading.loaded(self._lives[worker])
                 return self._change(worker, registered=True, absent_at=None)
             case d.Absent(worker, until):
                 return self._change(worker, absent_at=until)
@@ -437,13 +436,14 @@ class Driver:
     def _failed(self, life: Life, exit: WorkerExit) -> None:
         now = time.monotonic()
         options = self._parts.options
-        uptime = now - life.since
-        failures = 1 if uptime >= options.healthy_after else life.failures + 1
+        if healthy := now - life.since >= options.healthy_after:
+            self._loading.loaded(life)
+        failures = 1 if healthy else life.failures + 1
         pause = options.restart_pause(failures)
         dead = dataclasses.replace(life, phase=Phase.DEAD, failures=failures, restart_at=now + pause)
         if exit.code == CANNOT_LOAD and self._loading.hopeless(life):
             dead = dataclasses.replace(dead, broken=f"{life.worker}: {last_line(exit.tail)}")
             self._parts.report(self._parts.happenings.broken(dead, exit))
         else:
-            self._parts.report(self._parts.happenings.lost(dead, exit, pause, uptime))
+            self._parts.report(self._parts.happenings.lost(dead, exit, pause, now - life.since))
         self._lives[life.worker] = dead

@@ -20,7 +20,7 @@ class Loading:
         self._failed: dict[WorkerId, int] = {}
 
     def loaded(self, life: Life) -> None:
-        """It has registered, which comes after loading."""
+        """It has run for long enough. That it has registered says less: components are loaded when their first task is made."""
         self._loaded.add(life.bundle)
         self._failed.pop(life.worker, None)
 

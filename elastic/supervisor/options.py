@@ -22,8 +22,8 @@ class SupervisorOptions:
         start_timeout: A worker that has not registered by then is started again.
         healthy_after: A worker that ran for so long has its failures forgotten.
         restart_pauses: Before the first, second, ... start after a failure; the last one repeats.
-        load_tries: So often in a row a worker may end because its code bundle cannot be loaded, where one that has been loaded on this node
-            before; otherwise once.
+        load_tries: So often in a row a worker may end because its code bundle cannot be loaded, where one has run with it on this node for
+            `healthy_after` before; otherwise once.
         report_interval: Between two measurements of the node.
         cores: CPUs that its workers may use together; 0.0: all of the machine, shared with whoever else is on it.
         fetch_timeout: For one attempt to fetch a code bundle.

@@ -13,7 +13,7 @@ from elastic.model.load import WorkerReport
 
 CANNOT_LOAD = 3
 """A worker's exit code when its code bundle cannot be loaded: starting it again does not help,
-unless it has been loaded on the node before (`loading.py`)."""
+unless a worker has run with it on the node before (`loading.py`)."""
 SESSION_LOST = 4
 """A worker's and a supervisor's exit code when its session with coordination is gone."""
 

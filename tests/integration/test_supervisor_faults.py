@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,29 +39,34 @@ def test_a_worker_that_loses_its_session_and_does_not_end_is_killed_for_that(ben
     assert "it has lost its session" in bench.reporter.wait_for("worker-killed").message
 
 
-def test_code_that_has_been_loaded_here_is_tried_again_before_the_topology_fails(bench: Bench) -> None:
+def test_code_that_has_run_here_is_tried_again_before_the_topology_fails(bench: Bench) -> None:
     bench.start(restart_pauses=(0.0,), load_tries=3)
-    bench.run_topology()
-    tail = "Traceback\n  ...\nConnectionError: the registry is down\n"
-    first = bench.launcher.wait_for(W)
-    bench.world.register(first.launch.incarnation)
     driver = bench.supervisors[0]._driver
-    bench.wait(lambda: driver._lives[W].registered)
-    first.end(-9)
+    tail = "Traceback\n  ...\nConnectionError: the registry is down\n"
+
+    def end_after_an_hour(life: int) -> None:
+        worker, done = bench.launcher.wait_for(W, life), threading.Event()
+
+        def age() -> None:
+            driver._change(W, since=time.monotonic() - 3600.0)
+            done.set()
+
+        driver.call(age)
+        assert done.wait(30)
+        worker.end(-9)
+
+    bench.run_topology()
+    end_after_an_hour(1)
     bench.launcher.wait_for(W, 2).end(3, tail)
     bench.launcher.wait_for(W, 3).end(3, tail)
-    fourth = bench.launcher.wait_for(W, 4)
+    end_after_an_hour(4)  # it has been loaded again: what was before does not count
     assert "bundle-failed" not in bench.reporter.kinds()
-    assert "ConnectionError" in str(bench.reporter.wait_for("worker-lost", 3).details["tail"])
-    bench.world.register(fourth.launch.incarnation)  # it has been loaded: what was before does not count
-    bench.wait(lambda: driver._lives[W].registered)
-    fourth.end(3, tail)
-    bench.launcher.wait_for(W, 5).end(3, tail)
-    bench.launcher.wait_for(W, 6).end(3, tail)
+    for life in (5, 6, 7):
+        bench.launcher.wait_for(W, life).end(3, tail)
     path = paths.worker_progress(T, W)
     until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
     assert "ConnectionError" in bench.reporter.wait_for("bundle-failed").message
-    assert len(bench.launcher.started) == 6
+    assert len(bench.launcher.started) == 7
 
 
 U = TopologyName("u")
