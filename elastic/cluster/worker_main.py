@@ -319,19 +319,21 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     )
     code = 1
     try:
-        code = _run(options)
-    except NotShippable as e:
-        sys.stderr.write(user_traceback(e))
-        code = EXIT_BUNDLE
-    except ElasticError as e:
-        log.error("%s", e)
-    except BaseException:  # its supervisor starts another, once this one is gone
-        log.exception("the worker has failed")
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    # Threads of user code may still run; they must not keep the process.
-    os._exit(code)
+        try:
+            code = _run(options)
+        except NotShippable as e:
+            code = EXIT_BUNDLE
+            sys.stderr.write(user_traceback(e))
+        except ElasticError as e:
+            log.error("%s", e)
+        except BaseException:  # its supervisor starts another, once this one is gone
+            log.exception("the worker has failed")
+    finally:  # even so: user code may have closed or replaced what is written to, and then saying something raises as well
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        # Threads of user code may still run; they must not keep the process.
+        os._exit(code)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -347,9 +349,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         components = load_bundle(Path(options.bundle))
     except (Exception, SystemExit) as e:  # noqa: BLE001 - importing user code may raise anything
-        sys.stderr.write(
-            user_traceback(e)
-        )  # the supervisor tells its end, so it must be short: the user's frames alone
+        # The supervisor tells its end, so it must be short: the user's frames alone. That code may have closed what is written to.
+        with contextlib.suppress(Exception):
+            sys.stderr.write(user_traceback(e))
         return EXIT_BUNDLE
     procs.may_be_ended()  # after the bundle, which may have set anything
     coordination = connect(

@@ -46,3 +46,26 @@ def test_it_ends_although_a_thread_goes_on(loading: str, failing: str, code: int
     )
     assert done.returncode == code, done.stderr
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("loading", "failing", "code"),
+    [
+        (f"{stream}.close()", failing, 1)
+        for stream in ("sys.stdout", "sys.stderr")
+        for failing in (CAN_T, "raise Unavailable('no ZooKeeper')")
+    ]
+    + [
+        ("sys.stdout = sys.stderr = None", CAN_T, 1),
+        ("sys.stdout = sys.stderr = object()", CAN_T, 1),
+        ("sys.stderr.close(); raise ImportError('no such module')", "pass", worker_main.EXIT_BUNDLE),
+    ],
+)
+def test_it_ends_although_user_code_has_closed_or_replaced_what_it_writes_to(
+    loading: str, failing: str, code: int
+) -> None:
+    program = PROGRAM.format(loading=f"import sys; {loading}", failing=failing)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == code, done.stderr
