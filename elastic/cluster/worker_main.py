@@ -54,6 +54,9 @@ EXIT_BROKEN = 5
 REACHED = 100.0
 """Seconds that it tries to reach coordination when it starts, which may just be started again itself. It has nothing to lose yet; that it
 comes to nothing is for its supervisor to see, which waits longer (`SupervisorOptions.start_timeout`)."""
+LAST = 0.8
+"""Part of what is left of a session that is given up, after which the process ends by itself with `EXIT_SESSION`. The kernel ends it when
+all is over (`procs.end_at`), which says less of why."""
 WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
@@ -148,9 +151,9 @@ class WorkerProcess:
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
-            # Whatever the main thread and user code are at: it is over when others may begin.
+            # Whatever the main thread and user code are at: it is over before others may begin.
             left = (1 - GIVE_UP) * self._coordination.session_timeout
-            last = threading.Timer(left, os._exit, (EXIT_SESSION,))
+            last = threading.Timer(LAST * left, os._exit, (EXIT_SESSION,))
             last.daemon = True
             last.start()
             self._notices.put("lost")

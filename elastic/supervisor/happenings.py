@@ -14,7 +14,7 @@ from elastic.supervisor.ports import WorkerExit
 _EXITS = {
     3: "its code bundle cannot be loaded",
     4: "it lost its session with coordination",
-    -signal.SIGALRM: "it got no processor until its session with coordination was over",
+    -signal.SIGALRM: "it had not ended when its session with coordination was over (it stood still, or was busy)",
 }
 
 

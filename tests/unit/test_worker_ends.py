@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import queue
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import elastic.cluster.worker_main as worker_main
+from elastic.coordination.base import GIVE_UP, SessionState
 
 PROGRAM = """
 import threading
@@ -69,3 +73,24 @@ def test_it_ends_although_user_code_has_closed_or_replaced_what_it_writes_to(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == code, done.stderr
+
+
+def test_one_that_has_given_its_session_up_ends_by_itself_before_the_kernel_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timers: list[tuple[Any, ...]] = []
+
+    def timer(*what: Any) -> Any:
+        timers.append(what)
+        return SimpleNamespace(start=lambda: None)
+
+    monkeypatch.setattr(worker_main, "threading", SimpleNamespace(Timer=timer))
+    process: Any = SimpleNamespace(
+        _coordination=SimpleNamespace(session_timeout=6.0), _notices=queue.SimpleQueue()
+    )
+    worker_main.WorkerProcess._on_session(process, SessionState.LOST)
+    ((seconds, _, (code,)),) = timers
+    # It hears of it at the earliest when `GIVE_UP` of the time-out is over since the last proof; the kernel's time is the whole of it.
+    assert GIVE_UP * 6.0 + seconds < 6.0
+    assert code == worker_main.EXIT_SESSION
+    assert process._notices.get_nowait() == "lost"
