@@ -1,4 +1,4 @@
-"""Runs the tests in two processes side by side: those that start nothing, and those that start servers.
+"""Runs the tests in two processes side by side: those of parts, and those of whole clusters. Each takes about as long as the other.
 
     python tools/run_tests.py [arguments of pytest ...]
 
@@ -12,8 +12,8 @@ import sys
 import tempfile
 import time
 
-PURE = ["tests/unit", "protocol_tests"]
-SERVERS = ["tests/contract", "tests/integration"]
+PARTS = ["tests/unit", "protocol_tests", "tests/contract"]
+CLUSTERS = ["tests/integration"]
 NOTHING_CHOSEN = 5
 """pytest's exit code when `-k` or `-m` has chosen none."""
 
@@ -24,21 +24,21 @@ def main(arguments: list[str]) -> int:
         return subprocess.call([sys.executable, "-m", "pytest", *arguments])  # chosen by file
     began = time.monotonic()
     with tempfile.TemporaryFile("w+b") as output:
-        pure = subprocess.Popen(_command(PURE, arguments), stdout=output, stderr=subprocess.STDOUT)
+        parts = subprocess.Popen(_command(PARTS, arguments), stdout=output, stderr=subprocess.STDOUT)
         try:
-            servers = subprocess.call(_command(SERVERS, arguments))
-            code = pure.wait()
+            clusters = subprocess.call(_command(CLUSTERS, arguments))
+            code = parts.wait()
         except BaseException:
-            pure.terminate()
-            pure.wait()
+            parts.terminate()
+            parts.wait()
             raise
         output.seek(0)
         sys.stdout.buffer.write(output.read())
         sys.stdout.flush()
     print(
-        f"== Both groups took {time.monotonic() - began:.0f} s: {', '.join(PURE)}: {code}; {', '.join(SERVERS)}: {servers}"
+        f"== Both groups took {time.monotonic() - began:.0f} s: {', '.join(PARTS)}: {code}; {', '.join(CLUSTERS)}: {clusters}"
     )
-    return max(0 if c == NOTHING_CHOSEN else c for c in (code, servers))
+    return max(0 if c == NOTHING_CHOSEN else c for c in (code, clusters))
 
 
 def _command(paths: list[str], arguments: list[str]) -> list[str]:
