@@ -226,8 +226,8 @@ class Rounds:
                 found = victims or aim.victims(seen)
                 kill.at, kill.clock = time.monotonic_ns(), time.time()
                 for p in found:
+                    hurt.append(p)
                     if p.freeze() if round.frozen else p.kill():
-                        hurt.append(p)
                         kill.pids.append(p.pid)
                 kill.step = step
                 killed.set()
@@ -266,9 +266,6 @@ class Rounds:
             held.append(r)
             on_reached(r)
 
-        if round.hold:
-            self._gate.hold(round.hold, aim.moving, wanted, told)
-        self.watch.arm(on_view)
         error: list[str] = []
 
         def act() -> None:
@@ -278,22 +275,35 @@ class Rounds:
                 error.append(str(e).replace("\n", " "))
 
         actor = threading.Thread(target=act, name="act", daemon=True)
-        actor.start()
-        if round.step == "asked":
-            actor.join(STEP)
-            fire(self.watch.now, "asked")
-        hit = killed.wait(STEP)
-        if hit and round.after:
-            time.sleep(round.after)
-        if hit and round.victim in TARGETS and not round.frozen:
-            # Whoever is let on before its process has ended may restore what it is held in, and that would cost something.
-            _await_end({*kill.pids, *self._ends_too(round, aim)})
-        count = self._gate.release()
-        if round.frozen:
-            self._thaw(round, hurt)
-        if not hit:
+        try:
+            if round.hold:
+                self._gate.hold(round.hold, aim.moving, wanted, told)
+            self.watch.arm(on_view)
+            actor.start()
+            if round.step == "asked":
+                actor.join(STEP)
+                fire(self.watch.now, "asked")
+            killed.wait(STEP)
+            with (
+                self._killing
+            ):  # from here on nobody is killed: who was until now counts, however late it was
+                hit = killed.is_set()
+                killed.set()
+            if hit and round.after:
+                time.sleep(round.after)
+            if hit and round.victim in TARGETS and not round.frozen:
+                # Whoever is let on before its process has ended may restore what it is held in, and that would cost something.
+                _await_end({*kill.pids, *self._ends_too(round, aim)})
+            count = self._gate.release()
+            if round.frozen and kill.pids:
+                # This is the fault itself: their sessions end, and others have the time to take over.
+                time.sleep(self._session + round.chance.uniform(*FROZEN))
+        finally:
             with self._killing:
                 killed.set()
+            if round.frozen:
+                for p in hurt:
+                    p.thaw()
         actor.join(60.0)
         self.watch.disarm()
         if error:
@@ -313,15 +323,6 @@ class Rounds:
         how = "froze" if round.frozen else "killed"
         self._say(f"    {how} {kill.pids} at {kill.step}, {count} held ({done})")
         return kill
-
-    def _thaw(self, round: Round, frozen: Sequence[Process]) -> None:
-        """Let them go on, once their sessions are over and others have had the time to take over."""
-        try:
-            if frozen:
-                time.sleep(self._session + round.chance.uniform(*FROZEN))  # this is the fault itself
-        finally:
-            for p in frozen:
-                p.thaw()
 
     def _done(self, kill: Kill, aim: Aim) -> None:
         """The kill counts from now on. An interruption on the way has it done again, and counted once."""

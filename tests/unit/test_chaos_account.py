@@ -178,26 +178,65 @@ def test_a_worker_that_was_frozen_may_end_by_itself_and_no_other_may() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes")
-def test_who_is_frozen_goes_on_whatever_happens_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("interrupted", ["frozen", "before"])
+def test_who_is_frozen_goes_on_whatever_happens_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    slept: list[float] = []
+
     def interrupt(seconds: float) -> None:
-        assert seconds > 10.0, "longer than the session"
-        assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+        slept.append(seconds)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         raise KeyboardInterrupt
 
+    watch = SimpleNamespace(now=SimpleNamespace(view=SimpleNamespace(latest=0)), arm=lambda _: None)
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
             process = Process.of(psutil.Process(child.pid), "worker")
-            rounds: Any = Rounds.__new__(Rounds)
-            rounds._session = 10.0
-            assert process.freeze()
-            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+            gate = SimpleNamespace(release=int if interrupted == "frozen" else lambda: interrupt(0.0))
+            rounds: Any = Rounds(
+                *(None, "t", Shape(), watch, gate, None),  # type: ignore[arg-type]
+                say=lambda _: None,
+                bound=1.0,
+                session=10.0,
+            )
+            monkeypatch.setattr(rounds, "_aim", lambda _: Aim(lambda: None, lambda _: [process], set(), ""))
             monkeypatch.setattr("chaos.rounds.time.sleep", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                rounds._thaw(choose(1, 1, cost=True, hazelcast=False, frozen=True), [process])
-            os.waitid(os.P_PID, child.pid, os.WCONTINUED | os.WNOWAIT)
+                rounds.run(Round(1, True, "other", "asked", "some", (), 0, 0, random.Random(1), frozen=True))
+            assert os.waitid(os.P_PID, child.pid, os.WCONTINUED | os.WNOHANG), "it stands still for ever"
         finally:
             child.kill()
     assert not process.freeze() and not process.thaw()
+    assert all(seconds > 10.0 for seconds in slept if interrupted == "frozen"), "longer than the session"
+
+
+def test_nobody_is_hurt_by_a_round_that_has_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step comes just when its round waits no longer: whoever is frozen then stays so, and whoever is killed is in no account."""
+    now = SimpleNamespace(view=SimpleNamespace(latest=0))
+    triggers: list[Any] = []
+    hurt: list[int] = []
+    step = False
+    watch = SimpleNamespace(now=now, arm=triggers.append, disarm=list)
+
+    def release() -> int:
+        nonlocal step
+        step = True
+        triggers[0](now)
+        return 0
+
+    rounds: Any = Rounds(
+        *(None, "t", Shape(), watch, SimpleNamespace(release=release), None),  # type: ignore[arg-type]
+        say=lambda _: None,
+        bound=1.0,
+    )
+    victim: Any = SimpleNamespace(pid=7, kill=lambda: not hurt.append(7))
+    monkeypatch.setattr(rounds, "_aim", lambda _: Aim(lambda: None, lambda _: [victim], set(), ""))
+    monkeypatch.setattr(rounds, "_due", lambda *_: step)
+    monkeypatch.setattr("chaos.rounds.stage", lambda *_: "paused")
+    monkeypatch.setattr("chaos.rounds.STEP", 0.0)
+    assert rounds.run(Round(1, True, "other", "paused", "some", (), 0.0, 0.0, random.Random(1))) is None
+    assert step and not hurt and not rounds.kills and len(rounds.missed) == 1
 
 
 @pytest.mark.parametrize("interrupted", ["_await_death", "_say"])
