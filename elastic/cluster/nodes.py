@@ -28,6 +28,8 @@ _PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Before a node is started again, by how often it ended soon after it had started."""
 _HEALTHY = 30.0
 """Seconds after which a start counts as a good one."""
+_GRACE = 8.0
+"""Seconds that a node has to end where nobody can say how many."""
 _LATE = 30.0
 """Seconds beyond its grace until a node that is ended has ended."""
 
@@ -63,7 +65,8 @@ class Nodes:
         host: The host of a kind; raises `ElasticError` for one that there is not.
         command: What to run as a node, given its name, its generation and what is wanted of it.
         watcher: Is told.
-        grace: Seconds that a node has to end; asked, by any thread, whenever one is to.
+        grace: Seconds that a node has to end; asked when one is to, by a thread of its own, or once for all by that of `close`, which
+            both wait for the answer before the node is told anything.
     """
 
     def __init__(
@@ -118,11 +121,11 @@ class Nodes:
     def close(self) -> None:
         """Stop all, at once, and wait: each node has its grace. Not a job: the loop runs no more."""
         self._closed = True
-        limit = self._grace() + _LATE
+        grace = self._asked()
         for node in list(self._nodes):
-            self._stop(node)
+            self._stop(node, grace)
         for thread in list(self._stopping):
-            thread.join(limit)
+            thread.join(grace + _LATE)
 
     def _start(self, node: NodeId) -> None:
         entry = self._nodes.get(node)
@@ -181,15 +184,22 @@ class Nodes:
             pause = _PAUSES[min(entry.failures, len(_PAUSES)) - 1]
             self._loop.call_later(pause, lambda: self._start(node))
 
-    def _stop(self, node: NodeId) -> None:
+    def _stop(self, node: NodeId, grace: float | None = None) -> None:
         entry = self._nodes.pop(node)
         if entry.handle is not None:
-            self._end(node, entry.handle)
+            self._end(node, entry.handle, grace)
 
-    def _end(self, node: NodeId, handle: NodeHandle) -> None:
+    def _asked(self) -> float:
+        try:
+            return self._grace()
+        except Exception:
+            log.exception("how long nodes have to end cannot be said")
+            return _GRACE  # they are to end all the same
+
+    def _end(self, node: NodeId, handle: NodeHandle, grace: float | None = None) -> None:
         def end() -> None:
             try:
-                handle.stop(self._grace())
+                handle.stop(self._asked() if grace is None else grace)
             except ElasticError as error:
                 log.warning("node %s: %s", node, error)
 

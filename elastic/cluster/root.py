@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import socket
 import threading
 import time
@@ -28,6 +29,8 @@ from elastic.transport.addresses import boot_id
 log = logging.getLogger(__name__)
 _END = 2.0
 """Seconds for a killed process to have ended."""
+_ASKED = 2.0
+"""Seconds that an answer is waited for before nodes are ended."""
 _NODE_GRACE = 3.0
 """Seconds beyond those of its workers, which its supervisor kills before (`SupervisorOptions.grace`)."""
 
@@ -97,15 +100,29 @@ def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dic
 def node_grace(coordination: Coordination | None) -> float:
     """Seconds that a node has to end: for its workers the longest `stop_grace` of the topologies that are there, and then for itself.
 
-    Without a connection that is the default: the workers have none either, and end by that.
+    Without an answer, which is waited for a moment only, that is the default: without a connection the workers have none either, and end
+    by that.
     """
-    longest: float = max([setting("stop_grace"), *_stop_graces(coordination)])
+    longest: float = setting("stop_grace")
+    if coordination is not None:
+        with contextlib.suppress(queue.Empty):
+            longest = _answer(coordination, longest)
     return longest + _NODE_GRACE
 
 
-def _stop_graces(coordination: Coordination | None) -> Iterator[float]:
-    if coordination is None:
-        return
+def _answer(coordination: Coordination, least: float) -> float:
+    """On a thread of its own: without a connection a question waits for as long as the session may go on."""
+    found: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+    def ask() -> None:
+        with contextlib.suppress(ElasticError):
+            found.put(max([least, *_stop_graces(coordination)]))
+
+    threading.Thread(target=ask, name="elastic-node-grace", daemon=True).start()
+    return found.get(timeout=_ASKED)
+
+
+def _stop_graces(coordination: Coordination) -> Iterator[float]:
     bound = SETTINGS["stop_grace"].maximum
     with contextlib.suppress(Unavailable):
         names = coordination.children(paths.TOPOLOGIES) or ()

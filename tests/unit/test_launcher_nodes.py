@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from elastic.api.settings import setting
+from elastic.cluster import root
 from elastic.cluster.loop import Loop
 from elastic.cluster.nodes import Nodes
 from elastic.cluster.options import UpOptions
 from elastic.cluster.running import Launcher
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
-from elastic.errors import EnvironmentProblem
+from elastic.errors import EnvironmentProblem, NotConnected
 from elastic.hosts.base import Host, NodeCommand, NodeHandle
 from elastic.model.codec import encode
 from elastic.model.ids import NodeId, TopologyName
@@ -97,8 +101,16 @@ class Rig:
             lambda _kind: host,
             lambda node, generation, _wanted: NodeCommand(node, (str(generation),)),
             self.told,
-            lambda: 8.0,
+            self._grace,
         )
+        self.asked = 0
+        self.unsaid: Exception | None = None
+
+    def _grace(self) -> float:
+        self.asked += 1
+        if self.unsaid is not None:
+            raise self.unsaid
+        return 8.0
 
     def until(self, *calls: tuple[object, ...]) -> None:
         """Run the loop until those have been told."""
@@ -173,6 +185,42 @@ def test_close_stops_all_and_nothing_starts_after_it(rig: Rig) -> None:
     assert rig.host.running == []
     rig.nodes.want({A: ONE})
     assert len(rig.host.started) == 2
+
+
+def test_close_asks_once_how_long_nodes_have(rig: Rig) -> None:
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.nodes.close()
+    assert rig.host.graces == [8.0, 8.0]
+    assert rig.asked == 1
+
+
+@pytest.mark.parametrize("unsaid", [NotConnected("no ZooKeeper"), RuntimeError("can't start new thread")])
+def test_they_end_although_nobody_can_say_how_long_they_have(rig: Rig, unsaid: Exception) -> None:
+    rig.unsaid = unsaid
+    rig.nodes.want({A: ONE, B: ONE})
+    rig.until(("started", A, 1), ("started", B, 1))
+    rig.nodes.want({B: ONE})
+    rig.until(("ended", A, 1, "", 1))
+    rig.nodes.close()
+    assert rig.host.running == [] and sorted(rig.host.stopped) == ["a", "b"]
+
+
+def test_how_long_they_have_is_the_default_where_no_answer_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root, "_ASKED", 0.05, raising=False)
+    over, gave_up = threading.Event(), threading.Event()
+
+    class Silent:
+        def children(self, path: str) -> Any:
+            over.wait(10)  # as a client without a connection does, for as long as its session may go on
+            gave_up.set()
+            raise NotConnected("no ZooKeeper")
+
+    silent: Any = Silent()
+    assert root.node_grace(silent) == root.node_grace(None) > setting("stop_grace")
+    assert not gave_up.is_set()
+    over.set()
+    assert gave_up.wait(30)
 
 
 @pytest.mark.parametrize(("graces", "longest"), [((), 5.0), ((1.0, 40.0), 40.0), ((600.0,), 60.0)])
