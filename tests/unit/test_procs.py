@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ from elastic import procs
 signal.signal(signal.SIGALRM, lambda *_: None)  # as code of a topology might
 procs.may_be_ended()
 procs.end_at(time.monotonic() + 60)
-thread = threading.Thread(target=procs.end_at, args=(time.monotonic() + 0.2,))
+thread = threading.Thread(target=procs.end_at, args=(time.monotonic() + 2,))
 thread.start()
 thread.join()
 os.kill(os.getpid(), signal.SIGSTOP)
@@ -133,8 +134,10 @@ os.write(1, b"went on")
             os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
             status = Path(f"/proc/{child.pid}/status")
             alarm = 1 << signal.SIGALRM - 1
+            deadline = time.monotonic() + 30
             while not int(status.read_text().partition("ShdPnd:")[2].split()[0], 16) & alarm:
-                pass  # it has not come due: nobody tells that
+                assert time.monotonic() < deadline, "it never comes due"
+                time.sleep(0.01)  # nobody tells that a signal waits for a process that stands still
             os.kill(child.pid, signal.SIGCONT)
             out, _ = child.communicate(timeout=30)
         finally:
