@@ -157,6 +157,8 @@ def test_the_defaults_are_those_of_the_options() -> None:
         (("--zookeeper", "foo:bar"), "--zookeeper must be HOST:PORT"),
         (("--store", "redis"), "--store must be embedded, hazelcast or"),
         (("--move-share", "1.5"), "1.5 is not in the range"),
+        (("--move-share", "-0.1"), "-0.1 is not in the range"),
+        (("--move-share", "nan"), "--move-share must be 0 to 1"),
         (("--move-pause", "0"), "--move-pause must be more than 0"),
         (("--move-tries", "0"), "0 is not in the range"),
         (("--store", "hazelcast:"), "--store must be"),

@@ -134,7 +134,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0.0, 1.0),
     default=0.0,
     metavar="SHARE",
-    help="Of a component's tasks that may pause at once, unless a request says [as keeps pauses short].",
+    help="Of a component's tasks that may pause at once, unless a request says; 0: as keeps pauses short.",
 )
 @click.option(
     "--move-prepare",
