@@ -125,6 +125,10 @@ class Executor:
     def retire(self) -> None:
         """End as soon as no task is here and none is coming."""
         self._retiring = True
+        self.look()
+
+    def look(self) -> None:
+        """Something may have become so that it ends by."""
         self.ready.put(_nothing)
 
     def on_task(self, task: Task, what: Callable[[], None]) -> None:
@@ -181,7 +185,7 @@ class Executor:
         """
         self._abandon = self._abandon or abandon
         self._stopping = True
-        self.ready.put(_nothing)
+        self.look()
 
     def queued(self) -> int:
         """Tuples that wait for its tasks, about."""

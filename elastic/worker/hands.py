@@ -47,11 +47,13 @@ class Hands:
         May be called again for another executor before the first hand-over has happened: the last call wins.
         """
         with self._lock:
-            if task.wanted_by is not None:
-                task.wanted_by.coming.discard(task.id)
+            before, holder = task.wanted_by, task.holder
+            if before is not None:
+                before.coming.discard(task.id)
             task.wanted_by = executor
             executor.coming.add(task.id)
-            holder = task.holder
+        if before is not None and before is not holder and before is not executor:
+            before.look()  # it may have waited for that task alone to end
         if holder is not None:
             holder.call(functools.partial(self._hand_over, holder, task))
 
@@ -103,6 +105,8 @@ class Hands:
                     del holder.tasks[task.id]
                 if to is not None and to is not holder:
                     to.coming.discard(task.id)  # it does not come any more: nobody waits for it to end
+            if to is not None and to is not holder:
+                to.look()
             (task.executor or executor).forget(task)  # on the thread of that one
             task.close()
             then()
