@@ -178,11 +178,7 @@ class Executor:
         self.on_task(task, functools.partial(_stand_still, task, told))
 
     def stop(self, *, abandon: bool = False) -> None:
-        """End when the present slice is over; tasks are cleaned up.
-
-        Args:
-            abandon: Also out of a wait for room: what was about to be sent is given up.
-        """
+        """End when the present slice is over; tasks are cleaned up. To abandon is also to give up what waits for room to be sent."""
         self._abandon = self._abandon or abandon
         self._stopping = True
         self.look()
@@ -318,9 +314,7 @@ class Executor:
             self._on_ended(self)
 
     def _told(self, what: Callable[[], None]) -> None:
-        """Do it; an error that nobody expects fails the topology. The thread ends with it, and all its tasks are closed: without a word
-        they would just stand still.
-        """
+        """Do it; an error that nobody expects fails the topology: its thread and all its tasks end, which else nobody would hear of."""
         try:
             what()
         except BaseException as e:

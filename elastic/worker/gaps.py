@@ -150,7 +150,7 @@ class Gaps:
 
     def _said(self, task: int, epoch: int, seconds: float | None) -> None:
         gap = self._of.get(task)
-        if gap is not None:
+        if gap is not None and gap.epoch == epoch:  # a later move of the task may have begun meanwhile
             self._soon(lambda: self._forget(gap))
         self._say(task, epoch, seconds)
 

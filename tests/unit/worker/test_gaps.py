@@ -139,6 +139,30 @@ def test_the_next_move_is_measured_by_itself(place: Place) -> None:
     assert place.said == [(MOVING, 8, 1.0)]
 
 
+def test_what_is_said_of_a_move_late_does_not_end_the_look_at_the_next(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.gaps.see(view(1, (7, 1, Outcome.OPEN)))
+    place.come(101.0)
+    place.gaps.opened(MOVING, NEW)
+    said = place.gaps._said
+    first = place.gaps._of[MOVING]
+
+    def late(*what: Any) -> None:  # on the thread that has its first tuple, while another sees the next move
+        place.gaps.see(view(2, (8, 1, Outcome.OPEN)))
+        said(*what)
+
+    monkeypatch.setattr(first, "_say", late)
+    place.come(101.5)
+    place.work()
+    assert place.said == [(MOVING, 7, 0.5)]
+    assert place.timed == {(MOVING, FIRST), (MOVING, SECOND)}
+    place.come(105.0)
+    place.gaps.opened(MOVING, NEW)
+    place.come(106.0)
+    assert place.said[1:] == [(MOVING, 8, 1.0)]
+
+
 def test_a_task_that_begins_here_meanwhile_counts_too(place: Place) -> None:
     place.gaps.see(view(1, (7, 1, Outcome.OPEN)))
     place.come(101.0)
