@@ -53,3 +53,14 @@ def receivers_have_not_got_it() -> None:
     world._kill_worker(worker(world, A), notice=2, restart=20)
     world.finish()
     assert not world.truth.lost() and not world.truth.lost_states
+
+
+def node_dies_after_saved() -> None:
+    """From `saved` on the old host's whole node may go: nothing is lost."""
+    world = calm()
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    world.do_lose_node(0, 400.0)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states

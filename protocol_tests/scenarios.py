@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -269,17 +270,6 @@ def started_anew_where_it_came_from() -> None:
         )
 
 
-def node_dies_after_saved() -> None:
-    """From `saved` on the old host's whole node may go: nothing is lost."""
-    world = calm()
-    flow(world)
-    move(world, {2: B})
-    until(world, lambda: phase(world, 2) is Phase.SAVED)
-    world.do_lose_node(0, 400.0)
-    world.finish()
-    assert not world.truth.lost() and not world.truth.lost_states
-
-
 def both_nodes_die_after_saved() -> None:
     """Each node that has the state goes: that is said, the task begins anew where it was to be restored, and no other loses anything."""
     world = calm(shape=line((1, 2, 1), {1: C, 2: A, 3: C, 4: D}))
@@ -361,7 +351,7 @@ def given_up_while_restoring() -> None:
 
 def rolled_back_while_restoring() -> None:
     """The new side restores by word alone, as `saved` has not reached coordination; the move is aborted, of which it does not hear: its
-    `restored` is refused, and the old side goes on with everything."""
+    `restored` is refused, and the old side goes on with everything. It has read the state before that goes, and gets it only then."""
     world = calm(shape=line(hints=False))
     flow(world)
     move(world, {2: B})
@@ -373,14 +363,19 @@ def rolled_back_while_restoring() -> None:
     until(world, lambda: old_side.participant.old[2].state is OldState.MARKING)
     new, session = new_side.participant.new[2], new_side.session
     heard, session.on_view = session.on_view, lambda view: None
-    world.stores.delay = 100.0
-    new_side.feed(ev.SaveHeard(2, 1))
+    answers, get = list[Callable[[], None]](), world.stores.get
+    with patch.object(
+        world.stores, "get", lambda *of: get(*of[:3], lambda *found: answers.append(partial(of[3], *found)))
+    ):
+        new_side.feed(ev.SaveHeard(2, 1))
+        until(world, lambda: bool(answers))
     assert new.state is NewState.FETCHING and world.nimbus is not None
     world.nimbus.abort(1)
     node = world.coordination.moves[1]
     until(world, lambda: bool(node.record.tasks[0].outcome))
     assert node.record.tasks[0].outcome is Outcome.ROLLED_BACK
     assert new.state is NewState.FETCHING, f"nothing was tried: it is {new.state}"
+    answers.pop()()
     until(world, lambda: new.state is NewState.MARKING)
     world.coordination.reconnect(old_side.session)
     until(world, lambda: not world.clock.step())

@@ -18,7 +18,7 @@ SCENARIOS = {
     "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
     "links end where it was put in": scenarios.given_back_after_it_was_put_in,
     "what is for the next life is for this one": scenarios.told_of_the_outcome_by_who_emits,
-    "saves to one node": scenarios.node_dies_after_saved,
+    "saves to one node": restarts.node_dies_after_saved,
     "links go on after they were exported": scenarios.pause_comes_while_saving,
     "release before the receivers have drained": restarts.receivers_have_not_got_it,
     "no opening after a pause": scenarios.restored_where_it_came_from,

@@ -21,6 +21,7 @@ from elastic.migration.record import Marks, Outcome, Phase
 from elastic.migration.table import EmitterState, OldState
 from elastic.model.ids import Incarnation
 from protocol_tests.profiles import PROFILE
+from protocol_tests.restarts import node_dies_after_saved
 from protocol_tests.scenarios import (
     A,
     B,
@@ -31,7 +32,6 @@ from protocol_tests.scenarios import (
     flow,
     line,
     move,
-    node_dies_after_saved,
     phase,
     until,
     worker,
