@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -140,6 +141,8 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
         if isinstance(value, bool) or not isinstance(value, known.kinds):
             kinds = " or ".join(k.__name__ for k in known.kinds)
             raise ConfigError(f"Setting {name!r} of {where} must be {kinds}, not {value!r}.")
+        if isinstance(value, float) and not math.isfinite(value):  # `nan` would pass every bound
+            raise ConfigError(f"Setting {name!r} of {where} must be a finite number, not {value!r}.")
         if known.minimum is not None and value < known.minimum:  # type: ignore[operator]  # kinds says that it is a number
             raise ConfigError(
                 f"Setting {name!r} of {where} must be at least {known.minimum:g}, not {value!r}."

@@ -11,6 +11,7 @@ import pytest
 
 from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
 from elastic.api.bundle import build_bundle
+from elastic.api.settings import SETTINGS
 from elastic.api.validate import validate
 from elastic.errors import (
     ConfigError,
@@ -161,6 +162,15 @@ def test_workers_do_not_end_for_longer_than_a_node_that_stops_waits_for_them() -
                 b.build()
         else:
             b.build()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if float in s.kinds])
+def test_numbers_are_finite(name: str, value: float) -> None:
+    b = TopologyBuilder("t", **{name: value})
+    b.spout("source", Source())
+    with pytest.raises(ConfigError, match=f"{name!r} of .* must be a finite number"):
+        b.build()
 
 
 def test_settings_of_the_users_own_have_a_dot() -> None:
