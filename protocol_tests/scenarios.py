@@ -364,16 +364,17 @@ def rolled_back_while_restoring() -> None:
     new, session = new_side.participant.new[2], new_side.session
     heard, session.on_view = session.on_view, lambda view: None
     answers, get = list[Callable[[], None]](), world.stores.get
-    with patch.object(
-        world.stores, "get", lambda *of: get(*of[:3], lambda *found: answers.append(partial(of[3], *found)))
-    ):
+
+    def hold(node: NodeId, epoch: int, task: int, done: Callable[[str, Any], None]) -> None:
+        get(node, epoch, task, lambda *found: answers.append(partial(done, *found)))
+
+    with patch.object(world.stores, "get", hold):
         new_side.feed(ev.SaveHeard(2, 1))
         until(world, lambda: bool(answers))
     assert new.state is NewState.FETCHING and world.nimbus is not None
     world.nimbus.abort(1)
     node = world.coordination.moves[1]
-    until(world, lambda: bool(node.record.tasks[0].outcome))
-    assert node.record.tasks[0].outcome is Outcome.ROLLED_BACK
+    until(world, lambda: node.record.tasks[0].outcome is Outcome.ROLLED_BACK)
     assert new.state is NewState.FETCHING, f"nothing was tried: it is {new.state}"
     answers.pop()()
     until(world, lambda: new.state is NewState.MARKING)
