@@ -124,7 +124,9 @@ class WorkerProcess:
         }[event.severity]
         trace = event.details.get("traceback")
         if event.kind == "move-step":
-            level = logging.DEBUG  # many for each task of a move (docs/events.md), which Nimbus puts together
+            level = (
+                logging.DEBUG
+            )  # six for each task of a move, and one of each worker that sends to it or is behind it
         log.log(level, "%s: %s%s", event.kind, event.message, f"\n{trace}" if trace else "")
 
     def on_progress(self) -> None:

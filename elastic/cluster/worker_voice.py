@@ -26,8 +26,9 @@ _MANY = _MOST // 2
 _CLOSING = 2.0
 STEPS = 0.05
 STEPS_AGAIN = 0.5
-"""Seconds that the steps of moves wait for others to be told with: there are seven for each task, in the midst of its pause, and on their
-way to Nimbus they keep four processes busy. At first little; twice as long each time, up to the longer one, while they go on coming."""
+"""Seconds that the steps of moves wait for others to be told with: there are six for each task, and one from each worker that sends to it
+(`resumed`) or is behind it (`received`, `unheard`), in the midst of its pause, and on their way to Nimbus they keep four processes busy. At
+first little; twice as long each time, up to the longer one, while they go on coming."""
 SHARE = 0.005
 """Of a core, that measuring may take: where a report takes long (many pairs of tasks), they become rarer."""
 

@@ -72,7 +72,7 @@ class Task:
         self.outputs = outputs
         self.executor: Executor | None = None
         self.holder: Executor | None = (
-            None  # who is responsible for it, and who is to be next: under the worker's lock for hand-overs
+            None  # who is responsible for it, and who is to be next: under the lock of `Hands`
         )
         self.wanted_by: Executor | None = None
         self.scheduled = False
