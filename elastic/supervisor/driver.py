@@ -436,7 +436,8 @@ class Driver:
     def _failed(self, life: Life, exit: WorkerExit) -> None:
         now = time.monotonic()
         options = self._parts.options
-        if healthy := now - life.since >= options.healthy_after:
+        healthy = now - life.since >= options.healthy_after
+        if healthy and exit.code != CANNOT_LOAD:
             self._loading.loaded(life)
         failures = 1 if healthy else life.failures + 1
         pause = options.restart_pause(failures)
