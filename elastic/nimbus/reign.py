@@ -144,23 +144,22 @@ class Reign:
             self._sleep(seen, pause)
             if self._over:
                 return
-            seen, pause = self.mirror.revision, False
+            seen, pause = self.mirror.revision, True
             try:
                 pause = not self.reconcile()
             except (Superseded, Unavailable) as error:
                 # The election says when it is over. Until then the connection may come back.
                 log.info("nothing can be decided now: %s", error)
-                pause = True
             except Exception:  # whatever is wrong with one record must not end the loop
                 log.exception("reconciling failed")
-                pause = True
 
     def _sleep(self, seen: int, pause: bool) -> None:
-        """Until something changes or a deadline passes; one that has passed since the last look is due now."""
+        """Until something changes or a deadline passes; one that has passed since the last look is due now, except after an error: it may
+        have passed because of that."""
         times = (self._decided.due, self.move_log.next_deadline(), self._stands.next_deadline())
         waits = [max(0.0, t - time.time()) for t in times if t is not None]
-        waits += [w for w in (self.moves.timeout(), _PAUSE if pause else None) if w is not None]
-        timeout = min(waits, default=None)
+        waits += [w for w in (self.moves.timeout(),) if w is not None]
+        timeout = _PAUSE if pause else min(waits, default=None)
         self.mirror.wait_for(lambda: self._over or self.mirror.revision != seen, timeout)
 
     # --- seeing

@@ -17,7 +17,7 @@ from elastic.nimbus.reign import Reign
 DUE = 100.0
 
 
-def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float) -> float | None:
+def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float, pause: bool = False) -> float | None:
     """How long it waits for something with one deadline, seconds."""
     found: list[float | None] = []
 
@@ -37,7 +37,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float) -> floa
         move_log=SimpleNamespace(next_deadline=lambda: None),
         _stands=SimpleNamespace(next_deadline=lambda: None),
     )
-    Reign._sleep(cast(Any, reign), 7, False)
+    Reign._sleep(cast(Any, reign), 7, pause)
     (timeout,) = found
     return timeout
 
@@ -59,3 +59,11 @@ def test_what_was_due_at_the_last_look_is_not_waited_for_again(
     deadline: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert waits(monkeypatch, DUE, now=DUE + 0.001) is None
+
+
+def test_after_an_error_a_deadline_that_has_passed_is_waited_for_all_the_same(
+    deadline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moves it may be what has failed: thousands of times a second."""
+    assert waits(monkeypatch, DUE - 1.0, now=DUE + 60.0, pause=True) == module._PAUSE
+    assert waits(monkeypatch, DUE - 1.0, now=DUE - 0.5, pause=True) == module._PAUSE
