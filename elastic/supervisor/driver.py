@@ -434,15 +434,15 @@ class Driver:
             self._failed(life, exit)
 
     def _failed(self, life: Life, exit: WorkerExit) -> None:
-        now = time.monotonic()
-        options = self._parts.options
-        healthy = now - life.since >= options.healthy_after
+        now, options = time.monotonic(), self._parts.options
+        before = now - options.healthy_after
+        healthy = life.since <= before
         if healthy and exit.code != CANNOT_LOAD:
             self._loading.loaded(life)
         failures = 1 if healthy else life.failures + 1
         pause = options.restart_pause(failures)
         dead = dataclasses.replace(life, phase=Phase.DEAD, failures=failures, restart_at=now + pause)
-        if exit.code == CANNOT_LOAD and self._loading.hopeless(life):
+        if exit.code == CANNOT_LOAD and self._loading.hopeless(life, self._lives.values(), before):
             dead = dataclasses.replace(dead, broken=f"{life.worker}: {last_line(exit.tail)}")
             self._parts.report(self._parts.happenings.broken(dead, exit))
         else:

@@ -3,8 +3,10 @@ just then, or memory short. To fail the topology for that at once would cost all
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from elastic.model.ids import WorkerId
-from elastic.supervisor.decide import Life
+from elastic.supervisor.decide import Life, Phase
 
 
 class Loading:
@@ -24,8 +26,16 @@ class Loading:
         self._loaded.add(life.bundle)
         self._failed.pop(life.worker, None)
 
-    def hopeless(self, life: Life) -> bool:
-        """It has ended because its code bundle could not be loaded. Whether it makes no sense to start it again."""
+    def hopeless(self, life: Life, lives: Iterable[Life], before: float) -> bool:
+        """It has ended because its code bundle could not be loaded. Whether it makes no sense to start it again.
+
+        Args:
+            lives: All of this node: others that run with the same bundle have loaded it, too.
+            before: Those that were started then or earlier have run for long enough.
+        """
+        others = (x for x in lives if x.worker != life.worker and x.bundle == life.bundle)
+        if any(x.phase is Phase.RUNNING and x.since <= before for x in others):
+            self._loaded.add(life.bundle)
         failed = self._failed.pop(life.worker, 0) + 1
         if life.bundle not in self._loaded or failed >= self._tries:
             return True
