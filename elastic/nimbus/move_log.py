@@ -76,15 +76,16 @@ class _Behind:
     def __init__(self, t: TopologyFacts) -> None:
         self.wiring = Wiring.of(t.spec)
         self._places = t.assignment.place_of() if t.assignment is not None else {}
-        self._found: dict[str, set[str]] = {}  # by component: its tasks send to the same ones
+        self._found: dict[tuple[Epoch, str], set[str]] = {}  # tasks of a component send to the same ones
 
-    def workers(self, number: int, task: _Task) -> set[str]:
-        """The workers with tasks that it sends to."""
-        found = self._found.get(task.move.component)
+    def workers(self, number: int, move: _Move) -> set[str]:
+        """The workers with tasks that it sent to before the move: with those that have moved along nothing could be measured."""
+        key = (move.record.epoch, move.tasks[number].move.component)
+        found = self._found.get(key)
         if found is None:
-            targets = set(self.wiring.targets_of(number))
+            targets = {t for t in self.wiring.targets_of(number) if not move.has_moved(t)}
             found = {str(w) for t, w in self._places.items() if t in targets}
-            self._found[task.move.component] = found
+            self._found[key] = found
         return found
 
 
@@ -105,6 +106,10 @@ class _Move:
         if self.said is None:
             self.said = _waits(*self.seen) if self.seen is not None else ()
         return (*self.said, *(f"{_named(tasks)}{what}" for what, tasks in self.standing.items()))
+
+    def has_moved(self, task: int) -> bool:
+        """Whether it has moved the task."""
+        return task in self.tasks and self.tasks[task].phase == _PHASES[Phase.COMMITTED]
 
     def goes_on(self, task: int) -> None:
         """What was said of the task is over."""
@@ -197,7 +202,7 @@ class MoveLog:
         return all(
             (
                 x.phase != "committed"
-                or ({"saved", "begun"} <= x.times.keys() and behind.workers(n, x) <= x.heard)
+                or ({"saved", "begun"} <= x.times.keys() and behind.workers(n, move) <= x.heard)
             )
             and (
                 "resumed" in x.times

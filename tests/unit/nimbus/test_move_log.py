@@ -152,6 +152,20 @@ def test_an_end_waits_for_those_behind_what_has_moved() -> None:
     assert (totals.gaps["0.025"], totals.gaps["0.05"], totals.gaps["+Inf"]) == (0, 1, 1), "what is known"
 
 
+def test_an_end_does_not_wait_for_those_who_came_behind_it_by_the_same_move() -> None:
+    """They have nothing to compare with, and say nothing. Who has others behind it that stayed says it."""
+    log = MoveLog(kept=5, linger=2)
+    both = record(1, Outcome.COMMITTED, 1, 3)
+    log.see(facts(replace(both, tasks=(replace(both.tasks[0], component=str(LINES)), both.tasks[1]))), 11.0)
+    for task in (1, 3):
+        log.step(step(task, "saved"))
+        log.step(step(task, "begun"))
+    log.step(step(3, "resumed"))
+    assert log.see(facts(), 12.0) == [], "of task 2 it has not been said"
+    log.step(step(1, "received", worker="t@n1/0"))
+    assert len(log.see(facts(), 12.1)) == 1
+
+
 @pytest.mark.parametrize("outcome", [Outcome.ROLLED_BACK, Outcome.LOST])
 def test_the_pause_of_what_does_not_move_is_told_with_the_end(outcome: Outcome) -> None:
     """Who sends to it goes on when it reads the outcome, which is when the move ends, too."""
