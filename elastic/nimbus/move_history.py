@@ -13,6 +13,7 @@ import msgspec
 from elastic.model.codec import decode, encode
 from elastic.model.ids import TopologyName
 from elastic.model.views import MoveView
+from elastic.nimbus.facts import Facts
 from elastic.nimbus.line_file import LineFile
 
 
@@ -61,6 +62,12 @@ class MoveHistory:
         """Those of a topology that had ended when `load` looked, oldest first."""
         with self._lock:
             return tuple(self._found.get((name, id), ()))
+
+    def keep(self, facts: Facts) -> None:
+        """All topologies have been seen: what has been found of others is nobody's."""
+        ids = {t.state.id for t in facts.topologies.values()}
+        with self._lock:
+            self._found = {k: m for k, m in self._found.items() if k[1] in ids or k[0] in facts.elsewhere}
 
     def close(self) -> None:
         """Write nothing more. Safe to call twice."""

@@ -128,7 +128,7 @@ class MoveLog:
 
     def __init__(self, kept: int, linger: float, history: MoveHistory | None = None) -> None:
         self._kept, self._linger = kept, linger
-        self._history = history if history is not None else MoveHistory(None, kept)
+        self.history = history if history is not None else MoveHistory(None, kept)
         self._past: dict[TopologyName, _Past] = {}
         self._lock = threading.Condition()
         self._moves: dict[TopologyName, dict[Epoch, _Move]] = {}
@@ -145,7 +145,7 @@ class MoveLog:
         """
         with self._lock:
             if self._ids.get(t.name) != t.state.id:
-                past = self._history.of(t.name, t.state.id)
+                past = self.history.of(t.name, t.state.id)
                 if not (t.moves or past):
                     return []
                 self._moves[t.name], self._ids[t.name] = {}, t.state.id
@@ -176,7 +176,7 @@ class MoveLog:
                     self._touch(move)
                     view = _view(t.name, move)
                     self._totals[t.name] = _added(self._totals.get(t.name, MoveTotals()), view)
-                    self._history.add(t.state.id, view)
+                    self.history.add(t.state.id, view)
                     told.append(view)
             over = [e for e, m in known.items() if m.told]
             for epoch in over[: max(0, len(over) - self._kept)]:

@@ -154,8 +154,7 @@ class Reign:
                 log.exception("reconciling failed")
 
     def _sleep(self, seen: int, pause: bool) -> None:
-        """Until something changes or a deadline passes; one that has passed since the last look is due now, except after an error: it may
-        have passed because of that."""
+        """Until something changes or a deadline passes; one that has passed is due now, except after an error: it may be why."""
         times = (self._decided.due, self.move_log.next_deadline(), self._stands.next_deadline())
         waits = [max(0.0, t - time.time()) for t in times if t is not None]
         waits += [w for w in (self.moves.timeout(),) if w is not None]
@@ -345,6 +344,7 @@ class Reign:
             return False
         facts = self.facts()
         self._known = dict(facts.nodes)
+        self.move_log.history.keep(facts)
         if self.options.takeover_grace > 0:
             self._expected = dict.fromkeys(facts.missing(), facts.now + self.options.takeover_grace)
         self._ready = True

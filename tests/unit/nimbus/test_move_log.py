@@ -240,6 +240,20 @@ def test_the_next_leader_on_the_machine_knows_what_has_ended(tmp_path: Path) -> 
     assert log.views() == ()
 
 
+def test_of_topologies_that_are_gone_nothing_is_kept(tmp_path: Path) -> None:
+    first = MoveHistory(tmp_path / "moves.jsonl", 2)
+    for id in ("t-1", "t-2"):
+        log = MoveLog(kept=2, linger=0, history=first)
+        log.see(facts(record(1, Outcome.COMMITTED), id=id), 10.0)
+        log.see(facts(id=id), 11.0)
+    first.close()
+    second = MoveHistory(tmp_path / "moves.jsonl", 2)
+    second.load()
+    there: Any = SimpleNamespace(topologies={T: facts(id="t-2")}, elsewhere={})
+    second.keep(there)
+    assert second.of(T, "t-1") == () and len(second.of(T, "t-2")) == 1
+
+
 def test_what_workers_say_of_tasks_that_stand_is_said_until_they_go_on() -> None:
     log = MoveLog(kept=5, linger=2)
     log.see(facts(record(1)), 10.0)
