@@ -113,9 +113,8 @@ def decide(
 
 def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
     """Restored tasks whose outcomes wait for those of others, or for the stream. What these wait for has a time: nothing waits for ever."""
-    late = {
-        t for t in expired if t[0] not in _PATIENT
-    }  # nobody takes a timer back when what it bounds has come in time
+    # Nobody takes a timer back when what it bounds has come in time: only one that still runs says that something is late.
+    late = {t for t in expired if t[0] not in _PATIENT}
     if draft.record.abort or (late and not late.isdisjoint(_timers(draft.record, draft.marks))):
         return frozenset()
     restored, others = set(), False

@@ -87,9 +87,8 @@ class MovePorts:
         try:
             try:
                 plans = self._write(before, action)
-            except (
-                Refused
-            ):  # user code that fails in thousands of tasks: that they go back is written all the same
+            except Refused:
+                # User code that fails in thousands of tasks: that they go back is written all the same.
                 changes = tuple(replace(c, marks=c.marks.brief()) for c in action.marks)
                 plans = self._write(before, replace(action, record=after.brief(), marks=changes), brief=True)
         except Superseded:

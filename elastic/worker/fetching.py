@@ -401,9 +401,8 @@ class Fetching:
             engine, links, own = decode_engine(found.pieces, self._worker.streams)
         except Exception as e:
             reason = e.message if isinstance(e, ElasticError) else described(e)
-            log.warning(
-                "task %d is not fetched: %s", action.task, reason, exc_info=True
-            )  # its mark takes less
+            # All of it: its mark takes less.
+            log.warning("task %d is not fetched: %s", action.task, reason, exc_info=True)
             return ev.NewFailed(*side, reason, isinstance(e, NotFound))
         payload = Payload(engine, found.meta, found.named[own:], found.pieces[own:], arrival)
         return ev.Fetched(*side, links, payload)

@@ -418,9 +418,8 @@ class Saving:
             if old.copier is not None:
                 old.copier.cancel()
         if not old.ended:  # before a store is told that may not answer: the task stands still, mostly
-            log.warning(
-                "task %d is not saved: %s", old.task.id, reason, exc_info=error
-            )  # its mark takes less
+            # All of it: its mark takes less.
+            log.warning("task %d is not saved: %s", old.task.id, reason, exc_info=error)
             self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
         with old.writing:
             if old.write is not None:
