@@ -46,6 +46,7 @@ class _Job:
     Attributes:
         seen: What the notifier was told last; None: tell it again.
         dead: Participants that are known to live no more.
+        shown: Whether the mirror has shown it.
     """
 
     name: TopologyName
@@ -55,6 +56,7 @@ class _Job:
     seen: object = None
     failed: ElasticError | None = None
     dead: set[Incarnation] = field(default_factory=set)
+    shown: bool = False
 
 
 class Moves:
@@ -77,6 +79,7 @@ class Moves:
         self._latest: dict[str, tuple[int, int]] = {}
         self._lost_sight: dict[_Key, tuple[MoveRecord, int]] = {}
         """Records of jobs that failed, until the mirror shows them: it may not have seen their beginning."""
+        self._there: set[_Key] = set()  # what the mirror showed last
         self._removed: set[_Key] = set()
         self._shown: dict[_Key, tuple[MoveRecord, int]] = {}
         self._hidden: frozenset[_Key] = frozenset()
@@ -175,7 +178,7 @@ class Moves:
         """Tell every notifier what is so now, and carry out what it wants.
 
         Args:
-            facts: As `overlaid` gives them.
+            facts: As `see` gave them.
 
         Returns:
             False when something is to be tried again although nothing may change.
@@ -201,15 +204,25 @@ class Moves:
         self._publish()
         return settled
 
-    def forget_removed(self, facts: Facts) -> None:
-        """Take from what the mirror shows, without the overlay, which removals it has seen by now."""
-        shown = {(t.state.id, e) for t in facts.topologies.values() for e in t.moves}
-        self._removed &= shown
+    def see(self, shown: Facts) -> Facts:
+        """Take in what the mirror shows, before `run`: which removals it has seen by now, and which moves are gone.
+
+        Returns:
+            That, as `overlaid` gives it.
+        """
+        self._there = {(t.state.id, e) for t in shown.topologies.values() for e in t.moves}
+        self._removed &= self._there
+        for key, job in list(self._jobs.items()):
+            # Removed by a write whose fate was not known: a job made of what the mirror still showed would keep itself alive.
+            if job.shown and key not in self._there:
+                del self._jobs[key]
+            job.shown |= key in self._there
         for key, (record, _) in list(self._lost_sight.items()):
             path = paths.move(record.topology, record.epoch)
-            if key in shown or key in self._jobs or self._leader.coordination.get(path) is None:
+            if key in self._there or key in self._jobs or self._leader.coordination.get(path) is None:
                 del self._lost_sight[key]
         self._publish()
+        return self.overlaid(shown)
 
     def _ended(self, key: _Key) -> bool:
         if self._jobs[key].notifier.state is not NotifierState.ENDED:
@@ -237,7 +250,7 @@ class Moves:
                 voice=ports,
                 on_fatal=lambda action, error: self._on_fatal(key, error),
             )
-            job = self._jobs[key] = _Job(t.name, notifier, driver, ports)
+            job = self._jobs[key] = _Job(t.name, notifier, driver, ports, shown=key in self._there)
         return job
 
     def _on_fatal(self, key: _Key, error: ElasticError) -> None:
@@ -329,10 +342,10 @@ class Moves:
                     job.dead.add(one)
         return tuple(ev.Host(w, i, node_of(w), load.get(w, 0)) for w, i in sorted(lives.items()))
 
-    def timeout(self) -> float | None:
-        """Seconds until the next timer; None when there is none."""
-        due = [d for j in self._jobs.values() for d in j.ports.timers.values()]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+    def timeouts(self) -> list[float]:
+        """Seconds until each timer; negative for one that has passed."""
+        now = time.monotonic()
+        return [d - now for j in self._jobs.values() for d in j.ports.timers.values()]
 
     # --- stores
 

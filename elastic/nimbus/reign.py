@@ -154,11 +154,12 @@ class Reign:
                 log.exception("reconciling failed")
 
     def _sleep(self, seen: int, pause: bool) -> None:
-        """Until something changes or a deadline passes; one that has passed is due now, except after an error: it may be why."""
+        """Until something changes or a deadline passes; one that has passed is due now, except after a failure: it may be why."""
         times = (self._decided.due, self.move_log.next_deadline(), self._stands.next_deadline())
-        waits = [max(0.0, t - time.time()) for t in times if t is not None]
-        waits += [w for w in (self.moves.timeout(),) if w is not None]
-        timeout = _PAUSE if pause else min(waits, default=None)
+        waits = [*(t - time.time() for t in times if t is not None), *self.moves.timeouts()]
+        if pause:
+            waits = [_PAUSE, *(w for w in waits if w > 0)]
+        timeout = max(0.0, min(waits)) if waits else None
         self.mirror.wait_for(lambda: self._over or self.mirror.revision != seen, timeout)
 
     # --- seeing
@@ -289,8 +290,7 @@ class Reign:
             if not self._ready and not self._load():
                 return True
             self._watch_nodes()
-            self.moves.forget_removed(self._shown())
-            settled = self.moves.run(self.facts())
+            settled = self.moves.run(self.moves.see(self._shown()))
             self.note_moves()
             self.mirror.wake()  # who waits for what a move has come to
             for _ in range(_TRIES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from move_harness import WC, Moving, on
 from nimbus_harness import spec
 
 from elastic.coordination import paths
-from elastic.coordination.base import Operation, SessionState, Set
+from elastic.coordination.base import Delete, Operation, SessionState, Set, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, Refused, Unavailable
 from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
 from elastic.model.assignment import Assignment
@@ -21,7 +22,9 @@ from elastic.model.codec import decode
 from elastic.model.events import Severity
 from elastic.model.ids import Epoch, WorkerId
 from elastic.nimbus import move_stands, placing
-from elastic.nimbus.facts import TopologyFacts
+from elastic.nimbus.facts import Facts, TopologyFacts
+from elastic.nimbus.followed import FollowedValue
+from elastic.nimbus.followed_moves import FollowedMoves
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.plans import Plan
 
@@ -194,6 +197,62 @@ def test_a_write_whose_fate_is_not_known_is_looked_up(
     moving.quiet(nimbus)
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
     assert count >= number and len(nimbus.moves()) == 1
+
+
+def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows_it(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror shows that the marks are gone, Nimbus looks again, and only then the record goes."""
+    late, looked, held = threading.Event(), threading.Event(), list[Callable[[], None]]()
+    record, take, took = paths.move(WC, Epoch(1)), FollowedValue._on_value, FollowedMoves._on_children
+
+    def later(tell: Callable[[], None]) -> None:
+        held.append(tell)
+        reign.mirror.nudge()
+
+    def taking(value: FollowedValue, found: Versioned | None) -> None:
+        if value._path == record and late.is_set() and not looked.is_set():
+            later(lambda: take(value, found))
+        else:
+            take(value, found)
+
+    def listing(moves: FollowedMoves, names: tuple[str, ...]) -> None:
+        if late.is_set() and not looked.is_set():
+            later(lambda: took(moves, names))
+        else:
+            took(moves, names)
+
+    monkeypatch.setattr(FollowedValue, "_on_value", taking)
+    monkeypatch.setattr(FollowedMoves, "_on_children", listing)
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    reign, session = nimbus._reign, moving.cluster.sessions["h:1"]
+    assert reign is not None
+    real, whole = session.transaction, reign.moves.run
+
+    def removing(operations: list[Operation]) -> None:
+        if late.is_set() or not any(isinstance(o, Delete) and o.path == record for o in operations):
+            real(operations)
+        else:
+            late.set()
+            real(operations)
+            raise NotConnected("the connection broke")
+
+    def run(facts: Facts) -> bool:
+        settled = whole(facts)
+        move = facts.topologies[WC].moves.get(Epoch(1))
+        if len(held) >= 2 and move is not None and not move.marks:
+            looked.set()
+        return settled
+
+    monkeypatch.setattr(reign.moves, "run", run)
+    session.transaction = removing  # type: ignore[method-assign]
+    nimbus.move("wc", "count", "b", wait=0)
+    assert looked.wait(PATIENCE)
+    for tell in held:
+        tell()
+    moving.quiet(nimbus)
+    assert len(nimbus.moves()) == 1
 
 
 def test_without_a_connection_nothing_is_decided(moving: Moving) -> None:
