@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,8 +17,15 @@ from elastic.nimbus.reign import Reign
 DUE = 100.0
 
 
-def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float, pause: bool = False) -> float | None:
-    """How long it waits for something with one deadline, seconds."""
+def waits(
+    monkeypatch: pytest.MonkeyPatch,
+    looked: float,
+    *,
+    now: float,
+    pause: bool = False,
+    timers: Sequence[float] = (),
+) -> float | None:
+    """How long it waits for something with one deadline, and these seconds until timers of moves."""
     found: list[float | None] = []
 
     def wait_for(_: Callable[[], bool], timeout: float | None) -> bool:
@@ -33,7 +40,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, looked: float, *, now: float, pause: 
         _over=False,
         _decided=decided,
         mirror=SimpleNamespace(wait_for=wait_for, revision=7),
-        moves=SimpleNamespace(timeout=lambda: None),
+        moves=SimpleNamespace(timeouts=lambda: timers),
         move_log=SimpleNamespace(next_deadline=lambda: None),
         _stands=SimpleNamespace(next_deadline=lambda: None),
     )
@@ -66,4 +73,17 @@ def test_after_an_error_a_deadline_that_has_passed_is_waited_for_all_the_same(
 ) -> None:
     """What moves it may be what has failed: thousands of times a second."""
     assert waits(monkeypatch, DUE - 1.0, now=DUE + 60.0, pause=True) == module._PAUSE
-    assert waits(monkeypatch, DUE - 1.0, now=DUE - 0.5, pause=True) == module._PAUSE
+    assert waits(monkeypatch, DUE - 1.0, now=DUE + 60.0, pause=True, timers=[-1.0]) == module._PAUSE
+
+
+def test_after_a_failure_a_deadline_that_is_still_to_come_is_kept(
+    deadline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What failed need not have to do with it: the rest between two batches of another move is a fraction of that second."""
+    assert waits(monkeypatch, DUE - 1.0, now=DUE - 0.5, pause=True) == 0.5
+    assert waits(monkeypatch, DUE - 1.0, now=DUE + 60.0, pause=True, timers=[-1.0, 0.25]) == 0.25
+
+
+def test_a_timer_of_a_move_is_waited_for(deadline: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waits(monkeypatch, DUE, now=DUE, timers=[0.25, 0.5]) == 0.25
+    assert waits(monkeypatch, DUE, now=DUE, timers=[-0.25, 0.5]) == 0.0
