@@ -38,7 +38,6 @@ SOON = 16
 Timer = tuple[str, int]
 """Kind and number: a batch; for `restore`, a task and its attempt; for `settle`, how many batches have been paused. `rest` and
 `settle` bound nothing: they are over when they fire."""
-_PATIENT = frozenset((REST, SETTLE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +112,7 @@ def decide(
 
 def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
     """Restored tasks whose outcomes wait for those of others, or for the stream. What these wait for has a time: nothing waits for ever."""
-    # Nobody takes a timer back when what it bounds has come in time: only one that still runs says that something is late.
-    late = {t for t in expired if t[0] not in _PATIENT}
-    if draft.record.abort or (late and not late.isdisjoint(_timers(draft.record, draft.marks))):
+    if draft.record.abort:
         return frozenset()
     restored, others = set(), False
     for task in draft.record.tasks:
@@ -123,9 +120,11 @@ def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
             continue
         marks = draft.marks[task.source].marks, draft.marks[task.target].marks
         well = task.source in draft.hosts and task.target in draft.hosts and task.attempt == 1
-        if not well or any(task.task in m.failed for m in marks):
+        phase = stage_of(task, draft.record, draft.marks)[0]
+        # Nobody takes a timer back when what it bounds has come in time: only one that still runs says that something is late.
+        if not well or any(task.task in m.failed for m in marks) or _bound(task, phase) in expired:
             return frozenset()
-        if stage_of(task, draft.record, draft.marks)[0] is Phase.RESTORED:
+        if phase is Phase.RESTORED:
             restored.add(task.task)
         else:
             others = True
@@ -295,15 +294,21 @@ def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Ti
             continue
         phase = stage_of(task, record, marks)[0]
         phases.add(phase)
-        if phase is Phase.PREPARING:
-            result.add((PREPARE, task.batch))
-        elif phase is Phase.PAUSED:
-            result.add((PAUSE, task.batch))
-        elif phase is Phase.SAVED:
-            result.add(restore_timer(task))
+        bound = _bound(task, phase)
+        if bound is not None:
+            result.add(bound)
     if phases == {Phase.RESTORED}:
         result.add((SETTLE, record.paused))
     return tuple(sorted(result))
+
+
+def _bound(task: TaskMove, phase: Phase) -> Timer | None:
+    """What bounds how long a task is in that phase; None: nothing does."""
+    if phase is Phase.PREPARING:
+        return PREPARE, task.batch
+    if phase is Phase.PAUSED:
+        return PAUSE, task.batch
+    return restore_timer(task) if phase is Phase.SAVED else None
 
 
 def _standing_still(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> bool:
