@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Set
 
 from elastic.api.settings import setting
@@ -84,10 +83,7 @@ class Executors:
 
     def wait(self, seconds: float) -> bool:
         """Whether all have ended that were told to, at the latest then. With the lock, which others get meanwhile."""
-        deadline = time.monotonic() + seconds
-        while self._ending and (left := deadline - time.monotonic()) > 0:
-            self._ended.wait(left)
-        return not self._ending
+        return self._ended.wait_for(lambda: not self._ending, seconds)
 
     def _new(self, id: ExecutorId) -> Executor:
         linger = setting("linger", config_of(self._spec, id.component))
