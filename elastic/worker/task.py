@@ -71,9 +71,8 @@ class Task:
         self.context = context
         self.outputs = outputs
         self.executor: Executor | None = None
-        self.holder: Executor | None = (
-            None  # who is responsible for it, and who is to be next: under the lock of `Hands`
-        )
+        # Who is responsible for it, and who is to be next: under the lock of `Hands`.
+        self.holder: Executor | None = None
         self.wanted_by: Executor | None = None
         self.scheduled = False
         self.executed = 0
@@ -81,9 +80,7 @@ class Task:
         self.closed = False
         self.stopped = False  # stands still between two tuples, and is never scheduled, until `go_on`
         self.stopping: Callable[[], None] | None = None  # called when it does, on the executor's thread
-        self.deferred: deque[Callable[[], None]] = (
-            deque()
-        )  # to be called between two of its tuples, on that thread
+        self.deferred: deque[Callable[[], None]] = deque()  # to be called between two of its tuples, there
         self.receivers: dict[int, Receiver | TimedEnd] = {}
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
         self.marks = MarkDriver(self, sources, listener)

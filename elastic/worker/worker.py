@@ -275,9 +275,8 @@ class Worker:
             self.ways.put_here(task)
             self._refresh_outputs()
             self._set_status(task)
-            if (
-                task.marks.finished or task.marks.drained
-            ):  # what it had to repeat meanwhile, its former place has not
+            # What it had to repeat meanwhile, its former place has not.
+            if task.marks.finished or task.marks.drained:
                 task.marks.say_again(tuple(task.outputs.outs))
             task.go_on()
             place = self.assigned.executor_of(task.id)
