@@ -32,7 +32,6 @@ class _Withheld:
         """One notification: that something has changed. What has is read."""
         until(self.world, lambda: session in self._waiting)
         self._waiting = [s for s in self._waiting if s is not session]
-        self.world.coordination._deliver = self._wait  # type: ignore[method-assign]
         self.given += 1
         self._deliver(session)
 

@@ -311,16 +311,21 @@ def _nodes_do_not_hear_that_a_move_has_ended() -> list[Patch]:
     return [(Stores, "record_gone", lambda self: None)]
 
 
-def _emitters_wait_for_the_outcome() -> list[Patch]:
+def _links_wait(waits: Callable[[Participant, int], bool]) -> list[Patch]:
+    """Those that lead to a task do not follow what is read of it as long as that is so."""
     real = Participant._follow_link
 
     def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
-        if self.view.stands(target).phase is Phase.RESTORED:
+        if waits(self, target):
             self._behind.add(target)
         else:
             real(self, source, target, out, again=again)
 
     return [(Participant, "_follow_link", follow)]
+
+
+def _emitters_wait_for_the_outcome() -> list[Patch]:
+    return _links_wait(lambda self, target: self.view.stands(target).phase is Phase.RESTORED)
 
 
 def _one_more_write_in_the_pause() -> list[Patch]:
@@ -333,19 +338,14 @@ def _one_more_write_in_the_pause() -> list[Patch]:
 
 
 def _barrier_for_the_batch() -> list[Patch]:
-    real = Participant._follow_link
-
-    def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
+    def waits(self: Participant, target: int) -> bool:
         at = self.view.stands(target)
         found = self.view.move(at.epoch)
         batch = at.move.batch if at.move is not None else -1
         tasks = found.record.tasks if found is not None and at.phase is Phase.RESTORED else ()
-        if any(t.batch == batch and self.view.stands(t.task).phase in STANDING_STILL for t in tasks):
-            self._behind.add(target)
-        else:
-            real(self, source, target, out, again=again)
+        return any(t.batch == batch and self.view.stands(t.task).phase in STANDING_STILL for t in tasks)
 
-    return [(Participant, "_follow_link", follow)]
+    return _links_wait(waits)
 
 
 def _restored_is_written_for_all_together() -> list[Patch]:
