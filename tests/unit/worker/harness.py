@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from elastic import Fields, Spout, StatefulBolt, Topology
+from elastic import Bolt, Fields, Spout, StatefulBolt, Topology
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId, worker_id
@@ -197,9 +197,30 @@ class Ascending(Spout):
         self.emit(self.next)
 
 
+class Lasting(Spout):
+    """Emits only what the test emits with it, and comes to its end when `over` is set."""
+
+    outputs = Fields(n=int)
+
+    def next_tuple(self) -> float | None:
+        if over.is_set():
+            self.exhausted()
+            return None
+        return 0.001
+
+
+class Sink(Bolt):
+    """Takes all."""
+
+    def execute(self, tup: Any) -> None:
+        pass
+
+
 records: dict[str, list[tuple[int, ...]]] = {}
 numbers = itertools.count(1)
 """For names under which they are noted: here, because a test module that others import from is there twice."""
+over = threading.Event()
+"""For `Lasting`; who uses it clears it first."""
 
 
 class Check(StatefulBolt):

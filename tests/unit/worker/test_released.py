@@ -11,7 +11,7 @@ from elastic.migration import actions as ac
 from elastic.migration.events import TaskGone
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
-from tests.unit.worker.harness import Ascending
+from tests.unit.worker.harness import Ascending, Sink
 from tests.unit.worker.moving_harness import Moving
 
 PATIENCE = 30.0
@@ -145,19 +145,12 @@ class ToMany(Spout):
         return None
 
 
-class Nothing(Bolt):
-    """Takes all."""
-
-    def execute(self, tup: Any) -> None:
-        pass
-
-
 def test_who_is_released_within_a_call_and_emits_to_many_costs_nobody_else_the_executor() -> None:
     global world
     world = World()
     b = TopologyBuilder("many")
     b.spout("many", ToMany(), tasks=2, executors=1)
-    b.bolt("nothing", Nothing(), tasks=TARGETS, executors=1).shuffle("many")
+    b.bolt("nothing", Sink(), tasks=TARGETS, executors=1).shuffle("many")
     with Moving(b.build(), 1, lambda c, i: 0) as cluster:
         worker = cluster.processes[0].worker
         assert world.taken.wait(PATIENCE)

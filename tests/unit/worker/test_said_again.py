@@ -7,34 +7,14 @@ from typing import Any
 
 import pytest
 
-from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic import TopologyBuilder
 from elastic.model.ids import ComponentId
 from elastic.worker.batch import Mark, MarkKind
 from elastic.worker.crossing import Out
 from elastic.worker.outputs import Outputs
-from tests.unit.worker.harness import Check, InProcess, Numbers
+from tests.unit.worker.harness import Check, InProcess, Lasting, Numbers, Sink, over
 
 PATIENCE = 20.0
-
-
-class Lasting(Spout):
-    """Emits nothing, and comes to its end when the test says so."""
-
-    outputs = Fields(n=int)
-
-    def next_tuple(self) -> float | None:
-        if over.is_set():
-            self.exhausted()
-            return None
-        return 0.01
-
-
-class Sink(Bolt):
-    def execute(self, tup: Any) -> None:
-        pass
-
-
-over = threading.Event()
 
 
 def test_end_is_said_to_a_target_that_starts_anew_while_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

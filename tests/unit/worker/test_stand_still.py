@@ -8,39 +8,21 @@ from typing import Any
 
 import pytest
 
-from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic import TopologyBuilder
 from elastic.model.ids import ComponentId
 from elastic.worker import hands
 from elastic.worker.executor import Executor
 from elastic.worker.task import Task
-from tests.unit.worker.harness import InProcess
+from tests.unit.worker.harness import InProcess, Lasting, Sink, over
 
 PATIENCE = 20.0
-over = threading.Event()
-
-
-class Source(Spout):
-    """Emits only what the test emits with it."""
-
-    outputs = Fields(n=int)
-
-    def next_tuple(self) -> float | None:
-        if over.is_set():
-            self.exhausted()
-            return None
-        return 0.001
-
-
-class Sink(Bolt):
-    def execute(self, tup: Any) -> None:
-        pass
 
 
 @pytest.fixture
 def cluster() -> Iterator[InProcess]:
     over.clear()
     b = TopologyBuilder("still")
-    b.spout("source", Source(), tasks=2, executors=1)
+    b.spout("source", Lasting(), tasks=2, executors=1)
     b.bolt("sink", Sink()).shuffle("source")
     with InProcess(b.build(), 1) as made:
         for executor in made.workers[0].executors.named.values():
