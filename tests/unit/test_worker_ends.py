@@ -34,6 +34,16 @@ m.main("--topology t --worker t@n/0 --incarnation t@n/0#1 --store s --zookeeper 
 CAN_T = 'raise RuntimeError("can\'t start new thread")'
 
 
+def ended(loading: str, failing: str, code: int) -> str:
+    """What a worker process writes to its standard error, which ends with that exit code."""
+    program = PROGRAM.format(loading=loading, failing=failing)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
 @pytest.mark.parametrize(
     ("loading", "failing", "code", "said"),
     [
@@ -44,12 +54,7 @@ CAN_T = 'raise RuntimeError("can\'t start new thread")'
     ],
 )
 def test_it_ends_although_a_thread_goes_on(loading: str, failing: str, code: int, said: str) -> None:
-    program = PROGRAM.format(loading=loading, failing=failing)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert said in ended(loading, failing, code)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +73,7 @@ def test_it_ends_although_a_thread_goes_on(loading: str, failing: str, code: int
 def test_it_ends_although_user_code_has_closed_or_replaced_what_it_writes_to(
     loading: str, failing: str, code: int
 ) -> None:
-    program = PROGRAM.format(loading=f"import sys; {loading}", failing=failing)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert done.returncode == code, done.stderr
+    ended(f"import sys; {loading}", failing, code)
 
 
 def test_one_that_has_given_its_session_up_ends_by_itself_before_the_kernel_ends_it(
