@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -177,6 +178,17 @@ def test_a_worker_that_was_frozen_may_end_by_itself_and_no_other_may() -> None:
     assert "that nobody killed" in wrong
 
 
+def rounds_of(watch: Any, release: Callable[[], object], **more: float) -> Any:
+    """Rounds without a cluster.
+
+    Args:
+        release: As of the gate: lets on whoever is held there.
+    """
+    gate: Any = SimpleNamespace(release=release)
+    none: Any = None
+    return Rounds(none, "t", Shape(), watch, gate, none, say=lambda _: None, bound=1.0, **more)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes")
 @pytest.mark.parametrize("interrupted", ["frozen", "before"])
 def test_who_is_frozen_goes_on_whatever_happens_meanwhile(
@@ -193,13 +205,8 @@ def test_who_is_frozen_goes_on_whatever_happens_meanwhile(
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
             process = Process.of(psutil.Process(child.pid), "worker")
-            gate = SimpleNamespace(release=int if interrupted == "frozen" else lambda: interrupt(0.0))
-            rounds: Any = Rounds(
-                *(None, "t", Shape(), watch, gate, None),  # type: ignore[arg-type]
-                say=lambda _: None,
-                bound=1.0,
-                session=10.0,
-            )
+            release = int if interrupted == "frozen" else lambda: interrupt(0.0)
+            rounds = rounds_of(watch, release, session=10.0)
             monkeypatch.setattr(rounds, "_aim", lambda _: Aim(lambda: None, lambda _: [process], set(), ""))
             monkeypatch.setattr("chaos.rounds.time.sleep", interrupt)
             with pytest.raises(KeyboardInterrupt):
@@ -225,11 +232,7 @@ def test_nobody_is_hurt_by_a_round_that_has_given_up(monkeypatch: pytest.MonkeyP
         triggers[0](now)
         return 0
 
-    rounds: Any = Rounds(
-        *(None, "t", Shape(), watch, SimpleNamespace(release=release), None),  # type: ignore[arg-type]
-        say=lambda _: None,
-        bound=1.0,
-    )
+    rounds = rounds_of(watch, release)
     victim: Any = SimpleNamespace(pid=7, kill=lambda: not hurt.append(7))
     monkeypatch.setattr(rounds, "_aim", lambda _: Aim(lambda: None, lambda _: [victim], set(), ""))
     monkeypatch.setattr(rounds, "_due", lambda *_: step)
@@ -247,11 +250,7 @@ def test_a_kill_counts_once_wherever_the_run_is_interrupted(
     watch = SimpleNamespace(
         now=SimpleNamespace(view=SimpleNamespace(latest=0)), arm=lambda _: None, disarm=list
     )
-    rounds: Any = Rounds(
-        *(None, "t", Shape(), watch, SimpleNamespace(release=int), None),  # type: ignore[arg-type]
-        say=lambda _: None,
-        bound=1.0,
-    )
+    rounds = rounds_of(watch, int)
     victim: Any = SimpleNamespace(pid=7, kill=lambda: True)
     aim = Aim(lambda: None, lambda _: [victim], set(), "nothing")
     said = 0

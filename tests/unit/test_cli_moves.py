@@ -30,22 +30,10 @@ def test_move_says_what_each_task_cost() -> None:
     assert result.exit_code == 0, result.stderr
     assert asked(client) == [("move", "word-count", "count[2-3],7", "node-2", 60.0, 0.25)]
     head, first, second = result.stdout.splitlines()
-    assert head.split() == ["TASK", "COMPONENT", "FROM", "TO", "OUTCOME", "PAUSE", "AT", "RECEIVERS", "SIZE"]
-    assert first.split() == [
-        *(
-            "2",
-            "count",
-            "word-count@node-1/0",
-            "word-count@node-2/0",
-            "moved",
-            "12.5",
-            "ms",
-            "15.0",
-            "ms",
-            "2.0",
-            "KiB",
-        )
-    ]
+    assert " ".join(head.split()) == "TASK COMPONENT FROM TO OUTCOME PAUSE AT RECEIVERS SIZE"
+    assert " ".join(first.split()) == (
+        "2 count word-count@node-1/0 word-count@node-2/0 moved 12.5 ms 15.0 ms 2.0 KiB"
+    )
     assert "20.0 ms" in second
     assert (
         "word-count: 2 tasks moved; longest pause 20.0 ms, at receivers 15.0 ms; 4.0 KiB (move 3)."
@@ -98,13 +86,8 @@ def test_move_as_json_has_the_moves_that_it_caused() -> None:
     assert (data["topology"], data["epoch"]) == ("word-count", 7)
     assert [m["epoch"] for m in data["moves"]] == [3], "not what had ended before"
     (one,) = data["moves"]
-    assert (one["moved"], one["rolled_back"], one["size"], one["pause"], one["gap"]) == (
-        2,
-        0,
-        4096,
-        0.02,
-        0.015,
-    )
+    assert (one["moved"], one["rolled_back"], one["size"]) == (2, 0, 4096)
+    assert (one["pause"], one["gap"]) == (0.02, 0.015)
     assert one["tasks"][0]["times"].keys() == set(STEPS)
 
 
@@ -241,19 +224,7 @@ def test_moves_lists_them() -> None:
     client = FakeClient(moved=[under_way(4), move()])
     result = invoke(client, "moves")
     head, running, ended = result.stdout.splitlines()
-    assert head.split() == [
-        "TOPOLOGY",
-        "MOVE",
-        "STATE",
-        "TASKS",
-        "SIZE",
-        "PAUSE",
-        "AT",
-        "RECEIVERS",
-        "BEGAN",
-        "TOOK",
-        "WHY",
-    ]
+    assert " ".join(head.split()) == "TOPOLOGY MOVE STATE TASKS SIZE PAUSE AT RECEIVERS BEGAN TOOK WHY"
     assert "running" in running and "0 of 2 tasks moved" in running and " ms so far" in running
     assert "2 tasks moved" in ended and "20.0 ms" in ended and "2.0 s" in ended
     assert "task 2 waits for fences" in result.stderr

@@ -76,18 +76,8 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
         "2",
         *("--spark-conf", "spark.task.cpus=2", "--spark-conf", "spark.x=a=b", "--bind", "127.0.0.3"),
         *("--store", "hazelcast:grid@h1:5701,h2:5701", "--store-memory", "256M", "--store-backups", "2"),
-        *(
-            "--move-share",
-            "0.25",
-            "--move-prepare",
-            "10m",
-            "--move-pause",
-            "5s",
-            "--move-restore",
-            "7",
-            "--move-tries",
-            "1",
-        ),
+        *("--move-share", "0.25", "--move-prepare", "10m", "--move-pause", "5s", "--move-restore", "7"),
+        *("--move-tries", "1"),
     ]
     result = invoke(None, "up", "--home", str(tmp_path), "--cluster", "c", *words)
     assert result.exit_code == 0, result.output
