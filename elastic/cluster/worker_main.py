@@ -124,9 +124,8 @@ class WorkerProcess:
         }[event.severity]
         trace = event.details.get("traceback")
         if event.kind == "move-step":
-            level = (
-                logging.DEBUG
-            )  # six for each task of a move, and one of each worker that sends to it or is behind it
+            # Six for each task of a move, and one of each worker that sends to it or is behind it.
+            level = logging.DEBUG
         log.log(level, "%s: %s%s", event.kind, event.message, f"\n{trace}" if trace else "")
 
     def on_progress(self) -> None:

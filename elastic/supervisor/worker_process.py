@@ -103,9 +103,8 @@ class WorkerProcess:
     def _hand_on(self, message: object) -> None:
         try:
             self._tell_of(message)
-        except (
-            Exception
-        ) as error:  # it must cost neither those that have come with it nor the listening to others
+        except Exception as error:
+            # It must cost neither those that have come with it nor the listening to others.
             log.exception("a message of %s could not be handed on", self.launch.incarnation)
             with contextlib.suppress(Exception):
                 self.listener.on_malformed(self.launch.incarnation, f"it cannot be passed on: {error}")

@@ -13,15 +13,8 @@ from xml.etree import ElementTree
 _CENTRAL = "https://repo.maven.apache.org/maven2"
 _PATIENCE = 5.0
 _OPTIONS = ("MAVEN_ARGS", "MAVEN_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-_ELSEWHERE = (
-    "proxy",
-    "Proxy",
-    "settings",
-    "-s",
-    "-gs",
-    "-o",
-    "maven.repo",
-)  # each may lead it to another place than its settings do
+_ELSEWHERE = ("proxy", "Proxy", "settings", "-s", "-gs", "-o", "maven.repo")
+"""Each may lead it to another place than its settings do."""
 _MAY_NOT = (401, 403, 405, 407)
 
 
