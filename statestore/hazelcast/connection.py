@@ -33,6 +33,11 @@ def name_of(members: Sequence[str], cluster: str) -> str:
     return f"{cluster} at {','.join(members)}"
 
 
+def address_of(member: Any) -> str:
+    """`host:port` of a member, as the client knows it."""
+    return f"{member.address.host}:{member.address.port}"
+
+
 def connect(members: Sequence[str], cluster: str, patience: float = 10.0) -> Any:
     """The official client, connected; whoever has it shuts it down.
 

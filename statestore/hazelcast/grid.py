@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from statestore.errors import Lost, Unavailable
-from statestore.hazelcast.connection import NOT_SENT, WAIT, connect, name_of, wait
+from statestore.hazelcast.connection import NOT_SENT, WAIT, address_of, connect, name_of, wait
 
 HEADS = "statestore.heads"
 PIECES = "statestore.pieces"
@@ -284,7 +284,7 @@ class Grid:
         service = self._client.partition_service
         total = service.get_partition_count()
         mine = next(
-            (m.uuid for m in self._client.cluster_service.get_members() if _address(m) == self._local), None
+            (m.uuid for m in self._client.cluster_service.get_members() if address_of(m) == self._local), None
         )
         owned = [p for p in range(total) if mine is not None and service.get_partition_owner(p) == mine]
         owned = owned or list(range(total))
@@ -293,7 +293,7 @@ class Grid:
     def local_share(self, salts: Iterable[str]) -> float:
         """Which share of these salts leads to the local member now."""
         service = self._client.partition_service
-        mine = {m.uuid for m in self._client.cluster_service.get_members() if _address(m) == self._local}
+        mine = {m.uuid for m in self._client.cluster_service.get_members() if address_of(m) == self._local}
         hits = [service.get_partition_owner(self.partition(salt)) in mine for salt in salts]
         return sum(hits) / max(1, len(hits))
 
@@ -338,7 +338,3 @@ class Grid:
             futures.append(self._send(self._heads.set, key, value))
         for future in futures:
             self.wait(future)
-
-
-def _address(member: Any) -> str:
-    return f"{member.address.host}:{member.address.port}"

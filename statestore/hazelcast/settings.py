@@ -21,7 +21,7 @@ from hazelcast.protocol.client_message import (
 )
 
 from statestore.errors import Missing, Unavailable
-from statestore.hazelcast.connection import NOT_SENT, wait
+from statestore.hazelcast.connection import NOT_SENT, address_of, wait
 from statestore.hazelcast.grid import HEADS, PIECES
 
 _invocation: Any = Invocation  # the client's own types are not complete
@@ -149,7 +149,7 @@ def _of(client: Any, name: str, member: Any, kept: str) -> MapSettings:
     except (Unavailable, *NOT_SENT, AttributeError, struct.error, ValueError) as error:
         raise _Unread(str(error)) from error  # a server that does not allow it, or is another version
     return MapSettings(
-        f"{member.address.host}:{member.address.port}",
+        address_of(member),
         kept,
         backups,
         to_live,
