@@ -186,9 +186,10 @@ def prepare(directory: Path, tell: Callable[[str], None]) -> None:
     """
     java = find_java()
     try:
-        if find_jar() is None:
+        jar = find_jar()
+        if jar is None:
             tell("fetching the Hazelcast server with Maven (once)")
-        jar = obtain_jar(spawn=procs.spawn)
+            jar = obtain_jar(spawn=procs.spawn)
         if not class_archive(java, jar).is_file():
             tell("preparing the Hazelcast server for fast starts (once)")
             make_class_archive(java, directory / "hazelcast", spawn=procs.spawn)
