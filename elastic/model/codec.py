@@ -26,11 +26,14 @@ def decode(data: bytes, kind: type[T]) -> T:
     """The value that `encode` was given.
 
     Raises:
-        msgspec.ValidationError: The bytes do not describe a value of that kind.
+        msgspec.DecodeError: The bytes do not describe a value of that kind.
     """
     decoder = _decoders.get(kind)
     if decoder is None:
         with _first:
             decoder = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
-    value: T = decoder.decode(data)
+    try:
+        value: T = decoder.decode(data)
+    except UnicodeDecodeError as error:  # msgspec's own errors are of one kind, but it lets this one through
+        raise msgspec.DecodeError(str(error)) from error
     return value

@@ -90,7 +90,7 @@ def encode(message: Message) -> bytes:
 def _decode(body: bytes) -> Message | Malformed:
     try:
         message = codec.decode(body, _Message)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return Malformed(f"{error} (it begins with {body[:60]!r})")
     if message.stacks is not None:
         return Stacks(message.stacks)

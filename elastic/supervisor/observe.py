@@ -289,6 +289,6 @@ def _decode(topology: str, what: str, value: Versioned | None, kind: type[T]) ->
         return None
     try:
         return codec.decode(value.data, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.MsgspecError as error:
         log.error("topology %s: %s in coordination cannot be read: %s", topology, what, error)
         return None

@@ -135,5 +135,5 @@ def _read(value: Versioned | None, kind: type[T]) -> T | None:
     """The value, or None when there is none or nobody can read it."""
     try:
         return None if value is None else codec.decode(value.data, kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except msgspec.MsgspecError:
         return None
