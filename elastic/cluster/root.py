@@ -17,7 +17,7 @@ from elastic import procs
 from elastic.api.settings import SETTINGS, setting
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Create, Delete
-from elastic.errors import Conflict, ElasticError, Refused, Unavailable
+from elastic.errors import Conflict, ElasticError, Refused
 from elastic.hosts.generation import ATTEMPTS
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import decode, encode
@@ -115,8 +115,10 @@ def _answer(coordination: Coordination, least: float) -> float:
     found: queue.SimpleQueue[float] = queue.SimpleQueue()
 
     def ask() -> None:
+        graces = [least]
         with contextlib.suppress(ElasticError):
-            found.put(max([least, *_stop_graces(coordination)]))
+            graces += _stop_graces(coordination)
+        found.put(max(graces))
 
     threading.Thread(target=ask, name="elastic-node-grace", daemon=True).start()
     return found.get(timeout=_ASKED)
@@ -124,12 +126,11 @@ def _answer(coordination: Coordination, least: float) -> float:
 
 def _stop_graces(coordination: Coordination) -> Iterator[float]:
     bound = SETTINGS["stop_grace"].maximum
-    with contextlib.suppress(Unavailable):
-        names = coordination.children(paths.TOPOLOGIES) or ()
-        for found in coordination.look([paths.spec(TopologyName(n)) for n in names]).values.values():
-            with contextlib.suppress(msgspec.MsgspecError):  # of another version of this program, perhaps
-                config = decode(found.data, TopologySpec).config if found is not None else {}
-                yield min(setting("stop_grace", config), bound)
+    names = coordination.children(paths.TOPOLOGIES) or ()
+    for found in coordination.look([paths.spec(TopologyName(n)) for n in names]).values.values():
+        with contextlib.suppress(msgspec.MsgspecError):  # of another version of this program, perhaps
+            config = decode(found.data, TopologySpec).config if found is not None else {}
+            yield min(setting("stop_grace", config), bound)
 
 
 def remove(coordination: Coordination) -> None:
