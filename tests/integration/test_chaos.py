@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_harness import environment
 from hazelcast_here import hazelcast_java
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +22,9 @@ pytestmark = [
 
 @contextlib.contextmanager
 def chaos(*args: str) -> Iterator[subprocess.Popen[str]]:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
     command = [sys.executable, "-m", "chaos", *args]
     with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as run:
         try:
             yield run

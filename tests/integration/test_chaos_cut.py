@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli_harness import environment
 
 from chaos.namespaces import why_not
 
@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(400)
 
 
-def cut(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")} | environment
+def cut(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "chaos.cut", *args]
+    env = environment() | variables
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from cli_harness import environment
 from families import command_of, family, left_of
 
 from elastic.api.bundle import build_bundle
@@ -136,13 +137,12 @@ class Faults:
         return found
 
     def cli(self, *words: str) -> subprocess.Popen[str]:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
         return subprocess.Popen(
             [sys.executable, "-m", "elastic.control.cli", "--home", str(self.home), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=env,
+            env=environment(),
             cwd=self.work,
         )
 

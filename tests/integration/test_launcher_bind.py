@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cli_harness import environment
 from families import family, listens
 
 from elastic.cluster.directory import ClusterInfo
@@ -59,8 +60,7 @@ def cluster(home: Path) -> Iterator[ClusterInfo]:
 
 def submit(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "elastic.control.cli", "--home", str(home), "--cluster", "c", "submit"]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("ELASTIC_")}
-    return subprocess.run([*argv, *words], capture_output=True, text=True, timeout=120, env=env)
+    return subprocess.run([*argv, *words], capture_output=True, text=True, timeout=120, env=environment())
 
 
 def test_the_look_finds_what_listens_elsewhere() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from foreign_members import KEPT, ForeignMember
 from hazelcast_here import hazelcast_java
 from test_moves_cli import JOB, flows, other, places
 
+from elastic.cluster.directory import read_cluster
 from elastic.coordination import paths
 from elastic.coordination.zookeeper import connect
 from elastic.model.assignment import NodeInfo
@@ -123,8 +123,7 @@ def anew(cluster: Cluster) -> set[str]:
 
 def stores(cluster: Cluster) -> set[str]:
     """Which Hazelcast clusters the nodes' stores say that they are in front of."""
-    info = json.loads((cluster.home / "default" / "cluster.json").read_text())
-    session = connect(info["zookeeper"], session_timeout=30.0)
+    session = connect(read_cluster(cluster.home, "default").zookeeper, session_timeout=30.0)
     try:
         found = set()
         for name in ("node-1", "node-2"):
