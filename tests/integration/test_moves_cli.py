@@ -22,17 +22,12 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-JOB = '''
-import pathlib
-import time
-
-from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, TopologyBuilder
-
-KEYS = 40
+NUMBERS = '''
+from elastic import Fields, StatefulSpout
 
 
 class Numbers(StatefulSpout):
-    """Numbers for ever; where it is moves along."""
+    """Numbers for ever, of each of KEYS keys in turn; where it is moves along."""
 
     outputs = Fields(key=int, n=int)
 
@@ -48,6 +43,15 @@ class Numbers(StatefulSpout):
 
     def set_state(self, n):
         self.n = n
+'''
+"""The beginning of a job, which says how many KEYS."""
+BOLTS = '''
+import pathlib
+import time
+
+from elastic import KeyedState, StatefulBolt, TopologyBuilder
+
+KEYS = 40
 
 
 class Count(StatefulBolt):
@@ -77,6 +81,7 @@ def topology(args):
     b.bolt("count", Count(pathlib.Path(args[0])), tasks=4, executors=2).fields("numbers", "key")
     return b.build()
 '''
+JOB = NUMBERS + BOLTS
 TASKS = {2, 3, 4, 5}
 STEPS = ["prepared", "paused", "stopped", "saved", "restored", "begun", "resumed"]
 
@@ -123,15 +128,15 @@ def flows(cluster: Cluster) -> None:
     wait_until("every executor works", flowing)
 
 
-def places(cluster: Cluster) -> dict[int, str]:
+def places(cluster: Cluster, name: str = "counted") -> dict[int, str]:
     """Each task's worker."""
-    executors = cluster.described("counted")["executor_list"]
+    executors = cluster.described(name)["executor_list"]
     return {t: e["worker"] for e in executors for t in range(e["first_task"], e["last_task"] + 1)}
 
 
-def other(worker: str) -> str:
-    """The node that a worker is not on."""
-    return "node-2" if "@node-1/" in worker else "node-1"
+def other(where: str) -> str:
+    """The node that a worker is not on; or the other one of two."""
+    return "node-2" if "node-1" in where else "node-1"
 
 
 def test_the_topology_would_notice(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_harness import LIMIT, Cluster, wait_until
+from test_moves_cli import NUMBERS, other, places
 
 from elastic.testing import BoltTester
 
@@ -18,13 +19,14 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-JOB = '''
+BOLTS = '''
 import os
 import pathlib
 import time
 
-from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, TopologyBuilder
+from elastic import KeyedState, StatefulBolt, TopologyBuilder
 
+KEYS = 1
 ENTRIES = 30_011
 STEP = 7_919
 
@@ -32,25 +34,6 @@ STEP = 7_919
 def text(entry, times):
     """What an entry has to be when it was written so many times: a hundred characters."""
     return f"{entry}/{times}".rjust(100, "*")
-
-
-class Numbers(StatefulSpout):
-    """Numbers for ever; where it is moves along."""
-
-    outputs = Fields(n=int)
-
-    def __init__(self):
-        self.n = 0
-
-    def next_tuple(self):
-        self.emit(self.n)
-        self.n += 1
-
-    def get_state(self):
-        return self.n
-
-    def set_state(self, n):
-        self.n = n
 
 
 class Keep(StatefulBolt):
@@ -111,6 +94,7 @@ def topology(args):
     b.bolt("heap" if name == "heavy" else "keep", Heap() if name == "heavy" else Keep(directory)).shuffle("numbers")
     return b.build()
 '''
+JOB = NUMBERS + BOLTS
 SOURCE, KEEP = 1, 2
 
 
@@ -152,16 +136,6 @@ def compared(cluster: Cluster, name: str) -> int:
     pid, entries = said.read_text().split()
     assert int(entries) == 30_011
     return int(pid)
-
-
-def places(cluster: Cluster, name: str) -> dict[int, str]:
-    executors = cluster.described(name)["executor_list"]
-    return {t: e["worker"] for e in executors for t in range(e["first_task"], e["last_task"] + 1)}
-
-
-def other(where: str) -> str:
-    """The node that a worker is not on; or the other one of two."""
-    return "node-2" if "node-1" in where else "node-1"
 
 
 def test_the_task_would_notice(tmp_path: Path) -> None:
