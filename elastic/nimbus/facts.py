@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -48,6 +48,10 @@ class MoveFacts:
     record: MoveRecord
     version: int
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
+
+    def unclosed(self, living: Collection[Incarnation]) -> list[WorkerId]:
+        """The workers of these lives that take part in it and have not closed it."""
+        return sorted(worker_of(i) for i, m in self.marks.items() if i in living and not m.marks.closed)
 
     @property
     def workers(self) -> set[WorkerId]:

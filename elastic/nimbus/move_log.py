@@ -361,8 +361,7 @@ class MoveLog:
 def _waits(found: MoveFacts, t: TopologyFacts) -> tuple[str, ...]:
     """What a move waits for."""
     if found.record.settled:
-        lives = {i.incarnation for i in t.workers.values()}
-        late = sorted(worker_of(i) for i, m in found.marks.items() if i in lives and not m.marks.closed)
+        late = found.unclosed({i.incarnation for i in t.workers.values()})
         return (f"it waits for {', '.join(late) or 'the stores'} to close it",)
     hosts = tuple(Host(w, i.incarnation, node_of(w)) for w, i in sorted(t.workers.items()))
     return _sentences(waiting_for(found.record, found.marks, hosts))

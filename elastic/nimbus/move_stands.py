@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from elastic.migration.record import Phase, stage_of
 from elastic.model.events import Event, Severity
-from elastic.model.ids import worker_of
 from elastic.model.words import counted
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 
@@ -62,14 +61,13 @@ def _waits(move: MoveFacts, t: TopologyFacts) -> Iterator[tuple[str, Sequence[in
     lives = {i.incarnation for i in t.workers.values()}
     record = move.record
     if record.settled:
-        late = sorted(worker_of(i) for i, m in move.marks.items() if i in lives and not m.marks.closed)
-        if late:
+        if late := move.unclosed(lives):
             yield f"{', '.join(late)} to close it", [task.task for task in record.tasks]
         return
     nobody = [
         task.task
         for task in record.tasks
-        if stage_of(task, record, move.marks)[0] is Phase.SAVED and task.target not in lives
+        if task.target not in lives and stage_of(task, record, move.marks)[0] is Phase.SAVED
     ]
     if nobody:
         yield "a living worker, to restore what is saved", nobody
