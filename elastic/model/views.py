@@ -15,6 +15,9 @@ from elastic.model.load import WorkerReport
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.topology import TopologySpec
 
+STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed", "received")
+"""The steps of a moving task, in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopologySummary:

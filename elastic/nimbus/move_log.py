@@ -18,7 +18,7 @@ from elastic.migration.plan import Wiring
 from elastic.migration.record import STANDING_STILL, MoveRecord, Phase, TaskMove, stage_of
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, TopologyName, node_of, worker_of
-from elastic.model.views import MoveTotals, MoveView, TaskMoveView
+from elastic.model.views import STEPS, MoveTotals, MoveView, TaskMoveView
 from elastic.nimbus.facts import MoveFacts, TopologyFacts
 from elastic.nimbus.move_history import MoveHistory
 
@@ -34,7 +34,6 @@ _PHASES = {
     Phase.ROLLED_BACK: "rolled back",
     Phase.LOST: "lost",
 }
-_STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed", "received")
 _UNHEARD = "unheard"
 """A step with nothing in it: those who are behind a task here have nothing to measure."""
 _STOOD = (*STANDING_STILL, Phase.RESTORED)
@@ -269,7 +268,7 @@ class MoveLog:
         with self._lock:
             move = self._moves.get(TopologyName(event.topology), {}).get(Epoch(int(epoch or 0)))
             task = move.tasks.get(event.task) if move is not None else None
-            if move is None or task is None or step not in (*_STEPS, _UNHEARD) or move.told:
+            if move is None or task is None or step not in (*STEPS, _UNHEARD) or move.told:
                 return True  # what was told, counted and added up is not made another
             if step in ("received", _UNHEARD):
                 task.heard.add(event.worker)

@@ -32,7 +32,7 @@ from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, NotFound, Refused
 from elastic.model.assignment import Assignment
-from elastic.model.views import MoveView
+from elastic.model.views import STEPS, MoveView
 from elastic.model.words import counted
 
 MOVE_WAIT = 60.0
@@ -344,7 +344,7 @@ def _one(settings: Settings, one: MoveView) -> None:
         settings,
         [
             Column("TASK", "task", right=True),
-            *(Column(s.upper(), lambda r, s=s: _relative(r, s), right=True) for s in present.STEPS),  # type: ignore[misc]
+            *(Column(s.upper(), lambda r, s=s: _relative(r, s), right=True) for s in STEPS),  # type: ignore[misc]
             Column("ATTEMPT", "attempt", right=True),
         ],
         task_rows([one]),

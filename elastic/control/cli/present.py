@@ -9,6 +9,7 @@ from typing import Any
 
 from elastic.model.events import Event
 from elastic.model.views import (
+    STEPS,
     ComponentView,
     ExecutorView,
     MoveTotals,
@@ -22,9 +23,6 @@ from elastic.model.views import (
 )
 
 Plain = dict[str, Any]
-
-STEPS = ("prepared", "paused", "stopped", "saved", "restored", "begun", "resumed", "received")
-"""The steps of a moving task, in order."""
 
 
 def topology(summary: TopologySummary) -> Plain:
