@@ -24,6 +24,19 @@ def numbers(tasks: Sequence[int]) -> str:
     return ",".join(map(str, sorted(tasks)))
 
 
+def node_in(worker: str) -> str:
+    """The node in a worker's name, or in a slot's."""
+    return worker.rpartition("@")[2].partition("/")[0]
+
+
+def drain(cluster: Cluster, node: str) -> None:
+    """Drain a node, and have another one added."""
+    try:
+        cluster.client.drain_node(node, wait=0)
+    finally:
+        cluster.client.add_nodes(1, wait=0)
+
+
 def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round) -> Aim:
     """What the round comes to, with what runs where."""
     from chaos.rounds import Aim
@@ -33,7 +46,7 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
     workers = sorted(by_worker)
     per_node: dict[str, list[int]] = {n: [] for n in rounds.nodes()}
     for worker, tasks in by_worker.items():
-        per_node.setdefault(_node(worker), []).extend(tasks)
+        per_node.setdefault(node_in(worker), []).extend(tasks)
 
     if round.victim in ("target", "target-node", "target-supervisor"):
         return _to_fresh(rounds, cluster, name, round, per_node)
@@ -54,7 +67,7 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
         source = chance.choice([w for w in workers if set(by_worker[w]) & set(rounds.shape.count_tasks)])
         tasks = sorted(set(by_worker[source]) & set(rounds.shape.count_tasks))
     nodes = rounds.nodes()
-    target = chance.choice([n for n in nodes if n != _node(source)] or nodes)
+    target = chance.choice([n for n in nodes if n != node_in(source)] or nodes)
     moving = set(tasks)
     if action == "worker":
         moving = set(by_worker[source])
@@ -62,16 +75,13 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
 
         def act() -> None:
             cluster.client.move(name, numbers(sorted(moving)), target, wait=0, share=1.0)
-    elif action == "drain" and len(nodes) > 2 and len(per_node[_node(source)]) > 0:
-        gone = _node(source)
+    elif action == "drain" and len(nodes) > 2 and len(per_node[node_in(source)]) > 0:
+        gone = node_in(source)
         moving = set(per_node[gone])
         what = f"drain of {gone}, and another node"
 
         def act() -> None:
-            try:
-                cluster.client.drain_node(gone, wait=0)
-            finally:
-                cluster.client.add_nodes(1, wait=0)
+            drain(cluster, gone)
     elif action == "rebalance":
         count = chance.choice([n for n in (2, 3, 4, 5, 6) if n != len(workers)])
         moving = set(rounds.shape.tasks)
@@ -108,12 +118,12 @@ def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round)
     node = other = ""
     hazelcast = cluster.options.store.startswith("hazelcast")
     if round.victim == "both-nodes":
-        node, other = _node(source), target
+        node, other = node_in(source), target
         if other == node:
             raise NotNow(f"there is no other node than {node}")
         victims = [*cluster.node(node), *cluster.node(other)]
     elif round.victim in ("bystander-node", "bystander-supervisor"):
-        node = target if chance.random() < 0.5 else _node(source)
+        node = target if chance.random() < 0.5 else node_in(source)
         victims = cluster.node(node) if round.victim == "bystander-node" else [cluster.supervisor(node)]
     else:
         victims = _victim(cluster, round, source, target, workers, nodes, watch)
@@ -138,7 +148,7 @@ def _victim(
         return [cluster.zookeeper()]
     if victim in INFRA or victim in MEMBERS:
         kind, _, side = victim.partition("-")
-        sides = {"source": _node(source), "target": target.partition("/")[0]}
+        sides = {"source": node_in(source), "target": target.partition("/")[0]}
         node = sides.get(side) or chance.choice([n for n in nodes if n not in sides.values()] or nodes)
         return [cluster.store(node) if kind == "store" else cluster.member(node)]
     if victim == "bystander":
@@ -210,7 +220,7 @@ def _all_away(
         choices = [w for w in sorted(by_worker) if not held or set(by_worker[w]) & set(rounds.shape.held)]
         source = chance.choice(choices)
         moving = by_worker[source]
-        node = _node(source)
+        node = node_in(source)
         slots = [s for s in rounds.free_slots() if chance.random() < 0.7 or not s.startswith(node)]
         others = [w.partition("@")[2] for w in sorted(by_worker) if w != source]
         target = (
@@ -270,10 +280,5 @@ def watch_workers(rounds: Rounds) -> set[str]:
 def _per_node(rounds: Rounds) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {n: [] for n in rounds.nodes()}
     for worker, tasks in rounds.by_worker().items():
-        found.setdefault(_node(worker), []).extend(tasks)
+        found.setdefault(node_in(worker), []).extend(tasks)
     return found
-
-
-def _node(worker: str) -> str:
-    """The node in a worker's name, or in a slot's."""
-    return worker.rpartition("@")[2].partition("/")[0]

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from chaos.aims import numbers
+from chaos.aims import drain, node_in, numbers
 from chaos.cluster import NotNow
 from chaos.namespaces import HERE, Namespaces, starter, why_not
 from chaos.plan import Round, floods
@@ -126,24 +126,17 @@ class Cuts(Run):
             what = f"rebalance from {len(by_worker)} to {count} workers"
             return what, lambda: client.rebalance(name, workers=count, wait=0, share=share)
         if kind == "drain":
-            full = sorted({_node(w) for w in by_worker} - set(BEYOND))
+            full = sorted({node_in(w) for w in by_worker} - set(BEYOND))
             if not full or len(nodes) < 3:
                 raise NotNow(f"no node can be drained: {nodes} with {sorted(by_worker)}")
             gone = chance.choice(full)
-
-            def drain() -> None:
-                try:
-                    client.drain_node(gone, wait=0)
-                finally:
-                    client.add_nodes(1, wait=0)
-
-            return f"drain of {gone}, and another node", drain
+            return f"drain of {gone}, and another node", lambda: drain(self.cluster, gone)
         fit = set(rounds.shape.spout_tasks if kind == "spout" else rounds.shape.tasks)
         pools = {
             w: sorted(fit.intersection(tasks)) for w, tasks in by_worker.items() if fit.intersection(tasks)
         }
-        there = [w for w in sorted(pools) if _node(w) in BEYOND]
-        here = [w for w in sorted(pools) if _node(w) not in BEYOND]
+        there = [w for w in sorted(pools) if node_in(w) in BEYOND]
+        here = [w for w in sorted(pools) if node_in(w) not in BEYOND]
         outward = not there or (bool(here) and chance.random() < 0.5)
         source = chance.choice(here if outward else there)
         target = chance.choice(BEYOND if outward else [n for n in nodes if n not in BEYOND])
@@ -167,10 +160,6 @@ class Cuts(Run):
                 owner = standing.owner
                 if owner and str(node_of(worker_of(owner))) in BEYOND:
                     kill.owned.add(int(task))
-
-
-def _node(worker: str) -> str:
-    return worker.rpartition("@")[2].partition("/")[0]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from chaos.aims import numbers
+from chaos.aims import node_in, numbers
 from chaos.cluster import NotNow, Stuck
 from chaos.plan import floods
 from chaos.rounds import Rounds
@@ -156,9 +156,9 @@ class Moves(Run):
         by_worker = rounds.by_worker()
         middle = {w: [t for t in ts if t in rounds.shape.count_tasks] for w, ts in by_worker.items()}
         source = max(sorted(middle), key=lambda w: len(middle[w]))
-        others = [w for w in sorted(by_worker) if _node(w) != _node(source)]
+        others = [w for w in sorted(by_worker) if node_in(w) != node_in(source)]
         if not others:
-            others = [f"{n}/0" for n in rounds.nodes() if n != _node(source)]
+            others = [f"{n}/0" for n in rounds.nodes() if n != node_in(source)]
         target = chance.choice(others)
         return middle[source], source, target.partition("@")[2] or target
 
@@ -185,14 +185,14 @@ class Moves(Run):
         """Everything of a worker: what emits to one another moves at the same time."""
         by_worker = rounds.by_worker()
         source = chance.choice(sorted(by_worker))
-        slots = [w.partition("@")[2] for w in sorted(by_worker) if _node(w) != _node(source)]
+        slots = [w.partition("@")[2] for w in sorted(by_worker) if node_in(w) != node_in(source)]
         target = chance.choice(slots or rounds.nodes())
         return Asked(f"all of {source} to {target}", self._ask(name, by_worker[source], target, 1.0))
 
     def spout(self, rounds: Rounds, name: str, chance: random.Random) -> Asked:
         places = rounds.places()
         task = chance.choice(list(rounds.shape.spout_tasks))
-        target = chance.choice([n for n in rounds.nodes() if n != _node(places[task])])
+        target = chance.choice([n for n in rounds.nodes() if n != node_in(places[task])])
         return Asked(f"task {task} of {places[task]} to {target}", self._ask(name, [task], target, 1.0))
 
     def again(self, rounds: Rounds, name: str, chance: random.Random) -> Asked:
@@ -225,7 +225,3 @@ KINDS: dict[str, Callable[[Moves, Rounds, str, random.Random], Asked]] = {
     "again": Moves.again,
     "workers": Moves.workers,
 }
-
-
-def _node(worker: str) -> str:
-    return worker.rpartition("@")[2].partition("/")[0]
