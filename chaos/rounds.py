@@ -284,9 +284,8 @@ class Rounds:
                 actor.join(STEP)
                 fire(self.watch.now, "asked")
             killed.wait(STEP)
-            with (
-                self._killing
-            ):  # from here on nobody is killed: who was until now counts, however late it was
+            # From here on nobody is killed: who was until now counts, however late it was.
+            with self._killing:
                 hit = killed.is_set()
                 killed.set()
             if hit and round.after:

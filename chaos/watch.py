@@ -116,9 +116,8 @@ class Watch:
         name = self._topology
         found = [f"{paths.moves(name)}/{leaf}" for leaf in coordination.children(paths.moves(name)) or ()]
         plan = coordination.get(paths.plan(name))
-        if (
-            plan is not None and not codec.decode(plan.data, Plan).halted
-        ):  # one that was aborted stays until the next request
+        # One that was aborted stays until the next request.
+        if plan is not None and not codec.decode(plan.data, Plan).halted:
             found.append(paths.plan(name))
         for node in coordination.children(paths.NODES) or ():
             value = coordination.get(paths.node(NodeId(node)))

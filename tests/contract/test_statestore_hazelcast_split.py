@@ -101,9 +101,8 @@ def test_what_is_deleted_while_a_cluster_is_split_does_not_come_back(tmp_path: P
         store = HazelcastStore(HazelcastOptions((rest[0].address,), tmp_path.name, local=rest[0].address))
         for key in keys:
             assert store.delete(key, 1)
-            store.grid.wait(
-                store.grid._heads.delete(key)
-            )  # also what is left of it, as `collect` does one day
+            # Also what is left of it, as `collect` does one day.
+            store.grid.wait(store.grid._heads.delete(key))
         store.close()  # pieces are removed
         process.send_signal(signal.SIGCONT)
         assert all(m.wait_size(3) for m in rest)
