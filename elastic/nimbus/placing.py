@@ -227,11 +227,12 @@ def begin(
     if not now:
         return None
     share = plan.share or rules.share or (1.0 if len(now) <= rules.at_once else HALF)
-    part = now[: _fitting(t, now)]
+    living = seats(t)
+    part = now[: _fitting(t, now, living)]
     bound = None if plan.share else _bound([c.task for c in part], rules, sizes or {})
     try:
         move = plan_move(
-            t.spec, Epoch(t.latest + 1), plan.why, part, seats(t), busy=t.moving, share=share, bound=bound
+            t.spec, Epoch(t.latest + 1), plan.why, part, living, busy=t.moving, share=share, bound=bound
         )
     except Refused:
         return None
@@ -243,16 +244,16 @@ def _divided(t: TopologyFacts) -> Epoch | None:
     return next((e for e, m in t.moves.items() if m.record.later and not m.record.settled), None)
 
 
-def _fitting(t: TopologyFacts, changes: Sequence[Change]) -> int:
+def _fitting(t: TopologyFacts, changes: Sequence[Change], living: Mapping[WorkerId, Seat]) -> int:
     """How many of these changes, from the first on, can be one move: all that is written of it at once has to go into one transaction.
 
     That is, in the worst case, the record and the marks of all that take part with the outcomes of all tasks, the assignment, and the plan
     with as many failures. Reasons are left out if need be.
     """
     room = (MAX_BYTES - len(encode(t.assignment)) - len(encode(t.plan))) // _WRITTEN
-    known, lives, size = seats(t), set[Seat](), 0
+    lives, size = set[Seat](), 0
     for count, change in enumerate(changes):
-        sides = {known[change.source], known[change.target]}
+        sides = {living[change.source], living[change.target]}
         size += _TASK + len(t.spec.component_of(change.task).id)
         size += sum(len(s.incarnation) + len(s.node) for s in sides)
         size += sum(_LIFE + len(t.name) + 2 * len(s.incarnation) for s in sides - lives)
