@@ -106,10 +106,13 @@ class Sessions:
         """The service is somebody else's."""
 
 
-def path_of_a_task(service: Service, hints: bool, patch: pytest.MonkeyPatch) -> None:
-    """Moves a task from worker 1 to worker 2, while worker 0 emits to it."""
+@pytest.mark.parametrize("hints", [True, False])
+def test_no_other_word_is_needed_from_pause_to_resume(
+    service: Service, hints: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task moves from worker 1 to worker 2, while worker 0 emits to it."""
     if not hints:
-        patch.setattr(Moves, "say_saved", lambda self, states: None)
+        monkeypatch.setattr(Moves, "say_saved", lambda self, states: None)
     topology, name = chain(COUNT, spouts=1, tasks=2, rate=8000.0)
     sessions = Sessions(service)
     with Moving(topology, 3, lambda c, i: int(c == "count"), server=sessions) as cluster:
@@ -146,10 +149,3 @@ def path_of_a_task(service: Service, hints: bool, patch: pytest.MonkeyPatch) -> 
         assert nimbus.run(PATIENCE).tasks[0].outcome
         cluster.wait_finished()
     check(topology, name, COUNT)
-
-
-@pytest.mark.parametrize("hints", [True, False])
-def test_no_other_word_is_needed_from_pause_to_resume(
-    service: Service, hints: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path_of_a_task(service, hints, monkeypatch)
