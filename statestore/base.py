@@ -19,7 +19,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from statestore.errors import Invalid, StateStoreError
 
@@ -72,9 +72,8 @@ class Ticket:
             raise Invalid(f"{self.key}: a writer has a name of 1 to 100 characters")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece that was put.
+class Piece(NamedTuple):
+    """A piece that was put. It equals the tuple of its numbers.
 
     Attributes:
         epoch: Of the write that put it.

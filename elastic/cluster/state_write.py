@@ -84,6 +84,10 @@ class StateWrite:
         self._pieces[piece.number] = piece
         return piece.number
 
+    def named(self, numbers: Sequence[int]) -> list[Piece]:
+        """What tells each of these pieces from all others of the key, as whoever fetches them sees it."""
+        return [self._pieces[n] for n in numbers]
+
     def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
         """Make these pieces the state, in this order; returns when every node has confirmed all of it. More may be put and
         committed after it: a next version, whose pieces may be those of this one.
@@ -100,7 +104,7 @@ class StateWrite:
             NoRoom: A store has no room.
             Unavailable: A store cannot be reached; whether it has committed is not known. It may be tried again.
         """
-        pieces = [self._pieces[n] for n in numbers]
+        pieces = self.named(numbers)
         wanted = set(numbers)
         load = Load(
             [(p, data) for p, data in self._load.inline if p.number in wanted],

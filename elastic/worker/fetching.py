@@ -22,6 +22,7 @@ from elastic.migration import events as ev
 from elastic.migration.record import state_key
 from elastic.model.ids import NodeId
 from elastic.worker import wire
+from elastic.worker.along import CameAlong
 from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival
 from elastic.worker.content.engine import decode_engine, engine_pieces
@@ -84,6 +85,7 @@ class Fetching:
         self._waiting = 0  # tasks that nobody has looked for yet: these go first
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states-ahead")
+        self._along = CameAlong(lambda task, epoch: worker.moving.comes(task, epoch))
         self._fetches: Together[Nodes, ac.Fetch] = Together(submit, self._fetch_many, LOT)
 
     def close(self) -> None:
@@ -132,10 +134,25 @@ class Fetching:
         if told.kind == wire.STORED:
             self._look_again(told.source, told.epoch, last=False)
             return
+        if told.kind == wire.ALONG:
+            self._along.keep(told.source, told.epoch, wire.along_in(payload))
+            return
         saved = wire.saved_in(payload)
         for task, _ in saved:
-            self._look_again(task, told.epoch, last=True)
+            if not self._is_whole(task, told.epoch):
+                self._look_again(task, told.epoch, last=True)
         self._worker.moves.feed_all([ev.SaveHeard(task, told.epoch, size) for task, size in saved])
+
+    def _is_whole(self, task: int, epoch: int) -> bool:
+        """All of a task has been saved: whether nobody need look for it, because what has not come ahead has come along."""
+        with self._lock:
+            coming = self._coming.get(task)
+            if coming is None or coming.side.epoch != epoch or coming.arrival is None or coming.over:
+                return False
+            if coming.busy and not coming.queued:
+                return False  # pieces are going in at this very moment
+            coming.whole = self._along.take(task, epoch, coming.arrival.here)
+            return coming.whole is not None
 
     def _look_again(self, task: int, epoch: int, *, last: bool) -> None:
         """Comes to nothing when nobody looks for it.
@@ -290,6 +307,10 @@ class Fetching:
     def _find(
         self, key: str, coming: Coming, here: Mapping[Hashable, bytes], most: int | None
     ) -> StoredState:
+        if coming.last.is_set():
+            along = self._along.take(coming.side.task, coming.side.epoch, here)
+            if along is not None:
+                return along
         for left in range(REPLACED, -1, -1):
             try:
                 return self._stores.fetch(key, coming.side.epoch, coming.nodes, here, most)
@@ -323,6 +344,7 @@ class Fetching:
 
     def forget_ahead(self, side: Side) -> None:
         """The task is here, or does not come."""
+        self._along.forget(side.task)
         with self._lock:
             coming = self._coming.get(side.task)
             if coming is None or coming.side != side:
@@ -352,6 +374,8 @@ class Fetching:
                     ahead, coming.busy, coming.queued = coming, False, False
         if ahead is not None:
             self._answer(action, ahead)
+        elif (along := self._along.take(action.task, action.epoch, {})) is not None:
+            self._worker.moves.feed(self._fetched(action, along, None))
         elif action.size <= GROWN:
             self._fetches.add(action.nodes, action)
         else:
@@ -375,8 +399,10 @@ class Fetching:
         found: StoredState | Exception
         try:
             # A copy: what a look has brought may be going in at this very moment.
-            here = dict(arrival.here) if arrival else None
-            found = self._stores.fetch(key_of(self._worker, action.task), action.epoch, action.nodes, here)
+            here = dict(arrival.here) if arrival else {}
+            found = self._along.take(action.task, action.epoch, here) or self._stores.fetch(
+                key_of(self._worker, action.task), action.epoch, action.nodes, here
+            )
         except Exception as e:
             found = e
         self._worker.moves.feed(self._fetched(action, found, arrival))

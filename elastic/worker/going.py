@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import Unavailable
+from elastic.worker.along import Recent
 from elastic.worker.content import Copier
 from elastic.worker.failures import described
 from elastic.worker.stores import StateWrite
@@ -34,6 +35,7 @@ class Going:
     copier: Copier | None = None
     write: StateWrite | None = None
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
+    recent: Recent = field(default_factory=Recent)
     ahead: bool = False
     told: bool = False  # that something lies there ahead
     gave: float = 0.0  # when copying gave the executor back
@@ -47,6 +49,12 @@ class Going:
     then: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, write: StateWrite, data: bytes) -> int:
+        """Put a piece into its write."""
+        number = write.put(data)
+        self.recent.add(number, data)
+        return number
 
     def ends_now(self) -> bool:
         """It is saved, or has failed. False: something was said of that before, and this comes too late."""

@@ -34,6 +34,7 @@ from elastic.worker import wire
 from elastic.worker.batch import Item
 from elastic.worker.gaps import Gaps
 from elastic.worker.ways import Ways
+from elastic.worker.words import Words, tell
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
@@ -105,6 +106,7 @@ class Moves:
         self.participant = Participant(me, Wiring.of(spec), buffer_rows, self._gate)
         self.link = ways.link
         part = self.participant
+        self.words = Words(me, lambda: part.view, ways.link)
         self._gaps = Gaps(part.wiring, tasks, part.receivers, on_received, self._posted.append)
 
     def join(self, tasks: Tasks, store: Store, marks: OwnMarks) -> None:
@@ -255,31 +257,6 @@ class Moves:
         else:
             self.feed(ev.FenceArrived(told.source, target, told.epoch, life, position))
 
-    def say_stored(self, task: int, epoch: int) -> None:
-        """Have the new side of a moving task look into the stores, which have more of it (`Fetching.told`). From any thread. Should that
-        get lost, it looks when coordination says that it is time to.
-        """
-        part = self.participant.view.part(task, epoch)
-        if part is not None and part.target != self.me:
-            self._tell(part.target, task, wire.stored(task, epoch))
-
-    def say_saved(self, states: Iterable[tuple[int, int, int]]) -> None:
-        """The same when the stores have confirmed all of some tasks that stand still.
-
-        Args:
-            states: Task, move and size in bytes of each.
-        """
-        view = self.participant.view
-        told: dict[tuple[Incarnation, int], list[tuple[int, int]]] = {}
-        for task, epoch, size in states:
-            part = view.part(task, epoch)
-            if part is not None and part.target != self.me:
-                told.setdefault((part.target, epoch), []).append((task, size))
-        for (where, epoch), some in told.items():
-            for n in range(0, len(some), wire.SAVED_MOST):
-                part_of = some[n : n + wire.SAVED_MOST]
-                self._tell(where, part_of[0][0], wire.saved(part_of, epoch))
-
     def room(self, target: int) -> None:
         """There may be room on the way to that task."""
         with self._asking:
@@ -303,7 +280,7 @@ class Moves:
             )
         else:
             frame = wire.opened(action.source, action.life, action.position, action.epoch)
-            self._tell(action.where, action.target, frame)
+            tell(self.link(action.where), action.target, frame)
         self._ways.signal(action.target)
 
     def send(self, action: ac.Send) -> None:
@@ -330,7 +307,7 @@ class Moves:
             )
         else:
             frame = wire.fence(action.source, action.life, action.position, action.epoch)
-            self._tell(where, action.target, frame)
+            tell(self.link(where), action.target, frame)
         self._ways.signal(action.target)
 
     def ask_room(self, action: ac.AskRoom) -> None:
@@ -385,11 +362,6 @@ class Moves:
     def _resumed(self, target: int) -> None:
         epoch, since = self._held.pop(target)
         self._on_resumed(target, epoch, time.monotonic() - since)
-
-    def _tell(self, where: Incarnation, target: int, frame: tuple[Any, ...]) -> None:
-        way = self.link(where)
-        if way is not None and way.offer(target, frame, urgent=True):
-            way.flush()
 
     def _offer(self, where: Incarnation, target: int, item: Item, life: int, first: int) -> bool:
         way: Link | None = self.link(where)

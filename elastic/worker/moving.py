@@ -251,6 +251,11 @@ class MovingTasks:
             raise _comes_no_more(side.task)
         return found
 
+    def comes(self, task: int, epoch: int) -> bool:
+        """Whether it is about to come here with that move."""
+        side = self._sides.get(task)
+        return side is not None and side.epoch == epoch
+
     def check(self, side: Side) -> None:
         """See that a task that was prepared is still to come.
 

@@ -24,6 +24,7 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.plan import AHEAD
 from elastic.model.ids import NodeId
+from elastic.worker import along
 from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
 from elastic.worker.failures import described
@@ -155,7 +156,7 @@ class Saving:
         if old.ended:
             return
         try:
-            size = _engine_size(old.task)
+            size = 4096 + 256 * old.task.queued  # the engine's part, about
             if old.copier is not None:
                 content = old.copier.size()
                 self._worker.sizes.note(old.task, content)
@@ -242,7 +243,7 @@ class Saving:
                 return False
             pieces = old.on_task(lambda: self._slice(old, copier))
             for id, data in pieces:
-                old.numbers[id] = write.put(data)
+                old.numbers[id] = old.put(write, data)
             return bool(pieces)
 
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
@@ -257,7 +258,7 @@ class Saving:
                 return
             content = copier.so_far()
             write.commit([old.numbers[n] for n in content.order], content.meta)
-            self._worker.moves.say_stored(old.task.id, old.epoch)
+            self._worker.moves.words.stored(old.task.id, old.epoch)
             told, old.told = old.told, True
         if not told:
             self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead=True))
@@ -322,17 +323,22 @@ class Saving:
                 with self._worker.haste, old.writing:  # what was being copied ahead is on its way
                     if old.ended:
                         return
-                    meta, order = b"", [write.put(piece) for piece in encode_engine(engine, action.links)]
+                    meta, order = (
+                        b"",
+                        [old.put(write, piece) for piece in encode_engine(engine, action.links)],
+                    )
                     if old.copier is not None:
                         rest = old.copier.rest()
                         for id, data in rest.pieces:
-                            old.numbers[id] = write.put(data)
+                            old.numbers[id] = old.put(write, data)
                         meta = rest.meta
                         order += [old.numbers[id] for id in rest.order]
             finally:
                 old.encoded(self._reading)
             if old.ended:
                 return
+            left = old.recent.along(order, write.named(order), meta)
+            self._worker.moves.words.along(old.task.id, old.epoch, left)
             size = write.commit(order, meta)
         except Exception as e:
             self._failed(old, e)
@@ -363,6 +369,8 @@ class Saving:
     def _save_part(self, nodes: Nodes, states: list[tuple[Going, SmallState]]) -> None:
         """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
         outcome: list[tuple[tuple[Going, SmallState], Exception | None]]
+        for old, state in states:
+            self._worker.moves.words.along(old.task.id, old.epoch, along.small(state))
         try:
             outcomes = self._stores.save_many([state for _, state in states], nodes)
             outcome = list(zip(states, outcomes, strict=True))
@@ -403,7 +411,7 @@ class Saving:
         moves = self._worker.moves
         states = [s for s in states if s[0].ends_now()]  # copying ahead may have failed meanwhile
         try:
-            moves.say_saved((old.task.id, old.epoch, size) for old, size in states)
+            moves.words.saved((old.task.id, old.epoch, size) for old, size in states)
             for old, size in states:
                 self._worker.moving.step(old.task, old.epoch, "saved", bytes=size)
         except Exception:  # hints, to new sides and to people: nobody's save fails for that
@@ -439,8 +447,3 @@ class Saving:
             pool.submit(what, *arguments)
         except RuntimeError as e:  # the pool is closed
             raise Unavailable("the worker is about to end") from e
-
-
-def _engine_size(task: Task) -> int:
-    """Bytes that the engine's part takes, about."""
-    return 4096 + 256 * task.queued

@@ -19,10 +19,17 @@ LOT = 128
 """Small states that are worked off together, at most: the first of them does not wait for too many."""
 
 
+Name = tuple[int, int, int, int]
+"""What tells a piece of a large state from all others."""
+
+
 class StateWrite(Protocol):
     """One task's state on its way to some nodes' stores: `elastic.cluster.node_stores.StateWrite`."""
 
     def put(self, data: bytes) -> int: ...
+    def named(self, numbers: Sequence[int]) -> Sequence[Name]:
+        """What tells each of these pieces from all others: `StoredState.named`, once they are committed."""
+
     def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int: ...
     def abort(self) -> None: ...
     def close(self) -> None: ...

@@ -10,6 +10,7 @@ then the body:
     OPENED   no body: the source begins to send; the position is what has left before; count is a move's epoch, or 0
     FENCE    no body: nothing comes after the position; count is the move's epoch
     STORED   no body: the stores have more of the state of the task that it is for; count is the move's epoch
+    ALONG    what is left of the state of that task (`elastic.worker.along`); count is the move's epoch
     SAVED    the stores have all of the states of these tasks: number (4) and size (8) of each; count is the move's epoch
 
 The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
@@ -33,7 +34,7 @@ from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.failures import described
 
-MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED = 1, 2, 3, 4, 5, 6, 7, 8
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG = 1, 2, 3, 4, 5, 6, 7, 8, 9
 _HEAD = struct.Struct("!BHIIQQ")
 _SAVED = struct.Struct("!IQ")
 SAVED_MOST = (LARGEST_URGENT - _HEAD.size) // _SAVED.size
@@ -133,6 +134,16 @@ def stored(task: int, epoch: int) -> tuple[Buffer, ...]:
     return (_HEAD.pack(STORED, 0, task, epoch, 0, 0),)
 
 
+def along(task: int, epoch: int, body: bytes) -> tuple[Buffer, ...]:
+    """The frame that brings what is left of a state. Nothing follows from it: the stores have to have all of that first."""
+    return (_HEAD.pack(ALONG, 0, task, epoch, 0, 0), body)
+
+
+def along_in(payload: memoryview) -> memoryview:
+    """What `along` was given."""
+    return payload[_HEAD.size :]
+
+
 def saved(states: Sequence[tuple[int, int]], epoch: int) -> tuple[Buffer, ...]:
     """The same when all of them is there: at most `SAVED_MOST` tasks, and the sizes of their states in bytes
     (`elastic.migration.events.SaveHeard`)."""
@@ -202,7 +213,7 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
 
 
 class Told(NamedTuple):
-    """What a link says about itself: `kind` is OPENED or FENCE; or STORED or SAVED: `source` is the very task then."""
+    """What a link says about itself: `kind` is OPENED or FENCE; or STORED, SAVED or ALONG: `source` is the very task then."""
 
     kind: int
     source: int

@@ -16,7 +16,7 @@ from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
 from elastic.migration.table import EmitterState
-from elastic.worker.moves import Moves
+from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving, Nimbus
 from tests.unit.worker.test_moves import chain, check, tasks_of
 
@@ -112,7 +112,7 @@ def test_no_other_word_is_needed_from_pause_to_resume(
 ) -> None:
     """A task moves from worker 1 to worker 2, while worker 0 emits to it."""
     if not hints:
-        monkeypatch.setattr(Moves, "say_saved", lambda self, states: None)
+        monkeypatch.setattr(Words, "saved", lambda self, states: None)
     topology, name = chain(COUNT, spouts=1, tasks=2, rate=8000.0)
     sessions = Sessions(service)
     with Moving(topology, 3, lambda c, i: int(c == "count"), server=sessions) as cluster:

@@ -45,7 +45,7 @@ class Stores:
     """The state stores of all nodes. Counts what lies in them."""
 
     def __init__(self) -> None:
-        self.states: dict[tuple[str, int], tuple[bytes, dict[int, bytes]]] = {}
+        self.states: dict[tuple[str, int], tuple[bytes, dict[Any, bytes]]] = {}
         self.full = False
         self.lots: list[int] = []  # how many small states came together
         self.ahead: list[int] = []  # how many pieces each look before the pause has brought
@@ -122,9 +122,15 @@ class _Write:
         self.pieces.append(bytes(data))
         return len(self.pieces) - 1
 
+    def named(self, numbers: Sequence[int]) -> list[tuple[int, int, int, int]]:
+        return [(1, n, len(self.pieces[n]), 0) for n in numbers]
+
     def commit(self, numbers: Sequence[int], meta: bytes = b"") -> int:
         self.stores.on_commit()
-        self.stores.states[self.key] = (meta, {n: self.pieces[n] for n in numbers})
+        self.stores.states[self.key] = (
+            meta,
+            dict(zip(self.named(numbers), (self.pieces[n] for n in numbers), strict=True)),
+        )
         return sum(len(self.pieces[n]) for n in numbers)
 
     def abort(self) -> None:

@@ -16,11 +16,12 @@ from elastic.migration.table import ReceiverState
 from elastic.model.ids import ComponentId
 from elastic.worker.batch import Batch
 from elastic.worker.crossing import ASK
-from elastic.worker.moves import PASSED, Moves
+from elastic.worker.moves import PASSED
 from elastic.worker.moving import MovingTasks
 from elastic.worker.outputs import Outputs
 from elastic.worker.task import Task
 from elastic.worker.wire import Frame
+from elastic.worker.words import Words
 from tests.unit.worker.harness import Check, expected, records
 from tests.unit.worker.harness import numbers as _names
 from tests.unit.worker.moving_harness import Moving, Process
@@ -337,7 +338,7 @@ def test_small_states_are_saved_together_and_one_that_grew_by_itself() -> None:
     assert records[name] == [600]
 
 
-@pytest.mark.parametrize("what", ["say_saved", "step", "save_many"])
+@pytest.mark.parametrize("what", ["saved", "along", "step", "save_many"])
 def test_what_fails_for_one_of_those_that_are_saved_together_strands_no_other(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,8 +358,10 @@ def test_what_fails_for_one_of_those_that_are_saved_together_strands_no_other(
     monkeypatch.setattr("elastic.worker.saving.PART", 1)  # each by itself, one after the other
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
         match what:
-            case "say_saved":
-                patch.setattr(Moves, "say_saved", fails)
+            case "saved":
+                patch.setattr(Words, "saved", fails)
+            case "along":
+                patch.setattr("elastic.worker.wire.along", fails)
             case "step":
                 patch.setattr(MovingTasks, "step", fails_once_saved)
             case "save_many":

@@ -19,9 +19,9 @@ from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
 from elastic.worker.fetching import REPLACED, Fetching
 from elastic.worker.going import Going
-from elastic.worker.moves import Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.saving import Saving
+from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving, Nimbus, Stores
 
 ENTRIES = 20_000
@@ -88,6 +88,7 @@ def move_while_marks_wait() -> list[int]:
     name, topology, large = with_a_large_state()
     looked: dict[tuple[str, int], threading.Event] = {}
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Words, "along", lambda *_: None)
         stores, look = cluster.stores, Fetching._look
 
         def looks(self: Fetching, coming: Coming) -> float:
@@ -159,15 +160,15 @@ def test_nobody_waits_until_saved_is_written(entries: int) -> None:
 @pytest.mark.parametrize("entries", [ENTRIES, 500], ids=["large", "small"])
 def test_that_somebody_waits_for_it_is_found(entries: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Moves, "say_saved", lambda *_: None)
+        patch.setattr(Words, "saved", lambda *_: None)
         assert not begun_before_saved(entries, 0.5)
 
 
 def test_a_hint_that_gets_lost_costs_time_and_nothing_else() -> None:
     name, topology, large = with_a_large_state()
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Moves, "say_stored", lambda *_: None)
-        patch.setattr(Moves, "say_saved", lambda *_: None)
+        patch.setattr(Words, "stored", lambda *_: None)
+        patch.setattr(Words, "saved", lambda *_: None)
         (part,) = cluster.move({large: 1}).tasks
         assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
         cluster.wait_finished()

@@ -7,29 +7,30 @@ from typing import Any
 
 import pytest
 
+from elastic.model.ids import Incarnation
 from elastic.transport.base import LARGEST_URGENT
 from elastic.worker import wire
-from elastic.worker.moves import Moves
 from elastic.worker.stores import LOT
+from elastic.worker.words import Words
 
 
 def said(count: int) -> list[tuple[int, int]]:
     """Which tasks, of so many that were saved together, the new side hears of."""
-    moves: Any = Moves.__new__(Moves)
-    moves.me = "here"
-    view = SimpleNamespace(part=lambda task, epoch: SimpleNamespace(target="there"))
-    moves.participant = SimpleNamespace(view=view)
+    view: Any = SimpleNamespace(part=lambda task, epoch: SimpleNamespace(target="there"))
     heard: list[tuple[int, int]] = []
 
-    def tell(where: str, target: int, frame: tuple[bytes, ...]) -> None:
+    def offer(target: int, frame: tuple[bytes, ...], *, urgent: bool) -> bool:
+        assert urgent
         whole = b"".join(frame)
         assert len(whole) <= LARGEST_URGENT, "the link refuses it"
         states = wire.saved_in(memoryview(whole))
         assert target == states[0][0]
         heard.extend(states)
+        return True
 
-    moves._tell = tell
-    moves.say_saved((task, 7, 10 * task) for task in range(count))
+    way: Any = SimpleNamespace(offer=offer, flush=lambda: None)
+    words = Words(Incarnation("here"), lambda: view, lambda where: way)
+    words.saved((task, 7, 10 * task) for task in range(count))
     return heard
 
 

@@ -1,0 +1,80 @@
+"""What the old side of a move says to the new one, from process to process. Nothing but speed depends on it: what gets lost is found in
+coordination, or in the stores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from elastic.migration.view import View
+from elastic.model.ids import Incarnation
+from elastic.transport.base import Link
+from elastic.worker import wire
+
+log = logging.getLogger("elastic.worker")
+
+
+class Words:
+    """Any thread may call.
+
+    Args:
+        view: What coordination said last.
+        link: The way to another worker process.
+    """
+
+    def __init__(
+        self, me: Incarnation, view: Callable[[], View], link: Callable[[Incarnation], Link | None]
+    ) -> None:
+        self._me, self._view, self._link = me, view, link
+
+    def stored(self, task: int, epoch: int) -> None:
+        """Have the new side of a moving task look into the stores, which have more of it (`Fetching.told`). Should that get lost, it looks
+        when coordination says that it is time to.
+        """
+        where = self._to(self._view(), task, epoch)
+        if where is not None:
+            tell(self._link(where), task, wire.stored(task, epoch))
+
+    def along(self, task: int, epoch: int, body: bytes) -> None:
+        """Send the new side of a task that stands still what is left of its state (`elastic.worker.along`), if there is room on the way.
+        Before the stores have it: it has been read by the time that they do.
+
+        Args:
+            body: b"": nothing; it is fetched.
+        """
+        where = self._to(self._view(), task, epoch) if body else None
+        way = self._link(where) if where is not None else None
+        try:
+            if way is not None and way.offer(task, wire.along(task, epoch, body)):
+                way.flush()
+        except Exception:  # nobody's save fails for that
+            log.exception("task %d is fetched as a whole", task)
+
+    def saved(self, states: Iterable[tuple[int, int, int]]) -> None:
+        """Say that the stores have confirmed all of some tasks that stand still.
+
+        Args:
+            states: Task, move and size in bytes of each.
+        """
+        view = self._view()
+        told: dict[tuple[Incarnation, int], list[tuple[int, int]]] = {}
+        for task, epoch, size in states:
+            where = self._to(view, task, epoch)
+            if where is not None:
+                told.setdefault((where, epoch), []).append((task, size))
+        for (where, epoch), some in told.items():
+            for n in range(0, len(some), wire.SAVED_MOST):
+                part_of = some[n : n + wire.SAVED_MOST]
+                tell(self._link(where), part_of[0][0], wire.saved(part_of, epoch))
+
+    def _to(self, view: View, task: int, epoch: int) -> Incarnation | None:
+        part = view.part(task, epoch)
+        return part.target if part is not None and part.target != self._me else None
+
+
+def tell(way: Link | None, target: int, frame: tuple[Any, ...]) -> None:
+    """Say something that waits for no room; nobody hears it when there is no way."""
+    if way is not None and way.offer(target, frame, urgent=True):
+        way.flush()
