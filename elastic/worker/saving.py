@@ -30,6 +30,7 @@ from elastic.worker.content.engine import EngineState, encode_engine
 from elastic.worker.failures import described
 from elastic.worker.fetching import Fetching, key_of
 from elastic.worker.going import Going, why_unmovable
+from elastic.worker.stopping import Stopping
 from elastic.worker.stores import GROWN, LOT, SMALL, SmallState, StateStores, StateWrite
 from elastic.worker.together import Together
 
@@ -62,8 +63,7 @@ than the one before: the pause comes soon, mostly."""
 COMMIT_EVERY = 0.05
 """Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
 KEEP_UP_LONGEST = 0.01
-"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all that there is, and the pause
-comes when it has that."""
+"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all there is, before the pause."""
 
 
 class Saving:
@@ -79,11 +79,14 @@ class Saving:
         self._keeping = False
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
+        self._stopping = Stopping()
         self._pool = ThreadPoolExecutor(THREADS, "states")
         self._copying = ThreadPoolExecutor(COPYING, "states-copied")
+        self._submit = functools.partial(self._have_done, self._pool)
+        self._copy = functools.partial(self._have_done, self._copying)
         self._asks: Together[Nodes, tuple[Going, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[Going, ac.Save, EngineState]] = Together(
-            self._submit, self._save_many, LOT
+            self._submit, self._save_many, LOT, self._stopping.gather
         )
         fetching = self.fetching = Fetching(worker, stores, self._submit)
         self.fetch, self.fetch_ahead = fetching.fetch, fetching.fetch_ahead
@@ -102,6 +105,7 @@ class Saving:
             then: None: it does not go on, and what was remembered of its state goes with that (`Leaving`).
         """
         old = self._old.pop(task.id, None)
+        self._stopping.remove(task.id)
         if old is not None:
             encoded = old.end(then, self._reading)
             if old.write is not None and then is not None:
@@ -305,6 +309,8 @@ class Saving:
         old = self._old.get(task.id)
         if old is not None:
             old.pausing = True
+            if old.write is None:
+                self._stopping.add(task.id)
 
     def save(self, action: ac.Save) -> None:
         """See the port."""
@@ -314,6 +320,7 @@ class Saving:
             old.encoding = True
         if old.write is None:
             self._saves.add(action.nodes, (old, action, engine))
+            self._stopping.remove(action.task)
         else:
             self._submit(self._use, old, self._save, action, engine, old.write)
 
@@ -435,12 +442,6 @@ class Saving:
                     old.write.abort()
                 except Exception as e:  # the stores give up what belongs to no move
                     log.info("what was copied of task %d was not given up: %s", old.task.id, described(e))
-
-    def _submit(self, what: Callable[..., None], *arguments: Any) -> None:
-        self._have_done(self._pool, what, *arguments)
-
-    def _copy(self, what: Callable[..., None], *arguments: Any) -> None:
-        self._have_done(self._copying, what, *arguments)
 
     def _have_done(self, pool: ThreadPoolExecutor, what: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -22,12 +22,18 @@ class Together(Generic[K, T]):
     Args:
         submit: Has something called on another thread.
         work: Given a kind and its lot, at most `most` of them; must not raise, which would cost the lot.
+        gather: Waits for more that is about to come, for a moment.
     """
 
     def __init__(
-        self, submit: Callable[[Callable[[K], None], K], None], work: Callable[[K, list[T]], None], most: int
+        self,
+        submit: Callable[[Callable[[K], None], K], None],
+        work: Callable[[K, list[T]], None],
+        most: int,
+        gather: Callable[[], None] = lambda: None,
     ) -> None:
         self._submit = submit
+        self._gather = gather
         self._work = work
         self._most = most
         self._lock = threading.Lock()
@@ -60,6 +66,7 @@ class Together(Generic[K, T]):
             raise
 
     def _run(self, kind: K) -> None:
+        self._gather()
         with self._lock:
             self._coming.discard(kind)
         while True:

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from moving_harness import Moving
-from test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
 
 from elastic.errors import Unavailable
 from elastic.migration.record import Marks, Outcome
@@ -17,6 +15,8 @@ from elastic.worker import along
 from elastic.worker.along import MOST, CameAlong, Recent
 from elastic.worker.stores import SmallState
 from elastic.worker.words import Words
+from tests.unit.worker.moving_harness import Moving
+from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
 
 ALL = {1, 2, 3}
 FORMS = pytest.mark.parametrize("entries", [ENTRIES, 100], ids=["large", "small"])

@@ -1,0 +1,107 @@
+"""Tasks of a batch that stop one after the other are saved together."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from elastic.migration.record import Outcome
+from elastic.worker import stopping
+from elastic.worker.saving import Saving
+from elastic.worker.stopping import Stopping
+from elastic.worker.together import Together
+from tests.unit.worker.moving_harness import Moving
+from tests.unit.worker.test_moves import chain, check, tasks_of
+
+TASKS = 8
+
+
+def test_who_saves_waits_for_all_that_are_about_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "GATHER", 30.0)
+    some, kinds = Stopping(), list[list[int]]()
+    some.gather()  # for nobody
+    some.add(1)
+    some.add(2)
+    with ThreadPoolExecutor(2) as pool:
+        together: Together[str, int] = Together(
+            lambda call, kind: pool.submit(call, kind) and None,
+            lambda kind, lot: kinds.append(lot),
+            50,
+            some.gather,
+        )
+        together.add("a", 1)
+        some.remove(1)
+        together.add("a", 2)
+        assert not kinds
+        some.remove(2)
+    assert kinds == [[1, 2]]
+
+
+def test_nobody_is_waited_for_longer_than_a_moment() -> None:
+    some = Stopping()
+    some.add(1)
+    some.gather()
+
+
+def lots(before: Callable[[int], None], saved: threading.Event) -> list[int]:
+    """How many were saved together, when tasks that stop one after the other are moved at once.
+
+    Args:
+        before: Called before each of them is handed to be saved, with its number from 1.
+        saved: Set when some are.
+    """
+    topology, name = chain(1000, tasks=TASKS, rate=2000)
+    save, numbers = Saving.save, itertools.count(1)
+
+    def saves(self: Saving, action: Any) -> None:
+        before(next(numbers))
+        save(self, action)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Saving, "save", saves)
+        with Moving(topology, 2, lambda c, i: 0) as cluster:
+            save_many = cluster.stores.save_many
+
+            def saves_many(states: Any, nodes: Any) -> Any:
+                saved.set()
+                return save_many(states, nodes)
+
+            patch.setattr(cluster.stores, "save_many", saves_many)
+            record = cluster.move(dict.fromkeys(tasks_of(topology, "count"), 1))
+            assert {t.outcome for t in record.tasks} == {Outcome.COMMITTED}
+            cluster.wait_finished()
+    check(topology, name, 1000)
+    assert sum(cluster.stores.lots) == TASKS
+    return cluster.stores.lots
+
+
+def test_a_batch_is_saved_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "GATHER", 30.0)
+    assert lots(lambda number: None, threading.Event()) == [TASKS]
+
+
+def test_that_the_first_one_goes_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stopping, "gather", lambda self: None)
+    saved = threading.Event()
+
+    def before(number: int) -> None:
+        if number > 1:
+            assert saved.wait(30.0)
+
+    assert lots(before, saved)[0] == 1
+
+
+def test_who_stops_late_is_saved_by_itself() -> None:
+    """The last of them stops when the others have been saved, and is not waited for."""
+    saved = threading.Event()
+
+    def before(number: int) -> None:
+        if number == TASKS:
+            assert saved.wait(30.0)
+
+    assert lots(before, saved)[-1] == 1
