@@ -85,7 +85,7 @@ class CameAlong:
     """
 
     comes: Callable[[int, int], bool]
-    _bodies: dict[int, tuple[int, memoryview]] = field(default_factory=dict)
+    _bodies: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     _size: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -94,7 +94,7 @@ class CameAlong:
         with self._lock:
             self._drop(task)
             if self.comes(task, epoch) and self._size + len(body) <= ROOM:
-                self._bodies[task] = epoch, body
+                self._bodies[task] = epoch, bytes(body)  # a copy: it may be a part of something far larger
                 self._size += len(body)
 
     def forget(self, task: int) -> None:
@@ -102,7 +102,7 @@ class CameAlong:
         with self._lock:
             self._drop(task)
 
-    def _drop(self, task: int) -> tuple[int, memoryview] | None:
+    def _drop(self, task: int) -> tuple[int, bytes] | None:
         found = self._bodies.pop(task, None)
         if found is not None:
             self._size -= len(found[1])

@@ -151,8 +151,11 @@ class Fetching:
                 return False
             if coming.busy and not coming.queued:
                 return False  # pieces are going in at this very moment
-            coming.whole = self._along.take(task, epoch, coming.arrival.here)
-            return coming.whole is not None
+            whole = self._along.take(task, epoch, coming.arrival.here)
+            if whole is None:
+                return False
+            coming.whole, coming.busy, coming.queued, coming.more = whole, False, False, False
+            return True
 
     def _look_again(self, task: int, epoch: int, *, last: bool) -> None:
         """Comes to nothing when nobody looks for it.

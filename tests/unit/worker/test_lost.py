@@ -7,6 +7,7 @@ import pytest
 from elastic.errors import NotFound
 from elastic.migration.record import Outcome
 from elastic.worker import fetching
+from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves import chain, tasks_of
 
@@ -18,7 +19,8 @@ def lose(patch: pytest.MonkeyPatch, limit: float) -> None:
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         _, lost, *others = tasks_of(topology, "count")
         cluster.wait(lambda: all(cluster.task(t).executed for t in (lost, *others)))
-        # The stores confirm it, and their nodes go.
+        # The stores confirm it, and their nodes go; it has not come along either.
+        patch.setattr(Words, "along", lambda *_: None)
         patch.setattr(cluster.stores, "save_many", lambda states, nodes: [None] * len(states))
         (part,) = cluster.move({lost: 1}, limit=limit).tasks
         assert part.outcome is Outcome.LOST and "no store has" in part.reason
