@@ -402,7 +402,7 @@ _PIECE = struct.Struct("<QIII")
 
 def pack(pieces: Iterable[Piece]) -> bytes:
     """Pieces as bytes, 20 each."""
-    return b"".join([_PIECE.pack(p.epoch, p.number, p.size, p.crc) for p in pieces])
+    return b"".join([_PIECE.pack(*p) for p in pieces])
 
 
 def unpack(data: bytes) -> tuple[Piece, ...]:

@@ -62,8 +62,7 @@ class Reign:
     """See the module.
 
     Args:
-        guard: Gives the check that only the leader's transactions pass; raises Refused when this Nimbus does
-            not lead.
+        guard: Gives the check that only the leader's transactions pass; raises Refused when this Nimbus does not lead.
     """
 
     def __init__(
@@ -155,8 +154,9 @@ class Reign:
 
     def _sleep(self, seen: int, pause: bool) -> None:
         """Until something changes or a deadline passes; one that has passed is due now, except after a failure: it may be why."""
-        times = (self._decided.due, self.move_log.next_deadline(), self._stands.next_deadline())
-        waits = [*(t - time.time() for t in times if t is not None), *self.moves.timeouts()]
+        with self.lock:
+            times = (self._decided.due, self.move_log.next_deadline(), self._stands.next_deadline())
+            waits = [*(t - time.time() for t in times if t is not None), *self.moves.timeouts()]
         if pause:
             waits = [_PAUSE, *(w for w in waits if w > 0)]
         timeout = max(0.0, min(waits)) if waits else None

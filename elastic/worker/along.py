@@ -6,6 +6,7 @@ piece, because a task saves once in a move. It spares the new side to ask them. 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,6 +19,7 @@ from elastic.worker.stores import Name, SmallState
 MOST = 64 << 10
 """Bytes of pieces that are sent along, at most: what the last looks may have missed. More takes longer to take in than to fetch, in a
 process that has a stream to work off, and is in the way of other tasks' tuples."""
+log = logging.getLogger("elastic.worker")
 ROOM = 4 << 20
 """Bytes that are kept at a time for all tasks that are about to come to a process. What has no room is fetched."""
 
@@ -65,7 +67,7 @@ class Recent:
             self._size -= len(self._pieces.popleft()[1])
 
     def along(self, order: Sequence[int], names: Sequence[Name], meta: bytes) -> bytes:
-        """What is to be sent when all pieces are put.
+        """What is to be sent when all pieces are put; b"": it would not be enough.
 
         Args:
             order: All that the state consists of.
@@ -73,6 +75,8 @@ class Recent:
         """
         place = {n: at for at, n in enumerate(order)}
         some = [(place[n], data) for n, data in self._pieces if n in place]
+        if not any(at == 0 for at, _ in some):
+            return b""  # the engine's part, which was written first of what is new: there is more of that than goes along
         return _to_bytes(_Along(meta, list(names), [p for p, _ in some], [d for _, d in some]))
 
 
@@ -92,8 +96,10 @@ class CameAlong:
     def keep(self, task: int, epoch: int, body: memoryview) -> None:
         """It has come."""
         with self._lock:
+            if not self.comes(task, epoch):
+                return  # too late, and something newer may be here
             self._drop(task)
-            if self.comes(task, epoch) and self._size + len(body) <= ROOM:
+            if self._size + len(body) <= ROOM:
                 self._bodies[task] = epoch, bytes(body)  # a copy: it may be a part of something far larger
                 self._size += len(body)
 
@@ -115,10 +121,15 @@ class CameAlong:
             here: Pieces that are here already, by name: what stands for each of them.
         """
         with self._lock:
-            found = self._drop(task)
-        if found is None or found[0] != epoch:
+            kept = self._bodies.get(task)
+            found = self._drop(task) if kept is not None and kept[0] == epoch else None
+        if found is None:
             return None
-        along = _to_along(found[1])
+        try:
+            along = _to_along(found[1])
+        except msgspec.MsgspecError as error:
+            log.warning("what came along for task %d cannot be read: %s", task, error)
+            return None
         if not along.names:
             return _State(along.meta, range(len(along.pieces)), along.pieces)
         came = dict(zip(along.places, along.pieces, strict=True))

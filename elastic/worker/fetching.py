@@ -130,7 +130,7 @@ class Fetching:
         self._on_ahead(self._fetch_ahead, coming)
 
     def told(self, told: wire.Told, payload: memoryview) -> None:
-        """The stores have more of a task that may be on its way here, or all of some. From any thread."""
+        """The stores have more of a task that may come here, or all of some; or what is left of one comes along. From any thread."""
         if told.kind == wire.STORED:
             self._look_again(told.source, told.epoch, last=False)
             return
@@ -222,6 +222,8 @@ class Fetching:
                 # Then executors rest between two slices: streams fall behind a little, or the pause would last for as long as this look.
                 with self._worker.haste if outrun else contextlib.nullcontext():
                     coming.took = self._look(coming)
+                if coming.whole is not None:
+                    break
                 if not coming.caught_up:
                     coming.news.wait(UNTOLD)
                 elif coming.took < SOON:
@@ -393,8 +395,9 @@ class Fetching:
             self._submit(self._fetch, action, None)
             return
         arrival.over = True
-        if coming.whole is not None:
-            self._worker.moves.feed(self._fetched(action, coming.whole, arrival))
+        whole, coming.whole = coming.whole, None  # should it be of no use, the stores are asked the next time
+        if whole is not None:
+            self._worker.moves.feed(self._fetched(action, whole, arrival))
         else:
             self._submit(self._fetch, action, arrival)
 

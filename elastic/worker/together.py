@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from elastic.errors import ElasticError
+
 log = logging.getLogger("elastic.worker")
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -56,7 +58,7 @@ class Together(Generic[K, T]):
             self._coming.add(kind)
             self._threads[kind] = threads + 1
         try:
-            self._submit(self._run, kind)
+            self._submit(self._come, kind)
         except BaseException:
             with self._lock:
                 self._coming.discard(kind)
@@ -65,10 +67,13 @@ class Together(Generic[K, T]):
                 self._leave(kind)
             raise
 
-    def _run(self, kind: K) -> None:
+    def _come(self, kind: K) -> None:
         self._gather()
         with self._lock:
             self._coming.discard(kind)
+        self._run(kind)
+
+    def _run(self, kind: K) -> None:
         while True:
             with self._lock:
                 waiting = self._waiting[kind]
@@ -77,11 +82,23 @@ class Together(Generic[K, T]):
                     return
                 lot = waiting[: self._most]
                 del waiting[: self._most]
+                # More was gathered than goes with one lot: nobody who adds something would have another one come.
+                beside = bool(waiting) and self._threads[kind] < BESIDE
+                self._threads[kind] += beside
+            if beside:
+                self._have_beside(kind)
             try:
                 self._work(kind, lot)
             except Exception:
                 # A defect, which costs this lot. Without the thread the next ones would wait for ever.
                 log.exception("%d that were worked off together failed together", len(lot))
+
+    def _have_beside(self, kind: K) -> None:
+        try:
+            self._submit(self._run, kind)
+        except ElasticError:  # nothing will be done any more
+            with self._lock:
+                self._leave(kind)
 
     def _leave(self, kind: K) -> None:
         self._threads[kind] -= 1

@@ -44,9 +44,9 @@ class Words:
         Args:
             body: b"": nothing; it is fetched.
         """
-        where = self._to(self._view(), task, epoch) if body else None
-        way = self._link(where) if where is not None else None
         try:
+            where = self._to(self._view(), task, epoch) if body else None
+            way = self._link(where) if where is not None else None
             if way is not None and way.offer(task, wire.along(task, epoch, body)):
                 way.flush()
         except Exception:  # nobody's save fails for that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -38,6 +39,7 @@ def waits(
     monkeypatch.setattr(module.time, "time", lambda: now)
     reign = SimpleNamespace(
         _over=False,
+        lock=threading.RLock(),
         _decided=decided,
         mirror=SimpleNamespace(wait_for=wait_for, revision=7),
         moves=SimpleNamespace(timeouts=lambda: timers),

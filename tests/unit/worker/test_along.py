@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from elastic.errors import Unavailable
+from elastic.errors import ExecutionError, Unavailable
 from elastic.migration.record import Marks, Outcome
-from elastic.worker import along
+from elastic.worker import along, fetching
 from elastic.worker.along import MOST, CameAlong, Recent
 from elastic.worker.stores import SmallState
 from elastic.worker.words import Words
+from statestore.base import pack, unpack
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
 
@@ -42,14 +43,14 @@ def of(*numbers: int) -> bytes:
 
 
 def test_what_is_here_and_what_came_along_make_the_whole() -> None:
-    found = came(of(3, 2)).take(1, 7, {name(1): b"", name(9): b""})
+    found = came(of(3, 1)).take(1, 7, {name(2): b"", name(9): b""})
     assert found is not None
     assert (found.meta, list(found.named)) == (b"note", [name(1), name(2), name(3)])
-    assert list(found.pieces) == [b"", b"2", b"3"] and found.more == 0
+    assert list(found.pieces) == [b"1", b"", b"3"] and found.more == 0
 
 
 def test_less_than_the_whole_is_nothing() -> None:
-    assert came(of(3)).take(1, 7, {name(1): b""}) is None
+    assert came(of(1)).take(1, 7, {name(2): b""}) is None
     assert came(of(1, 2, 3)).take(1, 7, {}) is not None
 
 
@@ -62,14 +63,42 @@ def test_it_is_of_one_move_and_is_taken_once() -> None:
 
 
 def test_pieces_that_the_state_has_no_more_do_not_come() -> None:
-    assert came(of(8, 2, 9, 3)).take(1, 7, {name(1): b""}) is not None
+    assert came(of(8, 1, 9, 3)).take(1, 7, {name(2): b""}) is not None
 
 
 def test_what_was_written_long_ago_does_not_come() -> None:
+    recent, names = Recent(), [name(n) for n in (1, 2, 3)]
+    for n in (3, 2, 1):
+        recent.add(n, bytes(MOST // 2))
+    body = recent.along([1, 2, 3], names, b"")
+    assert MOST <= len(body) < MOST + 1000 and came(body).take(1, 7, {name(3): b""}) is not None
+
+
+def test_nothing_is_sent_that_cannot_be_enough() -> None:
+    """The engine's part comes first in a state, and was not there before the task stood still."""
+    assert of(3, 2) == b""
     recent = Recent()
     for n in (1, 2, 3):
         recent.add(n, bytes(MOST // 2))
-    assert len(recent.along([1, 2, 3], [name(n) for n in (1, 2, 3)], b"")) < MOST + 1000
+    assert recent.along([1, 2, 3], [name(n) for n in (1, 2, 3)], b"") == b""
+
+
+def test_what_comes_too_late_takes_no_ones_place() -> None:
+    kept = CameAlong(lambda task, epoch: epoch == 7)
+    kept.keep(1, 7, memoryview(of(1, 2, 3)))
+    kept.keep(1, 6, memoryview(of(1, 2, 3)))
+    assert kept.take(1, 6, {}) is None and kept.take(1, 7, {}) is not None
+
+
+def test_what_cannot_be_read_is_fetched() -> None:
+    assert came(b"\xc1").take(1, 7, {}) is None
+
+
+def test_stores_know_the_names_that_came_along() -> None:
+    """A look that was under way goes on with them, and may ask a store for the rest."""
+    found = came(of(1, 2, 3)).take(1, 7, {})
+    assert found is not None
+    assert unpack(pack(found.named)) == tuple(found.named)  # type: ignore[arg-type]
 
 
 def test_a_small_state_comes_whole_unless_it_is_too_large_for_that() -> None:
@@ -210,3 +239,19 @@ def test_that_something_else_came_along_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(CameAlong, "take", older)
     with pytest.raises(AssertionError), moved(ENTRIES, 8):
         pass
+
+
+@FORMS
+def test_what_came_along_and_is_of_no_use_is_fetched(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, first = fetching.decode_engine, [True]
+
+    def decodes(pieces: Any, streams: Any) -> Any:
+        if first:
+            first.clear()
+            raise ExecutionError("it cannot be read")
+        return decode(pieces, streams)
+
+    monkeypatch.setattr(fetching, "decode_engine", decodes)
+    with moved(entries, 1) as cluster:
+        pass
+    assert cluster.stores.brought

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from elastic.errors import ExecutionError
 from elastic.migration.record import Outcome
 from elastic.worker import stopping
+from elastic.worker.executor import Executor
 from elastic.worker.saving import Saving
 from elastic.worker.stopping import Stopping
+from elastic.worker.task import Task
 from elastic.worker.together import Together
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves import chain, check, tasks_of
@@ -42,10 +45,18 @@ def test_who_saves_waits_for_all_that_are_about_to_stop(monkeypatch: pytest.Monk
     assert kinds == [[1, 2]]
 
 
-def test_nobody_is_waited_for_longer_than_a_moment() -> None:
-    some = Stopping()
+def test_nobody_is_waited_for_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, some = list[float | None](), Stopping()
+    real = threading.Condition.wait
+
+    def wait(self: threading.Condition, timeout: float | None = None) -> bool:
+        waits.append(timeout)
+        return real(self, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait", wait)
     some.add(1)
     some.gather()
+    assert waits and all(w is not None and w <= 0.005 for w in waits)
 
 
 def lots(before: Callable[[int], None], saved: threading.Event) -> list[int]:
@@ -105,3 +116,36 @@ def test_who_stops_late_is_saved_by_itself() -> None:
             assert saved.wait(30.0)
 
     assert lots(before, saved)[-1] == 1
+
+
+def saved_after_another_went_back(limit: float) -> None:
+    """The move of a task that does not stop comes to nothing; then another one is moved, in so many seconds."""
+    topology, name = chain(1000, tasks=2, rate=2000)
+    first, second = tasks_of(topology, "count")
+    stop, stays = Executor.stop_task, {first}
+
+    def stops(self: Executor, task: Task, told: Callable[[], None]) -> None:
+        if task.id in stays:
+            raise ExecutionError("it does not stop")
+        stop(self, task, told)
+
+    with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
+        patch.setattr(Executor, "stop_task", stops)
+        patch.setattr(stopping, "GATHER", 30.0)
+        (part,) = cluster.move({first: 1}).tasks
+        assert part.outcome is Outcome.ROLLED_BACK
+        stays.clear()
+        (part,) = cluster.move({second: 1}, limit=limit).tasks
+        assert part.outcome is Outcome.COMMITTED
+        cluster.wait_finished()
+    check(topology, name, 1000)
+
+
+def test_who_goes_back_is_not_waited_for() -> None:
+    saved_after_another_went_back(20.0)
+
+
+def test_that_somebody_waits_for_who_went_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Saving, "let_go", lambda self, task, then=None: then() if then is not None else None)
+    with pytest.raises(AssertionError):
+        saved_after_another_went_back(2.0)

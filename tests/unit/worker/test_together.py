@@ -99,3 +99,47 @@ def test_a_defect_costs_its_lot_and_not_what_follows(caplog: pytest.LogCaptureFi
     for n in (-1, -2, -3, 4):
         together.add("a", n)
     assert done == [4] and len(caplog.records) == 3
+
+
+def test_more_than_one_lot_that_was_gathered_is_worked_off_beside_each_other() -> None:
+    """Nothing is added any more that would have a second thread come."""
+    queue: list[tuple[Callable[[str], None], str]] = []
+    lots: list[list[int]] = []
+
+    def work(kind: str, lot: list[int]) -> None:
+        lots.append(lot)
+        if len(lots) == 1:
+            call, other = queue.pop()
+            call(other)  # the second one comes while the first is at it
+
+    def gather() -> None:
+        for n in range(2, 8):
+            together.add("a", n)
+
+    together: Together[str, int] = Together(lambda call, kind: queue.append((call, kind)), work, 3, gather)
+    together.add("a", 1)
+    call, kind = queue.pop()
+    call(kind)
+    assert lots == [[1, 2, 3], [4, 5, 6], [7]] and not queue
+    together.add("b", 1)
+    assert len(queue) == 1
+
+
+def test_nobody_comes_beside_when_nothing_is_done_any_more() -> None:
+    calls: list[tuple[Callable[[str], None], str]] = []
+    lots: list[list[int]] = []
+
+    def submit(call: Callable[[str], None], kind: str) -> None:
+        if calls:
+            raise Unavailable("the worker is about to end")
+        calls.append((call, kind))
+
+    def gather() -> None:
+        for n in range(2, 6):
+            together.add("a", n)
+
+    together: Together[str, int] = Together(submit, lambda kind, lot: lots.append(lot), 2, gather)
+    together.add("a", 1)
+    call, kind = calls[0]
+    call(kind)
+    assert lots == [[1, 2], [3, 4], [5]]
