@@ -16,10 +16,10 @@ import msgspec
 
 from elastic.worker.stores import Name, SmallState
 
+log = logging.getLogger("elastic.worker")
 MOST = 64 << 10
 """Bytes of pieces that are sent along, at most: what the last looks may have missed. More takes longer to take in than to fetch, in a
 process that has a stream to work off, and is in the way of other tasks' tuples."""
-log = logging.getLogger("elastic.worker")
 ROOM = 4 << 20
 """Bytes that are kept at a time for all tasks that are about to come to a process. What has no room is fetched."""
 
