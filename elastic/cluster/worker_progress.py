@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from elastic.cluster.worker_states import States, last_holders, listed
+from elastic.cluster.worker_states import States, last_holders, listed, lost_on_their_way
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
@@ -89,7 +89,7 @@ class ProgressWriter:
         self._starting = ()
 
     def _say_lost(self, starting: set[int]) -> None:
-        """Tasks that an earlier process had started, with state that ended with it."""
+        """Tasks that an earlier process had started, with state that ended with it, and nobody has said so."""
         found = [
             self._coordination.get(f"{self._root}/{name}")
             for name in self._coordination.children(self._root) or ()
@@ -99,13 +99,17 @@ class ProgressWriter:
         # Read just before this: whoever it came to may have ended before it could say since when.
         moves = [move.record for move in worker.moves.participant.view.moves]
         holders = last_holders(records, self._incarnation, moves)
+        said = lost_on_their_way(moves)
         lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
         for component, before in sorted(lost):
             tasks = sorted(
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
             )
-            numbers = ", ".join(map(str, tasks))
             worker.history.lose_state(tasks)
+            tasks = [t for t in tasks if (t, before) not in said]
+            if not tasks:
+                continue
+            numbers = ", ".join(map(str, tasks))
             worker.event(
                 "state-lost",
                 f"The state of {counted(len(tasks), 'task')} of {str(component)!r} ({numbers}) ended with {before}; "

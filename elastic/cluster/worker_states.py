@@ -81,3 +81,8 @@ def last_holders(
             if task not in found or found[task][0] < since:
                 found[task] = since, held.incarnation
     return {task: life for task, (_, life) in found.items()}
+
+
+def lost_on_their_way(moves: Iterable[MoveRecord]) -> set[tuple[int, Incarnation]]:
+    """Tasks whose state no store had any more, and who had them before that move: Nimbus has said so."""
+    return {(p.task, p.source) for move in moves for p in move.tasks if p.outcome is Outcome.LOST}

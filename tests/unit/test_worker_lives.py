@@ -18,7 +18,7 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.records import Held, Progress
 from elastic.supervisor.options import SupervisorOptions
 
@@ -141,13 +141,23 @@ def test_a_state_that_went_nowhere_is_lost_for_whoever_starts_the_task(life: Any
 
 
 def view(life: Any, *moves: tuple[int, Incarnation, Outcome]) -> None:
-    """Moves of task 2 to these lives."""
+    """Moves of task 2 to these lives: from the first one, or from elsewhere if its state was lost on the way."""
     records = [
         MoveRecord(
             TopologyName("t"),
             Epoch(epoch),
             "",
-            (TaskMove(TaskId(2), "count", FIRST, target, NodeId("n"), NodeId("m"), outcome=outcome),),
+            (
+                TaskMove(
+                    TaskId(2),
+                    ComponentId("count"),
+                    THERE if outcome is Outcome.LOST else FIRST,
+                    target,
+                    NodeId("n"),
+                    NodeId("m"),
+                    outcome=outcome,
+                ),
+            ),
         )
         for epoch, target, outcome in moves
     ]
@@ -166,6 +176,16 @@ def test_who_a_task_has_moved_to_is_named_before_it_has_said_since_when(life: An
     ):
         view(life, *moves)
         assert lost(life, {2, 3}) == {FIRST: "2, 3"}, moves
+
+
+def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
+    """Nimbus says it. Should it be lost again, whoever had begun it since is named."""
+    elsewhere(life, Held(THERE, 6, (2, 3)))
+    view(life, (1, SECOND, Outcome.LOST))
+    assert lost(life, {2}) == {} and lost(life, {2, 3}) == {THERE: "3"}
+    again = Incarnation(f"{OTHER}#10")
+    elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
+    assert lost(life, {2, 3}) == {again: "2", THERE: "3"}
 
 
 def test_since_when_a_task_is_here_is_written_before_the_move_may_go(life: Any) -> None:
