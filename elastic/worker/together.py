@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from elastic.errors import ElasticError
-
 log = logging.getLogger("elastic.worker")
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -96,7 +94,7 @@ class Together(Generic[K, T]):
     def _have_beside(self, kind: K) -> None:
         try:
             self._submit(self._run, kind)
-        except ElasticError:  # nothing will be done any more
+        except Exception:  # nobody comes any more: who is here works off all of it
             with self._lock:
                 self._leave(kind)
 

@@ -125,13 +125,16 @@ def test_more_than_one_lot_that_was_gathered_is_worked_off_beside_each_other() -
     assert len(queue) == 1
 
 
-def test_nobody_comes_beside_when_nothing_is_done_any_more() -> None:
+@pytest.mark.parametrize(
+    "error", [Unavailable("the worker is about to end"), RuntimeError("it is shut down")]
+)
+def test_nobody_comes_beside_when_nothing_is_done_any_more(error: Exception) -> None:
     calls: list[tuple[Callable[[str], None], str]] = []
     lots: list[list[int]] = []
 
     def submit(call: Callable[[str], None], kind: str) -> None:
         if calls:
-            raise Unavailable("the worker is about to end")
+            raise error
         calls.append((call, kind))
 
     def gather() -> None:
