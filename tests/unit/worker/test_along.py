@@ -243,15 +243,21 @@ def test_that_something_else_came_along_is_found(monkeypatch: pytest.MonkeyPatch
 
 @FORMS
 def test_what_came_along_and_is_of_no_use_is_fetched(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, first = fetching.decode_engine, [True]
+    decode, failed = fetching.decode_engine, threading.Event()
 
     def decodes(pieces: Any, streams: Any) -> Any:
-        if first:
-            first.clear()
+        if not failed.is_set():
+            failed.set()
             raise ExecutionError("it cannot be read")
         return decode(pieces, streams)
 
+    def before_marks(marks: Marks) -> None:
+        if (
+            marks.saved
+        ):  # what the marks say has to be right the first time: by a word it is tried before that
+            assert failed.wait(30.0), "nobody has tried"
+
     monkeypatch.setattr(fetching, "decode_engine", decodes)
     with moved(entries, 1) as cluster:
-        pass
+        cluster.before_marks = before_marks
     assert cluster.stores.brought
