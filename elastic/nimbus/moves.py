@@ -46,7 +46,6 @@ class _Job:
     Attributes:
         seen: What the notifier was told last; None: tell it again.
         dead: Participants that are known to live no more.
-        shown: Whether the mirror has shown it.
     """
 
     name: TopologyName
@@ -56,7 +55,6 @@ class _Job:
     seen: object = None
     failed: ElasticError | None = None
     dead: set[Incarnation] = field(default_factory=set)
-    shown: bool = False
 
 
 class Moves:
@@ -210,13 +208,11 @@ class Moves:
         Returns:
             That, as `overlaid` gives it.
         """
-        self._there = {(t.state.id, e) for t in shown.topologies.values() for e in t.moves}
+        before, self._there = self._there, {(t.state.id, e) for t in shown.topologies.values() for e in t.moves}
         self._removed &= self._there
-        for key, job in list(self._jobs.items()):
+        for key in before - self._there:
             # Removed by a write whose fate was not known: a job made of what the mirror still showed would keep itself alive.
-            if job.shown and key not in self._there:
-                del self._jobs[key]
-            job.shown |= key in self._there
+            self._jobs.pop(key, None)
         for key, (record, _) in list(self._lost_sight.items()):
             path = paths.move(record.topology, record.epoch)
             if key in self._there or key in self._jobs or self._leader.coordination.get(path) is None:
@@ -250,7 +246,7 @@ class Moves:
                 voice=ports,
                 on_fatal=lambda action, error: self._on_fatal(key, error),
             )
-            job = self._jobs[key] = _Job(t.name, notifier, driver, ports, shown=key in self._there)
+            job = self._jobs[key] = _Job(t.name, notifier, driver, ports)
         return job
 
     def _on_fatal(self, key: _Key, error: ElasticError) -> None:

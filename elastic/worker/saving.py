@@ -330,10 +330,8 @@ class Saving:
                 with self._worker.haste, old.writing:  # what was being copied ahead is on its way
                     if old.ended:
                         return
-                    meta, order = (
-                        b"",
-                        [old.put(write, piece) for piece in encode_engine(engine, action.links)],
-                    )
+                    meta = b""
+                    order = [old.put(write, piece) for piece in encode_engine(engine, action.links)]
                     if old.copier is not None:
                         rest = old.copier.rest()
                         for id, data in rest.pieces:

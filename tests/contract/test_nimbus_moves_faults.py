@@ -17,6 +17,7 @@ from elastic.coordination import paths
 from elastic.coordination.base import Delete, Operation, SessionState, Set, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, Refused, Unavailable
 from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
+from elastic.migration.table import NotifierState
 from elastic.model.assignment import Assignment
 from elastic.model.codec import decode
 from elastic.model.events import Severity
@@ -240,8 +241,8 @@ def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows
 
     def run(facts: Facts) -> bool:
         settled = whole(facts)
-        move = facts.topologies[WC].moves.get(Epoch(1))
-        if len(held) >= 2 and move is not None and not move.marks:
+        anew = [j for j in reign.moves._jobs.values() if j.notifier.state is NotifierState.WATCHING]
+        if len(held) >= 2 and anew and not facts.topologies[WC].moves[Epoch(1)].marks:
             looked.set()
         return settled
 
