@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.record import Phase
+from elastic.migration.participant import Participant
+from elastic.migration.plan import Wiring
+from elastic.migration.record import Marks, Phase
 from elastic.migration.table import EmitterState, OldState
-from elastic.model.ids import WorkerId
+from elastic.migration.view import MoveView
+from elastic.model.ids import Incarnation, WorkerId
 from protocol_tests.coordination import Session
-from protocol_tests.scenarios import A, B, C, D, calm, flow, line, move, phase, until, worker
+from protocol_tests.scenarios import (
+    A,
+    B,
+    C,
+    D,
+    _kinds,
+    _marked,
+    _record,
+    _view,
+    calm,
+    flow,
+    line,
+    move,
+    phase,
+    until,
+    worker,
+)
 from protocol_tests.world import World
 
 
@@ -111,3 +132,33 @@ def resumes_at_once(to: WorkerId = D) -> None:
     world.finish()
     assert (world.coordination.places[2], world.coordination.places[3]) == (B, to)
     assert not world.truth.lost() and not world.truth.lost_states
+
+
+def runs_until_all_hold() -> None:
+    """Task 2 runs on until all that emit to it hold. Unless task 3, to which it emits, stands still as well: then it stops at once."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    places = {1: C, 3: C, 4: D, 2: A}
+    second = MoveView(
+        _record(a, b, task=2, epoch=2), _marked(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
+    )
+    third = MoveView(
+        _record(c, d, task=3, epoch=1), _marked(c=Marks(c, asked=(3,)), d=Marks(d, prepared={3: 1}))
+    )
+    for beside in ((), (third,)):
+        me = Participant(a, Wiring({1: (2,), 4: (2,), 2: (3,)}), 8)
+        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.TaskStarted(2, 3))
+        for source in (1, 4):
+            me.handle(ev.Opened(source, 2, 5, 0))
+        ready = MoveView(replace(second.record, paused=0), second.marks)
+        me.handle(ev.ViewRead(_view(2, 2, (*beside, ready), places)))
+        me.handle(ev.StoreAsked(2, 2))
+        kinds = _kinds(me.handle(ev.ViewRead(_view(3, 2, (*beside, second), places))))
+        assert ac.NotePause in kinds and (ac.StopTask in kinds) == bool(beside)
+        kinds = _kinds(me.handle(ev.FenceArrived(1, 2, 2, 5, 0)))
+        assert ac.StopTask not in kinds and me.old[2].waits_for.startswith("fences of tasks 4") is not bool(
+            beside
+        )
+        assert (ac.StopTask in _kinds(me.handle(ev.FenceArrived(4, 2, 2, 5, 0)))) != bool(beside)
+        me.handle(ev.Stopped(2, 2))
+        assert ac.Save in _kinds(me.handle(ev.Delivered(2, 2)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -45,6 +46,15 @@ def _no_fence() -> list[Patch]:
         return real_old(self, ev.PauseTask(event.task, event.epoch, frozenset()))
 
     return [(Emitter, "_pause", pause), (MoverOld, "_pause", old)]
+
+
+def _stops(at_once: bool) -> list[Patch]:
+    real = MoverOld._pause
+
+    def pause(self: MoverOld, event: ev.PauseTask) -> tuple[Any, ...]:
+        return real(self, replace(event, at_once=at_once))
+
+    return [(MoverOld, "_pause", pause)]
 
 
 def _fence_without_position() -> list[Patch]:
@@ -409,6 +419,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,
     "restored by word, and the old side would not let go": _old_side_does_not_hear_of_restored,
     "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,
+    "a task stops before its emitters hold": partial(_stops, True),
+    "a task runs on that emits to one that stands still": partial(_stops, False),
     "emitters wait for the outcome": _emitters_wait_for_the_outcome,
     "one more write in the pause": _one_more_write_in_the_pause,
     "a state that is gone is fetched again and again": _gone_is_tried_again,

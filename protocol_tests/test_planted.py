@@ -32,6 +32,8 @@ SCENARIOS = {
     "nodes don't hear that a move has ended": scenarios.store_not_reached_at_the_end,
     "a state that is gone is fetched again and again": scenarios.both_nodes_die_after_saved,
     "a task begins that was not written down": restarts.rolled_back_while_it_begins_anew,
+    "a task stops before its emitters hold": pauses.runs_until_all_hold,
+    "a task runs on that emits to one that stands still": pauses.runs_until_all_hold,
     "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
     "one more write in the pause": pauses.two_writes_and_two_notifications,
     "a barrier for the whole batch": pauses.resumes_at_once,

@@ -74,6 +74,7 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
             ev.StoreAsked(2, 1),
             ev.StoreAsked(2, 1, True),
             ev.PauseTask(2, 1, frozenset({1, 5})),
+            ev.PauseTask(2, 1, frozenset({1, 5}), True),
             ev.Stopped(2, 1),
             ev.Fenced(2, 1, 1),
             ev.EmitterGone(2, 1, 1),
@@ -228,11 +229,11 @@ SILENT: dict[type, tuple[tuple[tuple[StrEnum, ...], type, tuple[str, ...]], ...]
     ),
     Receiver: (((_R.UNKNOWN,), ev.FenceArrived, ("_fence",)),),
     MoverOld: (
-        ((_O.STOPPING,), ev.Fenced, ("missing",)),
-        ((_O.STOPPING,), ev.EmitterGone, ("missing",)),
         ((_O.SAVED, _O.FAILED), ev.SaveDone, ()),
         ((_O.SAVED, _O.FAILED), ev.OldFailed, ()),
         ((_O.FAILED,), ev.Stopped, ()),
+        ((_O.STOPPING,), ev.Fenced, ("missing",)),
+        ((_O.STOPPING,), ev.EmitterGone, ("missing",)),
         ((_O.FAILED,), ev.Delivered, ("_delivered",)),
     ),
     MoverNew: (

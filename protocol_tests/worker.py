@@ -366,6 +366,9 @@ class _Tasks:
     def __init__(self, worker: Worker) -> None:
         self.w = worker
 
+    def note_pause(self, action: ac.NotePause) -> None:
+        """See the port."""
+
     def stop(self, action: ac.StopTask) -> None:
         self.w.tasks[action.task].stop(action.epoch)
 

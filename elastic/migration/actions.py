@@ -133,8 +133,16 @@ class AskStore:
 
 
 @dataclass(frozen=True, slots=True)
+class NotePause:
+    """Say that the task is paused: who emits to it holds. It runs on until it is to stop."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopTask:
-    """Stop the task between two tuples; it keeps receiving."""
+    """Stop the task between two tuples."""
 
     task: int
     epoch: int

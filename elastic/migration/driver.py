@@ -93,7 +93,7 @@ class Driver:
 def failure(action: Any, error: ElasticError) -> Any:
     """The event that follows from an action of a participant that failed; None: its owner has to end the worker."""
     match action:
-        case ac.AskStore() | ac.StopTask() | ac.ConfirmOutput() | ac.Save():
+        case ac.AskStore() | ac.NotePause() | ac.StopTask() | ac.ConfirmOutput() | ac.Save():
             return ev.OldFailed(action.task, action.epoch, error.message)
         case ac.PrepareTask() | ac.Fetch() | ac.Install():
             return ev.NewFailed(action.task, action.epoch, action.attempt, error.message)
@@ -137,6 +137,7 @@ def participant_driver(
             ac.NotHere: links.not_here,
             ac.TellAgain: links.tell_again,
             ac.ConfirmOutput: links.confirm_output,
+            ac.NotePause: tasks.note_pause,
             ac.StopTask: tasks.stop,
             ac.ContinueTask: tasks.go_on,
             ac.ReleaseTask: tasks.release,

@@ -125,11 +125,12 @@ class StoreAsked:
 
 @dataclass(frozen=True, slots=True)
 class PauseTask:
-    """The move pauses the task. `emitters`: those whose fence must come."""
+    """The move pauses the task. `emitters`: those whose fence must come. `at_once`: it is of no use that it runs on until then."""
 
     task: int
     epoch: int
     emitters: frozenset[int]
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """The old side of one moving task.
 
-    PREPARING -> READY -> STOPPING -> DRAINING -> SAVING -> MARKING -> SAVED -> DONE (released)
+    PREPARING -> READY -> DRAINING -> STOPPING -> CONFIRMING -> SAVING -> MARKING -> SAVED -> DONE (released)
     any before SAVED -> DONE (rolled back: goes on)      any before MARKING -> FAILED -> DONE (rolled back)
     from SAVING on: the new side may have restored it, of which the marks or the record tell -> SAVED, DONE (released)
+
+It runs on until all that emit to it hold, and what they sent before is here: what comes meanwhile need not travel. Unless what it emits
+would have to, because somebody it emits to stands still.
 
 Promises: it stops between two tuples; it saves only when everything sent to it is here (a fence of this epoch from every emitter that
 lives) and everything it sent has been received, so that from then on nobody needs this process; it saves once in a move; what it gives up
@@ -18,6 +21,7 @@ from elastic.migration.actions import (
     ConfirmOutput,
     ContinueTask,
     Mark,
+    NotePause,
     ReleaseTask,
     Save,
     StopTask,
@@ -54,16 +58,22 @@ class MoverOld(Role):
     @property
     def waits_for(self) -> str:
         """What it cannot go on without, for people; "" when nothing."""
+        if self.state is OldState.DRAINING:
+            return self._fences
         if self.state is OldState.STOPPING:
             return "the task to finish its present tuple"
-        if self.state is OldState.DRAINING:
-            parts = [f"fences of tasks {', '.join(map(str, sorted(self.missing)))}"] if self.missing else []
+        if self.state is OldState.CONFIRMING:
+            parts = [self._fences] if self.missing else []
             return " and ".join([*parts, *([] if self._delivered else ["its output to be received"])])
         if self.state is OldState.SAVING:
             return f"the stores of {', '.join(self._nodes)}"
         if self.state is OldState.MARKING:
             return "coordination, to take down that it is saved"
         return ""
+
+    @property
+    def _fences(self) -> str:
+        return f"fences of tasks {', '.join(map(str, sorted(self.missing)))}"
 
     def _prepare(self, event: ev.PrepareOld) -> Actions:
         self.state, self._nodes = OldState.PREPARING, event.nodes
@@ -75,26 +85,35 @@ class MoverOld(Role):
         return (*ahead, Mark(self.epoch, self.task, "asked"))
 
     def _pause(self, event: ev.PauseTask) -> Actions:
-        self.state = OldState.STOPPING
         self.missing = set(event.emitters)
-        return (StopTask(self.task, self.epoch),)
+        note = NotePause(self.task, self.epoch)
+        if self.missing and not event.at_once:
+            self.state = OldState.DRAINING
+            return (note,)
+        return (note, *self._stop())
 
     def _stopped(self, event: ev.Stopped) -> Actions:
         if self.state is OldState.FAILED:
             return ()
-        self.state = OldState.DRAINING
+        self.state = OldState.CONFIRMING
         return (ConfirmOutput(self.task, self.epoch),)
 
     def _source_done(self, event: ev.Fenced | ev.EmitterGone) -> Actions:
         self.missing.discard(event.source)
+        if self.state is OldState.DRAINING and not self.missing:
+            return self._stop()
         return self._save_if_drained()
+
+    def _stop(self) -> Actions:
+        self.state = OldState.STOPPING
+        return (StopTask(self.task, self.epoch),)
 
     def _on_delivered(self, event: ev.Delivered) -> Actions:
         self._delivered = True  # also when it has failed: no matter then
         return self._save_if_drained()
 
     def _save_if_drained(self) -> Actions:
-        if self.state is not OldState.DRAINING or self.missing or not self._delivered:
+        if self.state is not OldState.CONFIRMING or self.missing or not self._delivered:
             return ()
         self.state, self._saving = OldState.SAVING, True
         return (Save(self.task, self.epoch, self._nodes, _NO_LINKS),)

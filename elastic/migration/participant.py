@@ -39,7 +39,8 @@ _ACCEPTED: dict[StrEnum, tuple[Phase, ...]] = {
     OldState.SAVING: (Phase.RESTORED,),
 }
 """What has to be known of a task for its old side to be done, by how far that is."""
-_DRAINING = (OldState.STOPPING, OldState.DRAINING)
+_WAITING = (OldState.DRAINING, OldState.STOPPING, OldState.CONFIRMING)
+"""May wait for fences."""
 Out = list[Sequence[Any]]
 
 
@@ -225,7 +226,9 @@ class Participant:
             self._run(old, ev.PrepareOld(task, at.epoch, _nodes(at.move)), out)
         if at.phase is Phase.PAUSED and old.state is OldState.READY:
             waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
-            self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits)), out)
+            # What it emitted to a task that stands still would lie here, and might hold it up, until that goes on.
+            held = any(self.view.stands(t).phase in STANDING_STILL for t in self.wiring.targets_of(task))
+            self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits), held), out)
 
     def _fence_is_here(self, source: int, task: int, epoch: int) -> bool:
         receiver = self.receivers.get((source, task))
@@ -263,8 +266,8 @@ class Participant:
 
     def _follow_absent(self, those: Iterable[MoverOld], out: Out) -> None:
         for old in those:
-            for source in sorted(old.missing) if old.state in _DRAINING else ():
-                if self.view.absent(source) and old.state in _DRAINING:
+            for source in sorted(old.missing) if old.state in _WAITING else ():
+                if self.view.absent(source):
                     self._run(old, ev.EmitterGone(old.task, old.epoch, source), out)
 
     # ------------------------------------------------------------------ what else happens
@@ -298,8 +301,6 @@ class Participant:
         if event.__class__ is ev.Stopped and role.state is OldState.STOPPING:
             self._frozen.add(event.task)
         self._run(role, event, out)
-        if event.__class__ is ev.Stopped:
-            self._follow_absent((role,), out)
 
     def _on_new(self, event: Any, out: Out) -> None:
         role = self.new.get(event.task)
@@ -367,7 +368,7 @@ class Participant:
 
     def _on_reached(self, source: int, target: int, epoch: int, out: Out) -> None:
         old = self.old.get(target)
-        if old is not None and old.epoch == epoch and old.state in _DRAINING and source in old.missing:
+        if old is not None and old.epoch == epoch and old.state in _WAITING and source in old.missing:
             self._run(old, ev.Fenced(target, epoch, source), out)
 
     def _settle_old(self, old: MoverOld, here: bool, out: Out) -> None:

@@ -51,6 +51,9 @@ class Links(Protocol):
 class Tasks(Protocol):
     """The tasks in this process."""
 
+    def note_pause(self, action: ac.NotePause) -> None:
+        """For people."""
+
     def stop(self, action: ac.StopTask) -> None:
         """-> `Stopped`. A task that is blocked finishes its present tuple first: it is not stopped within one."""
 

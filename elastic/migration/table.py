@@ -36,10 +36,12 @@ class OldState(StrEnum):
     PREPARING = "preparing"
     """Runs; the stores are asked for room, big state is copied ahead."""
     READY = "ready"
+    DRAINING = "draining"
+    """Paused; runs on until the fences of its emitters are here."""
     STOPPING = "stopping"
     """Told to stop between two tuples."""
-    DRAINING = "draining"
-    """Stopped; waits for the fences of its emitters, and until its receivers have what it sent."""
+    CONFIRMING = "confirming"
+    """Stopped; waits until its receivers have what it sent, and for fences that are not here."""
     SAVING = "saving"
     MARKING = "marking"
     """The stores have it; the `saved` mark is being written."""
@@ -155,8 +157,9 @@ RECEIVER = Table(
     ),
 )
 
-_DRAIN = (_O.DRAINING, _O.SAVING)
-_UNSAVED = (_O.STOPPING, _O.DRAINING, _O.SAVING)
+_DRAIN = (_O.DRAINING, _O.STOPPING)
+_CONFIRM = (_O.CONFIRMING, _O.SAVING)
+_UNSAVED = (_O.DRAINING, _O.STOPPING, _O.CONFIRMING, _O.SAVING)
 
 MOVER_OLD = Table(
     "mover, old side",
@@ -164,13 +167,15 @@ MOVER_OLD = Table(
     _rows(
         (_O.IDLE, ev.PrepareOld, _O.PREPARING),
         (_O.PREPARING, ev.StoreAsked, _O.READY),
-        (_O.READY, ev.PauseTask, _O.STOPPING),
-        (_O.STOPPING, ev.Stopped, _O.DRAINING),
-        (_O.STOPPING, ev.Fenced, None),
-        (_O.STOPPING, ev.EmitterGone, None),
+        (_O.READY, ev.PauseTask, _DRAIN),
         (_O.DRAINING, ev.Fenced, _DRAIN),
         (_O.DRAINING, ev.EmitterGone, _DRAIN),
-        (_O.DRAINING, ev.Delivered, _DRAIN),
+        (_O.STOPPING, ev.Fenced, None),
+        (_O.STOPPING, ev.EmitterGone, None),
+        (_O.STOPPING, ev.Stopped, _O.CONFIRMING),
+        (_O.CONFIRMING, ev.Fenced, _CONFIRM),
+        (_O.CONFIRMING, ev.EmitterGone, _CONFIRM),
+        (_O.CONFIRMING, ev.Delivered, _CONFIRM),
         (_O.SAVING, ev.SaveDone, _O.MARKING),
         ((_O.SAVING, _O.MARKING), ev.SaveAccepted, _O.SAVED),
         (_O.SAVED, ev.SaveDone, None),

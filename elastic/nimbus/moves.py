@@ -208,7 +208,10 @@ class Moves:
         Returns:
             That, as `overlaid` gives it.
         """
-        before, self._there = self._there, {(t.state.id, e) for t in shown.topologies.values() for e in t.moves}
+        before, self._there = (
+            self._there,
+            {(t.state.id, e) for t in shown.topologies.values() for e in t.moves},
+        )
         self._removed &= self._there
         for key in before - self._there:
             # Removed by a write whose fate was not known: a job made of what the mirror still showed would keep itself alive.

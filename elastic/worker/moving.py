@@ -89,6 +89,10 @@ class MovingTasks:
 
     # ------------------------------------------------------------------ old side
 
+    def note_pause(self, action: ac.NotePause) -> None:
+        """See the port."""
+        self.step(self._worker.tasks[action.task], action.epoch, "paused")
+
     def stop(self, action: ac.StopTask) -> None:
         """See the port."""
         worker, epoch = self._worker, action.epoch
@@ -96,7 +100,6 @@ class MovingTasks:
         executor = task.executor
         if executor is None:
             raise ExecutionError(f"task {task.id} has not begun here")
-        self.step(task, epoch, "paused")
         self._saving.pausing(task)
 
         def stopped() -> None:

@@ -88,7 +88,7 @@ def _of_old(worker: Worker, old: MoverOld) -> str:
         task = worker.tasks.get(old.task)
         busy = _busy(worker, task.executor) if task is not None and task.executor is not None else ""
         return f"its executor, which {busy}" if busy else old.waits_for or "the stores to have room for it"
-    if old.state is OldState.DRAINING and old.missing:
+    if old.state in (OldState.DRAINING, OldState.CONFIRMING) and old.missing:
         rest = old.waits_for.partition(" and ")[2]
         return f"the fence of {_named(worker, sorted(old.missing))}" + (f", and {rest}" if rest else "")
     return old.waits_for

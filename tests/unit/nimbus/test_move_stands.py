@@ -71,12 +71,13 @@ def test_somebody_has_not_closed() -> None:
 
 def test_an_old_side_says_that_its_mark_is_not_written() -> None:
     old = MoverOld(4, 3)
+    old.missing = {2}
     waits = {}
     for state in OldState:
         old.state = state
         waits[state] = old.waits_for
     assert "saved" in waits[OldState.MARKING]
-    assert all(waits[s] for s in (OldState.STOPPING, OldState.DRAINING, OldState.SAVING, OldState.MARKING))
+    assert all(waits[s] for s in (OldState.DRAINING, OldState.STOPPING, OldState.CONFIRMING, OldState.SAVING))
 
 
 def test_what_is_never_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
