@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -33,6 +32,7 @@ from elastic.transport.base import Link
 from elastic.worker import wire
 from elastic.worker.batch import Item
 from elastic.worker.gaps import Gaps
+from elastic.worker.held import Held, Pause
 from elastic.worker.ways import Ways
 from elastic.worker.words import Words, tell
 
@@ -65,7 +65,7 @@ class Moves:
         ways: The links to other worker processes.
         consumed: Gives the room of an item back to where it came from.
         on_fatal: Told of an error that no rollback can mend: the process has to end.
-        on_resumed: Told of a task that moved, of the move's number, and for how many seconds its emitters here held what was for it.
+        on_resumed: Told of a task that moved, and for how long its emitters here held what was for it.
         on_received: Told the same of the seconds that those here got nothing from it (`elastic.worker.gaps`); None: nobody here would have.
     """
 
@@ -78,7 +78,7 @@ class Moves:
         tasks: Mapping[int, Task],
         consumed: Callable[[Item, int], None],
         on_fatal: Callable[[BaseException], None],
-        on_resumed: Callable[[int, int, float], None],
+        on_resumed: Callable[[int, Pause], None],
         on_received: Callable[[int, int, float | None], None],
         buffer_rows: int,
     ) -> None:
@@ -88,9 +88,6 @@ class Moves:
         self._consumed = consumed
         self._on_fatal = on_fatal
         self._on_resumed = on_resumed
-        self._held: dict[
-            int, tuple[int, float]
-        ] = {}  # target -> the move that it is held for, and since when
         self._leaving = False  # somebody has left, and what was held by its links is to be looked at
         self._lock = threading.RLock()
         self._posted: deque[Any] = deque()
@@ -106,6 +103,7 @@ class Moves:
         self.participant = Participant(me, Wiring.of(spec), buffer_rows, self._gate)
         self.link = ways.link
         part = self.participant
+        self._held = Held(part.wiring)
         self.words = Words(me, lambda: part.view, ways.link)
         self._gaps = Gaps(part.wiring, tasks, part.receivers, on_received, self._posted.append)
 
@@ -190,6 +188,7 @@ class Moves:
                 # It was to come, and goes elsewhere. What is too early only from this view on was said by who knows more.
                 if before.stands(task).owner == self.me and view.places.get(task) != place:
                     self._forget_early(task)
+            self._held.see(view)
             self.feed(ev.ViewRead(view))
             self._gaps.see(view)
         self._ways.signal_all()
@@ -216,9 +215,10 @@ class Moves:
 
     def _forget_held(self) -> None:
         self._leaving = False
-        here, wiring = self.participant.tasks.keys(), self.participant.wiring
-        for target in [t for t in self._held if here.isdisjoint(wiring.emitters_of(t))]:
-            self._resumed(target)  # its links begin anew elsewhere, and nobody opens them here
+        for target in self._held.left(
+            self.participant.tasks
+        ):  # links begin anew elsewhere, and nobody opens them here
+            self._on_resumed(target, self._held.end(target, elsewhere=True))
 
     def hand_in(self, task: int) -> None:
         """What has come too early for the task comes now, and what was held back for it until it is here."""
@@ -271,7 +271,7 @@ class Moves:
     def open(self, action: ac.Open) -> None:
         """See `elastic.migration.ports.Links`."""
         if not action.epoch and action.target in self._held:
-            self._resumed(action.target)
+            self._on_resumed(action.target, self._held.end(action.target))
         self._passed.pop((action.source, action.target), None)
         if action.where == self.me:
             self._gaps.opened(action.source, self.me)
@@ -299,7 +299,7 @@ class Moves:
 
     def fence(self, action: ac.SendFence) -> None:
         """See `elastic.migration.ports.Links`."""
-        self._held.setdefault(action.target, (action.epoch, time.monotonic()))
+        self._held.begin(action.target, action.epoch)
         where = self.participant.emitters[action.source, action.target].where
         if where == self.me:
             self._posted.append(
@@ -358,10 +358,6 @@ class Moves:
 
         for way in ways:
             way.when_received(received)
-
-    def _resumed(self, target: int) -> None:
-        epoch, since = self._held.pop(target)
-        self._on_resumed(target, epoch, time.monotonic() - since)
 
     def _offer(self, where: Incarnation, target: int, item: Item, life: int, first: int) -> bool:
         way: Link | None = self.link(where)

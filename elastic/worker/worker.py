@@ -31,6 +31,7 @@ from elastic.worker.executors import Executors
 from elastic.worker.failures import DETAIL, MESSAGE, described, user_traceback
 from elastic.worker.frames import Frames
 from elastic.worker.haste import Haste, few_stand_still
+from elastic.worker.held import Pause
 from elastic.worker.history import TaskHistory
 from elastic.worker.leaving import Leaving
 from elastic.worker.making import TaskMaker
@@ -327,10 +328,9 @@ class Worker:
         for task in list(self.tasks.values()):
             task.outputs.refresh()
 
-    def _on_resumed(self, task: int, epoch: int, held: float) -> None:
-        self._tell_step(
-            f"Tuples for task {task} flow again.", task, epoch, "resumed", pause_ms=round(held * 1e3, 3)
-        )
+    def _on_resumed(self, task: int, pause: Pause) -> None:
+        said, ms = f"Tuples for task {task} flow again.", round(pause.lasted * 1e3, 3)
+        self._tell_step(said, task, pause.epoch, "resumed", at=time.time() - pause.ago, pause_ms=ms)
 
     def _on_received(self, task: int, epoch: int, gap: float | None) -> None:
         if gap is None:
