@@ -193,7 +193,7 @@ class Fetched:
 class StateStore(Protocol):
     """A back end, or the way to one. Any thread may call; two threads may not share a ticket.
 
-    Every method may raise `Unavailable`, and `Lost` when the store has come back empty.
+    Every method may raise `Unavailable`, and `Lost` when the store has come back empty, or has lost a part.
 
     Attributes:
         piece_size: Bytes of a piece that suit this store best.
@@ -246,7 +246,7 @@ class StateStore(Protocol):
         """The committed version, or None.
 
         Raises:
-            Damaged: There is one, and it cannot be read whole.
+            Damaged, Lost: There is one, and it cannot be read whole.
         """
 
     def get(self, head: Head, indexes: Sequence[int] | None = None) -> Iterator[bytes]:
@@ -341,7 +341,7 @@ class BackEnd(StateStore, Protocol):
 
         Raises:
             NotFound: No version of that epoch is committed. Also from the iterator: it has been replaced meanwhile.
-            Damaged: It cannot be read whole. Also from the iterator.
+            Damaged, Lost: It cannot be read whole. Also from the iterator.
         """
 
     def save_whole(

@@ -9,7 +9,7 @@ StateStoreError
 ├── Damaged          bytes differ from their checksum
 ├── Invalid          an argument that cannot be
 ├── Unavailable      the store cannot be reached, or did not answer in time
-├── Lost             the store has come back empty: what was in it is gone
+├── Lost             what was stored is gone: the store has come back empty, or has lost a part
 └── Missing          the machine lacks something (Java, Maven, the server's jar, a free port), or a cluster a setting
 """
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from statestore.base import Head
-from statestore.errors import Damaged, Unavailable
+from statestore.errors import Damaged, Lost, Unavailable
 from statestore.hazelcast import heads
 from statestore.hazelcast.grid import Grid
 from statestore.hazelcast.heads import Stored, manifest_key
@@ -78,7 +78,8 @@ class Entries:
         """The entry of a key, with its committed version.
 
         Raises:
-            Damaged: The version's manifest is lost, or is not what was written.
+            Damaged: The version's manifest is not what was written.
+            Lost: It is gone: members died, and too few had backups.
         """
         stored = self.read(key)
         while stored is not None and stored.record.head is not None:
@@ -87,7 +88,7 @@ class Entries:
                 return stored, found
             now = self.read(key)
             if now is not None and now.manifest == stored.manifest:
-                raise Damaged(f"{key}: the manifest of its committed version is lost: too few backups")
+                raise Lost(f"{key}: the manifest of its committed version is lost: too few backups")
             stored = now  # it was replaced meanwhile
         return None
 
@@ -95,7 +96,7 @@ class Entries:
         """The committed version with its pieces and meta; a later one if it was replaced meanwhile.
 
         Raises:
-            Damaged: As for `committed`.
+            Damaged, Lost: As for `committed`.
         """
         if stored.record.head is None:
             return None

@@ -197,7 +197,7 @@ class HazelcastStore(OneByOne):
         session = self._writes.known(ticket)
         if session is not None and session.entry is not None:
             # Nobody else changes it, mostly; where somebody has, the exchange is refused, and what is there now is read.
-            with contextlib.suppress(Superseded, Conflict, Incomplete, Damaged):
+            with contextlib.suppress(Superseded, Conflict, Incomplete, Damaged, Lost):
                 return self._commit(ticket, head, session.entry)
         return self._commit(ticket, head, self._entries.read(ticket.key))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statestore.base import Head, Piece, cost
-from statestore.errors import Damaged, NotFound
+from statestore.errors import Lost, NotFound
 from statestore.hazelcast import heads
 from statestore.hazelcast.grid import Grid
 from statestore.hazelcast.heads import Stored, piece_key
@@ -88,7 +88,7 @@ def _arrived(grid: Grid, head: Head, piece: Piece, future: Any) -> bytes:
         raw = grid.read(head.key)
         if raw is None or not same(heads.decode(head.key, raw).record.head, head):
             raise NotFound(f"{head.key}: version {head.epoch}.{head.sequence} is not there any more")
-        raise Damaged(
+        raise Lost(
             f"{head.key}: piece {piece.number} of epoch {piece.epoch} is lost: members died, and too few had backups"
         )
     return checked(head.key, piece, bytes(data))

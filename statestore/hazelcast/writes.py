@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
-from statestore.errors import Damaged, Incomplete
+from statestore.errors import Damaged, Incomplete, Lost
 from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
 from statestore.hazelcast.entries import Entries
@@ -117,7 +117,7 @@ class Writes:
             committed = head.size
             try:
                 whole = self._entries.whole(before)
-            except Damaged:
+            except (Damaged, Lost):
                 whole = None  # what there is of it is nobody's, and collected as such
             if whole is not None:
                 self._cleaner.remove(heads.keys_of(before, whole.pieces))
