@@ -162,3 +162,25 @@ def runs_until_all_hold() -> None:
         assert (ac.StopTask in _kinds(me.handle(ev.FenceArrived(4, 2, 2, 5, 0)))) != bool(beside)
         me.handle(ev.Stopped(2, 2))
         assert ac.Save in _kinds(me.handle(ev.Delivered(2, 2)))
+
+
+def stops_when_its_target_is_paused() -> None:
+    """Task 2 runs on, and task 3, to which it emits, is paused by another move: it stops although not all that emit to it hold."""
+    a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))
+    places = {1: C, 3: C, 2: A}
+    marks = _marked(a=Marks(a, asked=(2,)), b=Marks(b, prepared={2: 1}))
+    second = MoveView(_record(a, b, task=2, epoch=1), marks)
+    beside = _marked(c=Marks(c, asked=(3,)), d=Marks(d, prepared={3: 1}))
+    third = MoveView(_record(c, d, task=3, epoch=2), beside)
+    me = Participant(a, Wiring({1: (2,), 2: (3,)}), 8)
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    me.handle(ev.TaskStarted(2, 3))
+    me.handle(ev.Opened(1, 2, 5, 0))
+    me.handle(ev.ViewRead(_view(2, 1, (MoveView(replace(second.record, paused=0), marks),), places)))
+    me.handle(ev.StoreAsked(2, 1))
+    waiting = MoveView(replace(third.record, paused=0), beside)
+    for number, other in ((3, ()), (4, (waiting,))):
+        assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(_view(number, 2, (second, *other), places))))
+    assert ac.StopTask in _kinds(me.handle(ev.ViewRead(_view(5, 2, (second, third), places))))
+    assert me.old[2].waits_for == "the task to finish its present tuple"
+    assert ac.StopTask not in _kinds(me.handle(ev.ViewRead(_view(6, 2, (second, third), places))))

@@ -57,6 +57,15 @@ def _stops(at_once: bool) -> list[Patch]:
     return [(MoverOld, "_pause", pause)]
 
 
+def _looks_once_who_is_held() -> list[Patch]:
+    real = MoverOld._pause
+
+    def pause(self: MoverOld, event: ev.PauseTask) -> tuple[Any, ...]:
+        return () if self.state is OldState.DRAINING else real(self, event)
+
+    return [(MoverOld, "_pause", pause)]
+
+
 def _fence_without_position() -> list[Patch]:
     return [(Receiver, "_is_reached", lambda self, fence: fence.life <= self.life)]
 
@@ -421,6 +430,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "only the last attempt's stores are emptied": _stores_of_the_last_attempt_alone,
     "a task stops before its emitters hold": partial(_stops, True),
     "a task runs on that emits to one that stands still": partial(_stops, False),
+    "a task runs on whose target is paused since": _looks_once_who_is_held,
     "emitters wait for the outcome": _emitters_wait_for_the_outcome,
     "one more write in the pause": _one_more_write_in_the_pause,
     "a state that is gone is fetched again and again": _gone_is_tried_again,

@@ -34,6 +34,7 @@ SCENARIOS = {
     "a task begins that was not written down": restarts.rolled_back_while_it_begins_anew,
     "a task stops before its emitters hold": pauses.runs_until_all_hold,
     "a task runs on that emits to one that stands still": pauses.runs_until_all_hold,
+    "a task runs on whose target is paused since": pauses.stops_when_its_target_is_paused,
     "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
     "one more write in the pause": pauses.two_writes_and_two_notifications,
     "a barrier for the whole batch": pauses.resumes_at_once,

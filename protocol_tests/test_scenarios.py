@@ -327,11 +327,12 @@ def _stop_states() -> Callable[[World], set[OldState]]:
     return lambda world: {r.state for r in worker(world, A).participant.old.values()}  # type: ignore[misc]
 
 
-def test_a_rolled_back_task_goes_on_with_everything() -> None:
+@pytest.mark.parametrize("when", [OldState.DRAINING, OldState.CONFIRMING])
+def test_a_rolled_back_task_goes_on_with_everything(when: OldState) -> None:
     world = calm()
     flow(world)
     move(world, {2: B})
-    until(world, lambda: OldState.DRAINING in _stop_states()(world))
+    until(world, lambda: when in _stop_states()(world))
     world._kill_worker(worker(world, B), notice=1, restart=300)
     world.finish()
     assert world.coordination.places[2] == A and not world.truth.lost() and not world.truth.lost_states

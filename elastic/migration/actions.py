@@ -142,7 +142,7 @@ class NotePause:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Stop the task between two tuples."""
+    """Stop the task between two tuples; it keeps receiving."""
 
     task: int
     epoch: int

@@ -85,6 +85,8 @@ class MoverOld(Role):
         return (*ahead, Mark(self.epoch, self.task, "asked"))
 
     def _pause(self, event: ev.PauseTask) -> Actions:
+        if self.state is OldState.DRAINING:  # said once more: somebody it emits to has been paused since
+            return self._stop() if event.at_once else ()
         self.missing = set(event.emitters)
         note = NotePause(self.task, self.epoch)
         if self.missing and not event.at_once:

@@ -226,9 +226,14 @@ class Participant:
             self._run(old, ev.PrepareOld(task, at.epoch, _nodes(at.move)), out)
         if at.phase is Phase.PAUSED and old.state is OldState.READY:
             waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
-            # What it emitted to a task that stands still would lie here, and might hold it up, until that goes on.
-            held = any(self.view.stands(t).phase in STANDING_STILL for t in self.wiring.targets_of(task))
-            self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits), held), out)
+            self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits), self._is_held(task)), out)
+        elif old.state is OldState.DRAINING and self._is_held(task):
+            self._run(old, ev.PauseTask(task, at.epoch, frozenset(old.missing), True), out)
+
+    def _is_held(self, task: int) -> bool:
+        """Whether what the task emits to somebody is held: it would lie here, and might hold the task up, until that one goes on."""
+        ats = (self.view.stands(t) for t in self.wiring.targets_of(task))
+        return any(at.phase in STANDING_STILL or at.owner == NOBODY for at in ats)
 
     def _fence_is_here(self, source: int, task: int, epoch: int) -> bool:
         receiver = self.receivers.get((source, task))

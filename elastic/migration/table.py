@@ -168,6 +168,7 @@ MOVER_OLD = Table(
         (_O.IDLE, ev.PrepareOld, _O.PREPARING),
         (_O.PREPARING, ev.StoreAsked, _O.READY),
         (_O.READY, ev.PauseTask, _DRAIN),
+        (_O.DRAINING, ev.PauseTask, _DRAIN),
         (_O.DRAINING, ev.Fenced, _DRAIN),
         (_O.DRAINING, ev.EmitterGone, _DRAIN),
         (_O.STOPPING, ev.Fenced, None),
