@@ -229,11 +229,11 @@ SILENT: dict[type, tuple[tuple[tuple[StrEnum, ...], type, tuple[str, ...]], ...]
     ),
     Receiver: (((_R.UNKNOWN,), ev.FenceArrived, ("_fence",)),),
     MoverOld: (
+        ((_O.STOPPING,), ev.Fenced, ("missing",)),
+        ((_O.STOPPING,), ev.EmitterGone, ("missing",)),
         ((_O.SAVED, _O.FAILED), ev.SaveDone, ()),
         ((_O.SAVED, _O.FAILED), ev.OldFailed, ()),
         ((_O.FAILED,), ev.Stopped, ()),
-        ((_O.STOPPING,), ev.Fenced, ("missing",)),
-        ((_O.STOPPING,), ev.EmitterGone, ("missing",)),
         ((_O.FAILED,), ev.Delivered, ("_delivered",)),
     ),
     MoverNew: (

@@ -215,9 +215,8 @@ class Moves:
 
     def _forget_held(self) -> None:
         self._leaving = False
-        for target in self._held.left(
-            self.participant.tasks
-        ):  # links begin anew elsewhere, and nobody opens them here
+        # Links begin anew elsewhere, and nobody opens them here.
+        for target in self._held.left(self.participant.tasks):
             self._on_resumed(target, self._held.end(target, elsewhere=True))
 
     def hand_in(self, task: int) -> None:

@@ -77,7 +77,8 @@ def test_an_old_side_says_that_its_mark_is_not_written() -> None:
         old.state = state
         waits[state] = old.waits_for
     assert "saved" in waits[OldState.MARKING]
-    assert all(waits[s] for s in (OldState.DRAINING, OldState.STOPPING, OldState.CONFIRMING, OldState.SAVING))
+    paused = (OldState.DRAINING, OldState.STOPPING, OldState.CONFIRMING, OldState.SAVING, OldState.MARKING)
+    assert all(waits[s] for s in paused)
 
 
 def test_what_is_never_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,9 +252,8 @@ def test_what_came_along_and_is_of_no_use_is_fetched(entries: int, monkeypatch: 
         return decode(pieces, streams)
 
     def before_marks(marks: Marks) -> None:
-        if (
-            marks.saved
-        ):  # what the marks say has to be right the first time: by a word it is tried before that
+        # What the marks say has to be right the first time: by a word it is tried before that.
+        if marks.saved:
             assert failed.wait(30.0), "nobody has tried"
 
     monkeypatch.setattr(fetching, "decode_engine", decodes)

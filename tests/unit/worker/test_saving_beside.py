@@ -67,9 +67,8 @@ def test_a_batch_that_stands_still_does_not_wait_for_the_next_one(monkeypatch: p
             if key in late:
                 with lock:
                     holding.append(key)
-                    if (
-                        len(holding) == BATCH - 1
-                    ):  # one thread follows what changes in the first batch until that stops
+                    # One thread follows what changes in the first batch until that stops.
+                    if len(holding) == BATCH - 1:
                         held.set()
                 in_time.append(saved.wait(PATIENCE))
             return begin(key, *more)
