@@ -145,6 +145,7 @@ class WorkerProcess:
 
     def _on_view(self, view: View, peers: tuple[WorkerInfo, ...]) -> None:
         self._switching.see(view)
+        self._progress.see(view)
         self.worker.see(view, peers)
 
     def _feed(self, event: MarksRead) -> None:

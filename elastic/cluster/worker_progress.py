@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from elastic.cluster.worker_states import States, last_holders, listed, lost_on_their_way
+from elastic.cluster.worker_states import LostOnTheirWay, States, last_holders, listed
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
+from elastic.migration.view import View
 from elastic.model import codec
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
@@ -50,6 +51,7 @@ class ProgressWriter:
         self._failed = self._trace = ""
         self._starting: Collection[int] = ()  # about to be started, and written down already
         self._states = States(incarnation)
+        self._lost = LostOnTheirWay()
         self._finished: frozenset[int] = frozenset()  # of the life before
         self._lock = threading.Lock()
         self._written: Progress | None = None
@@ -66,6 +68,10 @@ class ProgressWriter:
     def failed(self, reason: str, trace: str) -> None:
         """The topology is to fail, for this reason; not written yet."""
         self._failed, self._trace = plain(reason, MESSAGE), plain(trace, DETAIL)
+
+    def see(self, view: View) -> None:
+        """A view of coordination, before anything follows from it."""
+        self._lost.see(move.record for move in view.moves)
 
     def begin(self, starting: Collection[int], finished: Collection[int]) -> None:
         """Write down that stateful tasks are about to be started without a state, and say of which of them one is lost.
@@ -99,14 +105,13 @@ class ProgressWriter:
         # Read just before this: whoever it came to may have ended before it could say since when.
         moves = [move.record for move in worker.moves.participant.view.moves]
         holders = last_holders(records, self._incarnation, moves)
-        said = lost_on_their_way(moves)
         lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
         for component, before in sorted(lost):
             tasks = sorted(
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
             )
             worker.history.lose_state(tasks)
-            tasks = [t for t in tasks if (t, before) not in said]
+            tasks = [t for t in tasks if not self._lost.said(t, before)]
             if not tasks:
                 continue
             numbers = ", ".join(map(str, tasks))

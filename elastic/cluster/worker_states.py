@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from elastic.migration.record import MoveRecord, Outcome
-from elastic.model.ids import Incarnation
+from elastic.model.ids import Epoch, Incarnation
 from elastic.model.records import Held, Progress
 
 _NEWEST = 1 << 64
@@ -83,6 +83,25 @@ def last_holders(
     return {task: life for task, (_, life) in found.items()}
 
 
-def lost_on_their_way(moves: Iterable[MoveRecord]) -> set[tuple[int, Incarnation]]:
-    """Tasks whose state no store had any more, and who had them before that move: Nimbus has said so."""
-    return {(p.task, p.source) for move in moves for p in move.tasks if p.outcome is Outcome.LOST}
+class LostOnTheirWay:
+    """Tasks whose state no store had any more, and who had them before that move: Nimbus has said so.
+
+    Remembered, because a task may begin anew when the record of that move has gone: it goes when all workers have read of the outcome.
+    One life for each task: whoever had it before that one does not count any more. One thread at a time tells, any may ask.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, tuple[Epoch, Incarnation]] = {}
+
+    def see(self, moves: Iterable[MoveRecord]) -> None:
+        """Moves that have a record."""
+        for move in moves:
+            for part in move.tasks:
+                known = self._newest.get(part.task)
+                if part.outcome is Outcome.LOST and (known is None or known[0] < move.epoch):
+                    self._newest[part.task] = move.epoch, part.source
+
+    def said(self, task: int, before: Incarnation) -> bool:
+        """Whether it has been said that the state which that life had of a task is lost."""
+        known = self._newest.get(task)
+        return known is not None and known[1] == before

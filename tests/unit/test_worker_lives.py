@@ -161,7 +161,9 @@ def view(life: Any, *moves: tuple[int, Incarnation, Outcome]) -> None:
         )
         for epoch, target, outcome in moves
     ]
-    life.worker.moves.participant.view = View(1, 2, tuple(map(MoveView, records)), {}, {})
+    life._on_view(
+        View(life.worker.moves.participant.view.number + 1, 2, tuple(map(MoveView, records)), {}, {}), ()
+    )
 
 
 def test_who_a_task_has_moved_to_is_named_before_it_has_said_since_when(life: Any) -> None:
@@ -183,6 +185,8 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     elsewhere(life, Held(THERE, 6, (2, 3)))
     view(life, (1, SECOND, Outcome.LOST))
     assert lost(life, {2}) == {} and lost(life, {2, 3}) == {THERE: "3"}
+    view(life)
+    assert lost(life, {2}) == {}, "the record of the move has gone before the task begins anew"
     again = Incarnation(f"{OTHER}#10")
     elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
     assert lost(life, {2, 3}) == {again: "2", THERE: "3"}
