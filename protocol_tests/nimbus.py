@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError, Refused
 from elastic.migration import actions as ac
+from elastic.migration import decide
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, notifier_driver
 from elastic.migration.notifier import Notifier
@@ -205,7 +206,9 @@ class _Ports:
     def start(self, action: ac.StartTimer) -> None:
         event = ev.TimerFired(action.kind, action.number)
         self.n.timers.append((self, event))
-        self.n.clock.at(self.n.clock.now + LIMITS[action.kind], self.fire, event)
+        again = action.kind == decide.AGAIN
+        limit = decide.again_after(action.number, LIMITS["restore"]) if again else LIMITS[action.kind]
+        self.n.clock.at(self.n.clock.now + limit, self.fire, event)
 
     def fire(self, event: ev.TimerFired) -> None:
         if (self, event) in self.n.timers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -357,12 +358,15 @@ def test_a_move_says_what_it_waits_for() -> None:
 def test_a_state_that_nobody_can_read_is_kept_and_keeps_nobody_busy() -> None:
     world = calm()
     flow(world)
-    world._faults["install fails"] = AT_ONCE + 2
+    world._faults["install fails"] = AT_ONCE + 10
     move(world, {2: B})
-    until(world, lambda: phase(world, 2) is Phase.SAVED)
-    began = world.clock.now
-    until(world, lambda: world._faults["install fails"] == 0)
-    assert world.clock.now - began > 300, "attempts that fail follow each other too fast"
+    failed = []
+    for left in range(AT_ONCE + 9, -1, -1):
+        until(world, lambda left=left: world._faults["install fails"] == left)  # type: ignore[misc]
+        failed.append(world.clock.now)
+    waits = [after - before for before, after in pairwise(failed[AT_ONCE - 1 :])]
+    assert waits[0] < 30, "what has just failed is tried again soon"
+    assert waits[5] > 30 and waits[-1] > 150, "attempts that fail follow each other too fast"
     until(world, lambda: not world.coordination.moves)
     assert not world.truth.lost_states
     world.finish()

@@ -24,20 +24,33 @@ from dataclasses import dataclass, replace
 
 from elastic.migration.actions import Commit, MarksChange, Say
 from elastic.migration.events import Host
-from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, Phase, SavedMark, TaskMove, stage_of
+from elastic.migration.record import (
+    FailedMark,
+    Marked,
+    Marks,
+    MoveRecord,
+    Outcome,
+    Phase,
+    SavedMark,
+    TaskMove,
+    stage_of,
+)
 from elastic.model.ids import Incarnation, WorkerId, worker_of
 
-PREPARE, PAUSE, RESTORE, REST, SETTLE = "prepare", "pause", "restore", "rest", "settle"
+PREPARE, PAUSE, RESTORE, AGAIN, REST, SETTLE = "prepare", "pause", "restore", "again", "rest", "settle"
 AT_ONCE = 4
-"""Attempts to restore that follow each other at once. Further ones keep to the time of an attempt: a state that no process can read
-must not keep the cluster busy, and must not be given up either."""
+"""Attempts to restore that follow each other at once."""
+AGAIN_AFTER = 1.0
+"""Seconds between the next two; twice as long with each further one, up to the time of an attempt. A node that was not there may come
+back soon. A state that no process can read must not keep the cluster busy, and must not be given up either."""
+ATTEMPTS = 1_000_000
 TOGETHER = 16
 """Tasks that are restored before their outcomes are written, while others of the move are still under way."""
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""
 Timer = tuple[str, int]
-"""Kind and number: a batch; for `restore`, a task and its attempt; for `settle`, how many batches have been paused. `rest` and
-`settle` bound nothing: they are over when they fire."""
+"""Kind and number: a batch; for `restore` and `again`, a task and its attempt; for `settle`, how many batches have been paused. `again`,
+`rest` and `settle` bound nothing: they are over when they fire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,22 @@ class _Draft:
 
 def restore_timer(task: TaskMove) -> Timer:
     """The one that bounds an attempt to restore it."""
-    return RESTORE, task.task * 1000 + task.attempt
+    return RESTORE, task.task * ATTEMPTS + task.attempt
+
+
+def again_timer(task: TaskMove) -> Timer:
+    """The one between an attempt that has failed and the next."""
+    return AGAIN, task.task * ATTEMPTS + task.attempt
+
+
+def again_after(number: int, most: float) -> float:
+    """How long an `again` timer takes, in seconds.
+
+    Args:
+        number: The timer's.
+        most: The time of an attempt, in seconds.
+    """
+    return min(most, AGAIN_AFTER * 2.0 ** min(32, number % ATTEMPTS - AT_ONCE))
 
 
 def decide(
@@ -173,8 +201,8 @@ def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[T
     failed = draft.marks[task.source].marks.failed.get(task.task)
     if failed is not None and failed.attempt == 0:
         return failed.reason
-    failed = draft.marks[task.target].marks.failed.get(task.task)
-    if failed is not None and failed.attempt == task.attempt:
+    failed = _failed(task, draft.marks[task.target].marks)
+    if failed is not None:
         return failed.reason
     late = phase is Phase.PREPARING and (PREPARE, task.batch) in expired
     if late and not _ready(task, draft.marks):
@@ -187,9 +215,7 @@ def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[T
 def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
     """A saved task: leave it, or find another new side."""
     marks = draft.marks[task.target].marks
-    failed = marks.failed.get(task.task)
-    if failed is not None and failed.attempt != task.attempt:
-        failed = None
+    failed = _failed(task, marks)
     if failed is not None and failed.gone:
         draft.places.append((task.task, worker_of(task.target)))
         draft.says.append(
@@ -198,7 +224,7 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         return replace(task, outcome=Outcome.LOST, reason=failed.reason)
     if task.target not in draft.hosts:
         reason = f"worker {worker_of(task.target)} has ended"
-    elif failed is not None and (task.attempt < AT_ONCE or restore_timer(task) in expired):
+    elif failed is not None and (task.attempt < AT_ONCE or again_timer(task) in expired):
         reason = failed.reason
     elif restore_timer(task) in expired:
         reason = "it was not restored in time"
@@ -226,6 +252,12 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         reason=reason,
         stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
+
+
+def _failed(task: TaskMove, marks: Marks) -> FailedMark | None:
+    """That the new side has said that it cannot, by this attempt."""
+    failed = marks.failed.get(task.task)
+    return failed if failed is not None and failed.attempt == task.attempt else None
 
 
 def _another(task: TaskMove, draft: _Draft) -> Host | None:
@@ -297,6 +329,12 @@ def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Ti
         bound = _bound(task, phase)
         if bound is not None:
             result.add(bound)
+        if (
+            phase is Phase.SAVED
+            and task.attempt >= AT_ONCE
+            and _failed(task, marks[task.target].marks) is not None
+        ):
+            result.add(again_timer(task))
     if phases == {Phase.RESTORED}:
         result.add((SETTLE, record.paused))
     return tuple(sorted(result))

@@ -182,6 +182,8 @@ class MovePorts:
                 limit = min(REST_MOST, now - self._paused_at)
             case decide.SETTLE:
                 limit = SETTLE_FOR
+            case decide.AGAIN:
+                limit = decide.again_after(action.number, self._limits[decide.RESTORE])
             case kind:
                 limit = self._limits[kind]
         self.timers[action.kind, action.number] = now + limit

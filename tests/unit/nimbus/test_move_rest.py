@@ -1,4 +1,4 @@
-"""How long the stream rests between two batches of a move, and after the last one."""
+"""How long is waited between two batches of a move, after the last one, and between attempts to restore a task."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any, cast
 import pytest
 
 from elastic.migration import actions as ac
-from elastic.migration.decide import PAUSE, REST, SETTLE
-from elastic.migration.record import MoveRecord
-from elastic.model.ids import Epoch, TopologyName
+from elastic.migration.decide import AT_ONCE, PAUSE, REST, RESTORE, SETTLE, again_timer
+from elastic.migration.record import MoveRecord, TaskMove
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 from elastic.nimbus import move_ports
 from elastic.nimbus.facts import MoveFacts
 from elastic.nimbus.move_ports import REST_MOST, SETTLE_FOR, MovePorts
+
+TASK = (TaskId(3), "count", Incarnation("t@n/0#1"), Incarnation("t@m/0#1"), NodeId("n"), NodeId("m"))
 
 
 class _Leader:
@@ -33,7 +35,7 @@ def test_it_rests_as_long_as_the_last_batch_stood_still(monkeypatch: pytest.Monk
         (cast(Any, None), MoveFacts(record, 0), facts),
         lambda event: None,
         lambda *_: None,
-        {PAUSE: 60.0},
+        {PAUSE: 60.0, RESTORE: 5.0},
     )
 
     def rest(number: int) -> float:
@@ -49,5 +51,11 @@ def test_it_rests_as_long_as_the_last_batch_stood_still(monkeypatch: pytest.Monk
     assert rest(1) == pytest.approx(REST_MOST), "never for long"
     ports.start(ac.StartTimer(SETTLE, 2))
     assert ports.timers[SETTLE, 2] == now[0] + SETTLE_FOR
+    for attempt, seconds in ((AT_ONCE, 1.0), (AT_ONCE + 2, 4.0), (AT_ONCE + 3, 5.0), (AT_ONCE + 5000, 5.0)):
+        again = again_timer(TaskMove(*TASK, attempt=attempt))
+        ports.start(ac.StartTimer(*again))
+        assert ports.timers[again] == now[0] + seconds, (
+            "twice as long each time, and never longer than an attempt"
+        )
     ports.start(ac.StartTimer(PAUSE, 1))
     assert ports.timers[PAUSE, 1] == now[0] + 60.0
