@@ -56,6 +56,7 @@ class Recent:
     """The pieces of one state that were written last: the new side may not have seen them yet. Not thread-safe."""
 
     def __init__(self) -> None:
+        self._unseen = 0  # bytes that it cannot have seen
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._size = 0
 
@@ -63,8 +64,13 @@ class Recent:
         """It has been put into the stores under that number."""
         self._pieces.append((number, data))
         self._size += len(data)
+        self._unseen += len(data)
         while self._size > MOST:
             self._size -= len(self._pieces.popleft()[1])
+
+    def committed(self) -> None:
+        """The new side can fetch all that was added."""
+        self._unseen = 0
 
     def along(self, order: Sequence[int], names: Sequence[Name], meta: bytes) -> bytes:
         """What is to be sent when all pieces are put; b"": it would not be enough.
@@ -73,6 +79,8 @@ class Recent:
             order: All that the state consists of.
             names: Theirs.
         """
+        if self._unseen > MOST:
+            return b""
         place = {n: at for at, n in enumerate(order)}
         some = [(place[n], data) for n, data in self._pieces if n in place]
         if not any(at == 0 for at, _ in some):

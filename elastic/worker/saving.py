@@ -262,6 +262,7 @@ class Saving:
                 return
             content = copier.so_far()
             write.commit([old.numbers[n] for n in content.order], content.meta)
+            old.recent.committed()
             self._worker.moves.words.stored(old.task.id, old.epoch)
             told, old.told = old.told, True
         if not told:
@@ -413,12 +414,12 @@ class Saving:
 
     def _saved(self, states: list[tuple[Going, int]], nodes: Nodes) -> None:
         """The stores have confirmed them. The new sides hear of it first: they are what others wait for."""
-        moves = self._worker.moves
+        moves, now = self._worker.moves, time.time()
         states = [s for s in states if s[0].ends_now()]  # copying ahead may have failed meanwhile
         try:
             moves.words.saved((old.task.id, old.epoch, size) for old, size in states)
             for old, size in states:
-                self._worker.moving.step(old.task, old.epoch, "saved", bytes=size)
+                self._worker.moving.step(old.task, old.epoch, "saved", bytes=size, at=now)
         except Exception:  # hints, to new sides and to people: nobody's save fails for that
             log.exception("that %d tasks were saved is said by their marks alone", len(states))
         moves.feed_all([ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states])
