@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from elastic.cluster.worker_states import LostOnTheirWay, States, last_holders, listed
+from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
@@ -51,7 +51,6 @@ class ProgressWriter:
         self._failed = self._trace = ""
         self._starting: Collection[int] = ()  # about to be started, and written down already
         self._states = States(incarnation)
-        self._lost = LostOnTheirWay()
         self._finished: frozenset[int] = frozenset()  # of the life before
         self._lock = threading.Lock()
         self._written: Progress | None = None
@@ -71,7 +70,7 @@ class ProgressWriter:
 
     def see(self, view: View) -> None:
         """A view of coordination, before anything follows from it."""
-        self._lost.see(move.record for move in view.moves)
+        self._states.see(move.record for move in view.moves)
 
     def begin(self, starting: Collection[int], finished: Collection[int]) -> None:
         """Write down that stateful tasks are about to be started without a state, and say of which of them one is lost.
@@ -111,7 +110,7 @@ class ProgressWriter:
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
             )
             worker.history.lose_state(tasks)
-            tasks = [t for t in tasks if not self._lost.said(t, before)]
+            tasks = [t for t in tasks if not self._states.is_said(t, before)]
             if not tasks:
                 continue
             numbers = ", ".join(map(str, tasks))
@@ -154,7 +153,7 @@ class ProgressWriter:
         """
         with self._lock:
             progress = self._now()
-            if progress == self._written or not worth_writing(progress):
+            if (progress == self._written and not self._states.wait) or not worth_writing(progress):
                 return
             now = time.monotonic()
             if all_of_it or self._is_urgent(progress) or 0.0 < self._since_due <= now:

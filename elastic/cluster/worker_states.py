@@ -3,15 +3,16 @@
 A worker lists a stateful task in its `Progress` before the task begins there: nobody starts it empty later on without noticing. When such a
 record was written is its place among all writes, which is known afterwards; the next one says so, once the task has begun. So of all
 that list a task, the one with the greatest place had it last, and one without has only been about to. Unless the task has moved there: then
-it has begun, and the record of the move stays until the place is written.
+it has begun. The record of the move says so, and before that may go, whoever has handed the task on: instead of itself, with its own place.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from elastic.migration.record import MoveRecord, Outcome
+from elastic.migration.record import MoveRecord, Outcome, TaskMove
 from elastic.model.ids import Epoch, Incarnation
 from elastic.model.records import Held, Progress
 
@@ -20,10 +21,14 @@ _NEWEST = 1 << 64
 
 
 class States:
-    """The stateful tasks of one life, and what it has taken over from the lives before. Not thread-safe."""
+    """The stateful tasks of one life, what it has taken over from the lives before, and what has become of them in moves. Thread-safe."""
 
     def __init__(self, me: Incarnation) -> None:
         self._me = me
+        self._lock = threading.Lock()
+        self._seen: dict[int, Epoch] = {}  # the newest move of each task that has an outcome
+        self._lost: dict[int, Incarnation] = {}
+        self._handed_on: dict[int, tuple[Incarnation, int]] = {}  # gone, or about to
         self._listed: dict[int, int] = {}  # when this life listed a task first
         self._now: Collection[int] = ()
         self._earlier: dict[int, tuple[Incarnation, int]] = {}
@@ -39,18 +44,50 @@ class States:
             listed: The tasks of this life: those that run, or are about to.
             begun: Those that run, and maybe others.
         """
-        self._now = listed
         groups: dict[tuple[Incarnation, int], list[int]] = defaultdict(list)
-        for task in sorted({*listed, *self._earlier}):
-            since = self._listed.get(task, 0)
-            if task in listed and task in begun and since:
-                self._earlier.pop(task, None)
-            groups[self._earlier.get(task) or (self._me, since if task in begun else 0)].append(task)
+        with self._lock:
+            self._now = listed
+            for task in self._handed_on.keys() - listed:
+                self._earlier[task] = self._handed_on.pop(task)
+            for task in sorted({*listed, *self._earlier}):
+                since = self._listed.get(task, 0)
+                if task in listed and task in begun and since:
+                    self._earlier.pop(task, None)
+                groups[self._earlier.get(task) or (self._me, since if task in begun else 0)].append(task)
         return tuple(Held(life, since, tuple(tasks)) for (life, since), tasks in sorted(groups.items()))
 
     def written(self, place: int) -> None:
         """What `held` has said last is written, at that place among all writes."""
-        self._listed = {t: self._listed.get(t, place) for t in self._now}
+        with self._lock:
+            self._listed = {t: self._listed.get(t, place) for t in self._now}
+
+    @property
+    def wait(self) -> bool:
+        """Whether a place is missing of what `held` has said last, although it may be in the record: under the name of another life."""
+        with self._lock:
+            return any(t not in self._listed for t in self._now)
+
+    def see(self, moves: Iterable[MoveRecord]) -> None:
+        """What moves say that have a record: to be remembered, as it goes when all workers have read of the outcome."""
+        with self._lock:
+            for move in sorted(moves, key=lambda m: m.epoch):
+                for part in move.tasks:
+                    if part.outcome and self._seen.get(part.task, 0) < move.epoch:
+                        self._seen[part.task] = move.epoch
+                        self._follow(part)
+
+    def _follow(self, part: TaskMove) -> None:
+        if part.outcome is Outcome.LOST:
+            self._lost[part.task] = part.source
+        elif part.outcome is Outcome.COMMITTED:
+            self._handed_on.pop(part.task, None)
+            since = self._listed.get(part.task, 0)
+            if part.source == self._me and since:
+                self._handed_on[part.task] = part.target, since
+
+    def is_said(self, task: int, before: Incarnation) -> bool:
+        """Whether the state that this life had of a task is known to be lost: no store had it any more, and Nimbus has said so."""
+        return self._lost.get(task) == before
 
 
 def listed(progress: Progress | None) -> frozenset[int]:
@@ -81,27 +118,3 @@ def last_holders(
             if task not in found or found[task][0] < since:
                 found[task] = since, held.incarnation
     return {task: life for task, (_, life) in found.items()}
-
-
-class LostOnTheirWay:
-    """Tasks whose state no store had any more, and who had them before that move: Nimbus has said so.
-
-    Remembered, because a task may begin anew when the record of that move has gone: it goes when all workers have read of the outcome.
-    One life for each task: whoever had it before that one does not count any more. One thread at a time tells, any may ask.
-    """
-
-    def __init__(self) -> None:
-        self._newest: dict[int, tuple[Epoch, Incarnation]] = {}
-
-    def see(self, moves: Iterable[MoveRecord]) -> None:
-        """Moves that have a record."""
-        for move in moves:
-            for part in move.tasks:
-                known = self._newest.get(part.task)
-                if part.outcome is Outcome.LOST and (known is None or known[0] < move.epoch):
-                    self._newest[part.task] = move.epoch, part.source
-
-    def said(self, task: int, before: Incarnation) -> bool:
-        """Whether it has been said that the state which that life had of a task is lost."""
-        known = self._newest.get(task)
-        return known is not None and known[1] == before

@@ -140,8 +140,10 @@ def test_a_state_that_went_nowhere_is_lost_for_whoever_starts_the_task(life: Any
     assert stored.epoch == 9 and before in stored.held
 
 
-def view(life: Any, *moves: tuple[int, Incarnation, Outcome]) -> None:
-    """Moves of task 2 to these lives: from the first one, or from elsewhere if its state was lost on the way."""
+def view(
+    life: Any, *moves: tuple[int, Incarnation, Outcome], task: int = 2, source: Incarnation = FIRST
+) -> None:
+    """Moves of a task to these lives; what was lost on its way comes from elsewhere."""
     records = [
         MoveRecord(
             TopologyName("t"),
@@ -149,9 +151,9 @@ def view(life: Any, *moves: tuple[int, Incarnation, Outcome]) -> None:
             "",
             (
                 TaskMove(
-                    TaskId(2),
+                    TaskId(task),
                     ComponentId("count"),
-                    THERE if outcome is Outcome.LOST else FIRST,
+                    THERE if outcome is Outcome.LOST else source,
                     target,
                     NodeId("n"),
                     NodeId("m"),
@@ -190,6 +192,33 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     again = Incarnation(f"{OTHER}#10")
     elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
     assert lost(life, {2, 3}) == {again: "2", THERE: "3"}
+
+
+def test_whoever_hands_a_task_on_says_who_has_it_before_the_record_of_the_move_may_go(life: Any) -> None:
+    """The new place ends before it has said since when it has it. Another record still lists it, of long ago."""
+    elsewhere(life, Held(Incarnation("t@m/0#3"), 2, (4,)), Held(THERE, 0, (4,)))
+    life.worker.history.start(4)
+    life.worker.tasks[4] = standing()
+    life._progress.write(all_of_it=True)
+    life._progress.write(all_of_it=True)  # since when, too
+    for _ in range(2):  # the same again, by a later view
+        view(life, (7, THERE, Outcome.COMMITTED), task=4, source=SECOND)
+    life._progress.write(all_of_it=True)
+    (mine,) = codec.decode(life._coordination.get(PATH).data, Progress).held
+    assert mine.incarnation == SECOND, "it is about to go"
+    del life.worker.tasks[4]
+    life.worker.history.leave(4)
+    life._progress.write_first(Marks(SECOND, closed=True))
+    stored = codec.decode(life._coordination.get(PATH).data, Progress)
+    assert stored.held == (Held(THERE, mine.since, (4,)),)
+    view(life)
+    assert lost(life, {4}) == {THERE: "4"}
+    life.worker.history.start(4)  # and it is here once more
+    life.worker.tasks[4] = standing()
+    life._progress.write(all_of_it=True)
+    life._progress.write(all_of_it=True)
+    (again,) = codec.decode(life._coordination.get(PATH).data, Progress).held
+    assert again.incarnation == SECOND and again.since > mine.since
 
 
 def test_since_when_a_task_is_here_is_written_before_the_move_may_go(life: Any) -> None:
