@@ -7,7 +7,20 @@ from dataclasses import replace
 import pytest
 
 from elastic.migration import decide as module
-from elastic.migration.decide import PAUSE, PREPARE, REST, SETTLE, SOON, TOGETHER, Decision, Timer, decide
+from elastic.migration.decide import (
+    AT_ONCE,
+    PAUSE,
+    PREPARE,
+    REST,
+    SETTLE,
+    SOON,
+    TOGETHER,
+    Decision,
+    Timer,
+    again_timer,
+    decide,
+    restore_timer,
+)
 from elastic.migration.events import Host
 from elastic.migration.record import (
     FailedMark,
@@ -114,6 +127,27 @@ def test_a_timer_that_fires_when_what_it_bounds_has_come_in_time_means_nothing()
     past = (PREPARE, 0), (PREPARE, 1), (PAUSE, 0), (PAUSE, 1)
     assert outcomes(decided(record(3), restored=2, ready=3, expired=past)) == 0
     assert outcomes(decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT, expired=past)) == 0
+
+
+def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
+    """After many of them the time of an attempt is over before the next is due."""
+    for attempt in (1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 10):
+        task = replace(record(1).tasks[0], attempt=attempt)
+        made = replace(record(1), tasks=(task,))
+        source = Marks(A, saved={1: SavedMark((NodeId("a"),), 9)})
+        for failed, expired, why in (
+            ({1: FailedMark(attempt, "boom")}, restore_timer(task), "boom"),
+            ({1: FailedMark(attempt, "boom")}, again_timer(task), "boom"),
+            ({1: FailedMark(attempt - 1, "boom")}, restore_timer(task), "it was not restored in time"),
+        ):
+            marks = {A: Marked(source, 0), B: Marked(Marks(B, failed=failed), 0)}
+            found = decide(made, 0, marks, HOSTS, (expired,)).commit
+            assert found is not None
+            assert (found.record.tasks[0].attempt, found.record.tasks[0].reason) == (attempt + 1, why)
+        marks[B] = Marked(Marks(B, failed={1: FailedMark(attempt, "boom")}), 0)
+        waiting = decide(made, 0, marks, HOSTS, ())
+        assert (waiting.commit is None) is (attempt >= AT_ONCE)
+        assert (again_timer(task) in waiting.timers) is (attempt >= AT_ONCE)
 
 
 def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:

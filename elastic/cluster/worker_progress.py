@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from elastic.cluster.worker_states import States, last_holders, listed
+from elastic.cluster.worker_states import States, last_holders, listed, lost_on_their_way
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
@@ -70,7 +70,7 @@ class ProgressWriter:
 
     def see(self, view: View) -> None:
         """A view of coordination, before anything follows from it."""
-        self._states.see(move.record for move in view.moves)
+        self._states.see([move.record for move in view.moves], set(view.living.values()))
 
     def begin(self, starting: Collection[int], finished: Collection[int]) -> None:
         """Write down that stateful tasks are about to be started without a state, and say of which of them one is lost.
@@ -88,6 +88,7 @@ class ProgressWriter:
         with self._lock:
             self._starting = starting
             self.life = self._write(self._now())
+        self._states.begin(starting)
 
     def begun(self) -> None:
         """The worker itself says of them now that it has them."""
@@ -104,13 +105,14 @@ class ProgressWriter:
         # Read just before this: whoever it came to may have ended before it could say since when.
         moves = [move.record for move in worker.moves.participant.view.moves]
         holders = last_holders(records, self._incarnation, moves)
+        said = lost_on_their_way(moves)
         lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
         for component, before in sorted(lost):
             tasks = sorted(
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
             )
             worker.history.lose_state(tasks)
-            tasks = [t for t in tasks if not self._states.is_said(t, before)]
+            tasks = [t for t in tasks if (t, before) not in said and not self._states.is_said(t, before)]
             if not tasks:
                 continue
             numbers = ", ".join(map(str, tasks))
@@ -153,7 +155,8 @@ class ProgressWriter:
         """
         with self._lock:
             progress = self._now()
-            if (progress == self._written and not self._states.wait) or not worth_writing(progress):
+            if (progress == self._written and not self._states.unplaced) or not worth_writing(progress):
+                self._since_due = 0.0
                 return
             now = time.monotonic()
             if all_of_it or self._is_urgent(progress) or 0.0 < self._since_due <= now:
@@ -180,6 +183,7 @@ class ProgressWriter:
         before = self._written
         return (
             before is None
+            or self._states.unplaced
             or replace(progress, held=()) != replace(before, held=())
             or listed(progress) != listed(before)
         )

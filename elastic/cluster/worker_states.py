@@ -3,14 +3,15 @@
 A worker lists a stateful task in its `Progress` before the task begins there: nobody starts it empty later on without noticing. When such a
 record was written is its place among all writes, which is known afterwards; the next one says so, once the task has begun. So of all
 that list a task, the one with the greatest place had it last, and one without has only been about to. Unless the task has moved there: then
-it has begun. The record of the move says so, and before that may go, whoever has handed the task on: instead of itself, with its own place.
+it has begun. The record of the move says so, and before that may go, whoever has handed the task on: instead of itself, with its own place,
+for as long as the new place may not have said so.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from elastic.migration.record import MoveRecord, Outcome, TaskMove
 from elastic.model.ids import Epoch, Incarnation
@@ -27,8 +28,8 @@ class States:
         self._me = me
         self._lock = threading.Lock()
         self._seen: dict[int, Epoch] = {}  # the newest move of each task that has an outcome
-        self._lost: dict[int, Incarnation] = {}
-        self._handed_on: dict[int, tuple[Incarnation, int]] = {}  # gone, or about to
+        self._lost: dict[int, Incarnation] = {}  # about to begin anew here
+        self._handed_on: dict[int, tuple[Epoch, Incarnation]] = {}  # gone, or about to
         self._listed: dict[int, int] = {}  # when this life listed a task first
         self._now: Collection[int] = ()
         self._earlier: dict[int, tuple[Incarnation, int]] = {}
@@ -47,8 +48,9 @@ class States:
         groups: dict[tuple[Incarnation, int], list[int]] = defaultdict(list)
         with self._lock:
             self._now = listed
-            for task in self._handed_on.keys() - listed:
-                self._earlier[task] = self._handed_on.pop(task)
+            for task in self._handed_on.keys() & self._listed.keys() - listed:
+                self._earlier[task] = self._handed_on[task][1], self._listed[task]
+            self._listed = {t: place for t, place in self._listed.items() if t in listed}
             for task in sorted({*listed, *self._earlier}):
                 since = self._listed.get(task, 0)
                 if task in listed and task in begun and since:
@@ -62,32 +64,54 @@ class States:
             self._listed = {t: self._listed.get(t, place) for t in self._now}
 
     @property
-    def wait(self) -> bool:
+    def unplaced(self) -> bool:
         """Whether a place is missing of what `held` has said last, although it may be in the record: under the name of another life."""
         with self._lock:
             return any(t not in self._listed for t in self._now)
 
-    def see(self, moves: Iterable[MoveRecord]) -> None:
-        """What moves say that have a record: to be remembered, as it goes when all workers have read of the outcome."""
+    def see(self, moves: Collection[MoveRecord], living: Container[Incarnation]) -> None:
+        """What is to be remembered of moves: their records go when all workers that live have read of the outcome.
+
+        Args:
+            moves: Those that have a record.
+            living: The lives of workers.
+        """
         with self._lock:
             for move in sorted(moves, key=lambda m: m.epoch):
                 for part in move.tasks:
                     if part.outcome and self._seen.get(part.task, 0) < move.epoch:
                         self._seen[part.task] = move.epoch
-                        self._follow(part)
+                        self._follow(move.epoch, part)
+            there = {m.epoch for m in moves}
+            for task, (epoch, to) in list(self._handed_on.items()):
+                # It has said since when, or the record would be there.
+                if epoch not in there and to in living:
+                    self._forget(task)
 
-    def _follow(self, part: TaskMove) -> None:
-        if part.outcome is Outcome.LOST:
+    def _follow(self, epoch: Epoch, part: TaskMove) -> None:
+        self._lost.pop(part.task, None)
+        if part.outcome is Outcome.COMMITTED:
+            self._forget(part.task)
+            if part.source == self._me:
+                self._handed_on[part.task] = epoch, part.target
+        elif part.outcome is Outcome.LOST and part.target == self._me:
             self._lost[part.task] = part.source
-        elif part.outcome is Outcome.COMMITTED:
-            self._handed_on.pop(part.task, None)
-            since = self._listed.get(part.task, 0)
-            if part.source == self._me and since:
-                self._handed_on[part.task] = part.target, since
+
+    def _forget(self, task: int) -> None:
+        _, to = self._handed_on.pop(task, (0, None))
+        if to is not None and self._earlier.get(task, (None, 0))[0] == to:
+            del self._earlier[task]
 
     def is_said(self, task: int, before: Incarnation) -> bool:
-        """Whether the state that this life had of a task is known to be lost: no store had it any more, and Nimbus has said so."""
+        """Whether the state that this life had of a task, which is about to begin anew here, is known to be lost: no store had it any
+        more, and Nimbus has said so."""
         return self._lost.get(task) == before
+
+    def begin(self, tasks: Iterable[int]) -> None:
+        """These begin anew: what is lost of them from now on has not been said."""
+        with self._lock:
+            for task in tasks:
+                self._lost.pop(task, None)
 
 
 def listed(progress: Progress | None) -> frozenset[int]:
@@ -118,3 +142,8 @@ def last_holders(
             if task not in found or found[task][0] < since:
                 found[task] = since, held.incarnation
     return {task: life for task, (_, life) in found.items()}
+
+
+def lost_on_their_way(moves: Iterable[MoveRecord]) -> set[tuple[int, Incarnation]]:
+    """Tasks whose state no store had any more, and who had them before that move: Nimbus has said so."""
+    return {(p.task, p.source) for move in moves for p in move.tasks if p.outcome is Outcome.LOST}

@@ -227,7 +227,7 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
     elif failed is not None and (task.attempt < AT_ONCE or again_timer(task) in expired):
         reason = failed.reason
     elif restore_timer(task) in expired:
-        reason = "it was not restored in time"
+        reason = failed.reason if failed is not None else "it was not restored in time"
     else:
         return task
     host = _another(task, draft)
@@ -385,6 +385,6 @@ def _wait_of(
         if task.target not in living:
             return "a living worker, to restore it"
         failed = marks[task.target].marks.failed.get(task.task) if task.target in marks else None
-        again = f"; attempt {task.attempt} failed: {failed.reason}" if failed is not None else ""
+        again = f"; attempt {failed.attempt} failed: {failed.reason}" if failed is not None else ""
         return f"worker {target}, to restore it{again}"
     return "Nimbus, to write that it has moved"

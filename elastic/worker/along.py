@@ -56,7 +56,8 @@ class Recent:
     """The pieces of one state that were written last: the new side may not have seen them yet. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._unseen = 0  # bytes that it cannot have seen
+        self._new = 0  # pieces at the end that it cannot have seen
+        self._missed: set[int] = set()  # more of these
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._size = 0
 
@@ -64,13 +65,17 @@ class Recent:
         """It has been put into the stores under that number."""
         self._pieces.append((number, data))
         self._size += len(data)
-        self._unseen += len(data)
+        self._new += 1
         while self._size > MOST:
+            if self._new == len(self._pieces):
+                self._new -= 1
+                self._missed.add(self._pieces[0][0])
             self._size -= len(self._pieces.popleft()[1])
 
     def committed(self) -> None:
         """The new side can fetch all that was added."""
-        self._unseen = 0
+        self._new = 0
+        self._missed.clear()
 
     def along(self, order: Sequence[int], names: Sequence[Name], meta: bytes) -> bytes:
         """What is to be sent when all pieces are put; b"": it would not be enough.
@@ -79,9 +84,9 @@ class Recent:
             order: All that the state consists of.
             names: Theirs.
         """
-        if self._unseen > MOST:
-            return b""
         place = {n: at for at, n in enumerate(order)}
+        if not self._missed.isdisjoint(place):
+            return b""
         some = [(place[n], data) for n, data in self._pieces if n in place]
         if not any(at == 0 for at, _ in some):
             return b""  # the engine's part, which was written first of what is new: there is more of that than goes along

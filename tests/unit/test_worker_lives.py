@@ -18,7 +18,16 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
-from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import (
+    ComponentId,
+    Epoch,
+    Incarnation,
+    NodeId,
+    TaskId,
+    TopologyName,
+    WorkerId,
+    worker_of,
+)
 from elastic.model.records import Held, Progress
 from elastic.supervisor.options import SupervisorOptions
 
@@ -140,8 +149,30 @@ def test_a_state_that_went_nowhere_is_lost_for_whoever_starts_the_task(life: Any
     assert stored.epoch == 9 and before in stored.held
 
 
+def held(life: Any) -> tuple[Held, ...]:
+    """What it has written down."""
+    return codec.decode(life._coordination.get(PATH).data, Progress).held
+
+
+def has(life: Any, task: int) -> None:
+    """A task begins here."""
+    life.worker.will_start(task)
+    life._progress.write()
+    life.worker.tasks[task] = standing()
+
+
+def leaves(life: Any, task: int) -> None:
+    """It is no more here."""
+    del life.worker.tasks[task]
+    life.worker.history.leave(task)
+
+
 def view(
-    life: Any, *moves: tuple[int, Incarnation, Outcome], task: int = 2, source: Incarnation = FIRST
+    life: Any,
+    *moves: tuple[int, Incarnation, Outcome],
+    task: int = 2,
+    source: Incarnation = FIRST,
+    living: tuple[Incarnation, ...] = (),
 ) -> None:
     """Moves of a task to these lives; what was lost on its way comes from elsewhere."""
     records = [
@@ -164,7 +195,14 @@ def view(
         for epoch, target, outcome in moves
     ]
     life._on_view(
-        View(life.worker.moves.participant.view.number + 1, 2, tuple(map(MoveView, records)), {}, {}), ()
+        View(
+            life.worker.moves.participant.view.number + 1,
+            2,
+            tuple(map(MoveView, records)),
+            {},
+            {worker_of(i): i for i in living},
+        ),
+        (),
     )
 
 
@@ -189,6 +227,8 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     assert lost(life, {2}) == {} and lost(life, {2, 3}) == {THERE: "3"}
     view(life)
     assert lost(life, {2}) == {}, "the record of the move has gone before the task begins anew"
+    life._progress.begin({2}, ())
+    assert lost(life, {2}) == {THERE: "2"}, "it came back to the same life, and ended with it"
     again = Incarnation(f"{OTHER}#10")
     elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
     assert lost(life, {2, 3}) == {again: "2", THERE: "3"}
@@ -197,28 +237,77 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
 def test_whoever_hands_a_task_on_says_who_has_it_before_the_record_of_the_move_may_go(life: Any) -> None:
     """The new place ends before it has said since when it has it. Another record still lists it, of long ago."""
     elsewhere(life, Held(Incarnation("t@m/0#3"), 2, (4,)), Held(THERE, 0, (4,)))
-    life.worker.history.start(4)
-    life.worker.tasks[4] = standing()
+    has(life, 4)
     life._progress.write(all_of_it=True)
-    life._progress.write(all_of_it=True)  # since when, too
     for _ in range(2):  # the same again, by a later view
         view(life, (7, THERE, Outcome.COMMITTED), task=4, source=SECOND)
     life._progress.write(all_of_it=True)
-    (mine,) = codec.decode(life._coordination.get(PATH).data, Progress).held
+    (mine,) = held(life)
     assert mine.incarnation == SECOND, "it is about to go"
-    del life.worker.tasks[4]
-    life.worker.history.leave(4)
+    leaves(life, 4)
     life._progress.write_first(Marks(SECOND, closed=True))
-    stored = codec.decode(life._coordination.get(PATH).data, Progress)
-    assert stored.held == (Held(THERE, mine.since, (4,)),)
+    assert held(life) == (Held(THERE, mine.since, (4,)),)
     view(life)
+    life._progress.write()
     assert lost(life, {4}) == {THERE: "4"}
-    life.worker.history.start(4)  # and it is here once more
-    life.worker.tasks[4] = standing()
+
+
+def test_that_a_task_was_handed_on_is_forgotten_when_its_new_place_has_said_so(life: Any) -> None:
+    """That lives when the record of the move has gone: it has closed the move by then."""
+    has(life, 3)
+    has(life, 4)
     life._progress.write(all_of_it=True)
+    view(life, (7, THERE, Outcome.COMMITTED), task=4, source=SECOND)
+    leaves(life, 4)
     life._progress.write(all_of_it=True)
-    (again,) = codec.decode(life._coordination.get(PATH).data, Progress).held
-    assert again.incarnation == SECOND and again.since > mine.since
+    view(life, (7, THERE, Outcome.COMMITTED), task=4, source=SECOND, living=(THERE,))
+    life._progress.write(all_of_it=True)
+    assert {h.incarnation: h.tasks for h in held(life)} == {SECOND: (3,), THERE: (4,)}
+    view(life, living=(THERE,))
+    life._progress.write()
+    assert {h.incarnation: h.tasks for h in held(life)} == {SECOND: (3,)}
+
+
+def test_a_task_that_comes_back_at_once_is_its_own_before_the_move_may_go(life: Any) -> None:
+    has(life, 4)
+    life._progress.write(all_of_it=True)
+    view(life, (7, THERE, Outcome.COMMITTED), task=4, source=SECOND)
+    leaves(life, 4)
+    life._progress.write_first(Marks(SECOND, closed=True))
+    ((_, before, _),) = ((h.incarnation, h.since, h.tasks) for h in held(life))
+    has(life, 4)
+    life._progress.write_first(Marks(SECOND, restored={4: 1}))
+    view(life, (9, SECOND, Outcome.COMMITTED), task=4, source=THERE)
+    life._progress.write_first(Marks(SECOND, closed=True))
+    (mine,) = held(life)
+    assert mine.incarnation == SECOND and mine.since > before
+
+
+def test_a_task_of_an_earlier_life_is_its_own_before_the_move_may_go(life: Any) -> None:
+    life._progress.inherit()
+    has(life, 4)
+    has(life, 2)
+    life._progress.write_first(Marks(SECOND, restored={2: 1}, closed=True))
+    assert any(h.incarnation == SECOND and h.since and 2 in h.tasks for h in held(life))
+
+
+def test_nobody_waits_to_write_what_needs_not_be_written(life: Any) -> None:
+    """Moves bring tasks that do not stay for half a second: else the worker would look all the time."""
+    life._progress.inherit()
+    has(life, 4)
+    life._progress.write(all_of_it=True)
+    assert life._progress.patience() is None
+    life.worker.will_start(2)
+    life._progress.write()
+    life.worker.will_not_start(2)
+    life._progress.write()
+    assert life._progress.patience() is None
+    has(life, 5)
+    life._progress.write()
+    assert life._progress.patience() is not None, "since when it is here"
+    del life.worker.tasks[5]
+    life._progress.write()
+    assert life._progress.patience() is None
 
 
 def test_since_when_a_task_is_here_is_written_before_the_move_may_go(life: Any) -> None:

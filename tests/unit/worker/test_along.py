@@ -91,6 +91,7 @@ def test_nothing_is_sent_of_which_the_new_side_cannot_have_the_rest() -> None:
     recent.add(3, bytes(MOST))
     recent.add(1, b"1")
     assert recent.along([1, 2, 3], names, b"") == b""
+    assert recent.along([1, 2], names[:2], b""), "that piece is not one of the state's any more"
     recent.committed()
     recent.add(2, b"2")
     assert recent.along([1, 2, 3], names, b"")
