@@ -347,6 +347,7 @@ class Reign:
         self.move_log.history.keep(facts)
         if self.options.takeover_grace > 0:
             self._expected = dict.fromkeys(facts.missing(), facts.now + self.options.takeover_grace)
+        self.note_moves()  # before the first answer: nobody is to be told that there were none
         self._ready = True
         self._on_ruling()
         return True

@@ -75,14 +75,21 @@ def test_another_nimbus_goes_on_wherever_a_move_is(
         assert {t.phase for t in move.tasks} == {"committed"} and len(second.moves()) == 1
 
 
-def test_another_nimbus_knows_what_has_ended_before(moving: Moving) -> None:
+def test_another_nimbus_knows_what_has_ended_before(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
     first = moving.started({"a": 1, "b": 1})
     second = moving.nimbus("h:2", wait=False)
     first.move("wc", "count", "b", wait=PATIENCE)
     before = moving.moves(first)
+    rules, answers = second._on_ruling, []
+
+    def ruling() -> None:
+        answers.append(second.moves())
+        rules()
+
+    monkeypatch.setattr(second, "_on_ruling", ruling)
     takes_over(moving, second)
     moving.quiet(second)
-    assert second.moves() == before
+    assert answers == [before] == [second.moves()], "from its first answer on"
     second.move("wc", "count", "a", wait=PATIENCE)
     assert [m.epoch for m in moving.moves(second)] == [2, 1]
 
