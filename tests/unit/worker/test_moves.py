@@ -112,7 +112,9 @@ def test_a_stateful_task_moves_while_the_stream_runs() -> None:
     assert steps == ["prepared", "paused", "stopped", "saved", "restored", "begun"]
     assert "resumed" in told
     # As those that check saw it; a machine that is busy may have let nothing through between the first look and the pause.
-    (gap,) = [e.details.get("gap_ms", math.inf) for e in moved if e.details["step"] in ("received", "unheard")]
+    (gap,) = [
+        e.details.get("gap_ms", math.inf) for e in moved if e.details["step"] in ("received", "unheard")
+    ]
     assert float(gap) > 0
 
 
