@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from elastic.coordination._lease import Lease
@@ -41,8 +42,8 @@ class Note:
     path: str
     watches: Watches = field(compare=False)
 
-    def __call__(self, _event: object) -> None:
-        self.watches.changed(self.kind, self.path)
+    def __call__(self, event: WatchedEvent) -> None:
+        self.watches.changed(self.kind, self.path, gone=event.type == EventType.DELETED)
 
 
 class _Waker:

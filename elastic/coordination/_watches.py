@@ -34,8 +34,8 @@ Key = tuple[Kind, str]
 Read = Callable[[Kind, str, Any], tuple[Hashable, Any]]
 """Reads a node and leaves a watch on it; returns something that differs when the node has changed, and the value. The third argument is
 what was begun for it, or None."""
-Begin = Callable[[Kind, str], Any]
-"""Begins to read a node and to leave a watch on it; never blocks. None: it cannot now."""
+Begin = Callable[[Kind, str, bool], Any]
+"""Begins to read a node and to leave a watch on it; never blocks. None: it cannot now. The third argument says whether it was removed."""
 
 
 class Subscription:
@@ -78,7 +78,7 @@ class Watches:
         name: str,
         expire: Callable[[], None] = lambda: None,
         deadline: Callable[[], float] = lambda: math.inf,
-        begin: Begin = lambda kind, path: None,
+        begin: Begin = lambda kind, path, gone: None,
     ) -> None:
         self._read = read
         self._begin = begin
@@ -120,10 +120,14 @@ class Watches:
             self._wake.notify()
         return subscription
 
-    def changed(self, kind: Kind, path: str) -> None:
-        """The node may have changed: it will be read."""
+    def changed(self, kind: Kind, path: str, *, gone: bool = False) -> None:
+        """The node may have changed: it will be read.
+
+        Args:
+            gone: It was removed; by now there may be another.
+        """
         wanted = (kind, path) in self._subscriptions and self._state is SessionState.CONNECTED
-        begun = self._begin(kind, path) if wanted else None
+        begun = self._begin(kind, path, gone) if wanted else None
         with self._wake:
             self._mark((kind, path), begun)
             early = [

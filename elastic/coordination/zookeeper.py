@@ -30,6 +30,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kazoo import exceptions as kz
@@ -358,8 +359,10 @@ class ZooKeeperCoordination:
     def _make(self, path: str) -> None:
         self._ask(f"create {path}", lambda: self._client.ensure_path_async(path))
 
-    def _begin_watched(self, kind: Kind, path: str) -> Any:
+    def _begin_watched(self, kind: Kind, path: str, gone: bool = False) -> Any:
         note = Note(kind, path, self._watches)
+        if gone:  # a move ends with the removal of all its nodes, and everybody watches them
+            return _Exists(self._client.exists_async(path, watch=note))
         if kind is Kind.VALUE:
             return self._client.get_async(path, watch=note)
         return self._client.get_children_async(path, watch=note, include_data=True)
@@ -367,6 +370,10 @@ class ZooKeeperCoordination:
     def _read_watched(self, kind: Kind, path: str, begun: Any) -> tuple[Hashable, Any]:
         note, what = Note(kind, path, self._watches), f"watch {path}"
         while True:
+            if isinstance(begun, _Exists):
+                asked, begun = begun.asked, None
+                if self._ask(what, lambda: self._client.exists_async(path, watch=note), begun=asked) is None:
+                    return None, None if kind is Kind.VALUE else ()
             try:
                 found, stat = self._ask(what, lambda: self._begin_watched(kind, path), begun=begun)
                 if kind is Kind.VALUE:
@@ -375,6 +382,15 @@ class ZooKeeperCoordination:
                 changed = bool(found) or stat.pzxid != stat.czxid
                 return (stat.czxid, stat.pzxid) if changed else None, tuple(sorted(found))
             except NotFound:
-                if self._ask(what, lambda: self._client.exists_async(path, watch=note)) is None:
-                    return None, None if kind is Kind.VALUE else ()
-                begun = None
+                begun = _Exists()
+
+
+@dataclass(frozen=True, slots=True)
+class _Exists:
+    """A look whether there is a node, with a watch.
+
+    Attributes:
+        asked: The answer to wait for; None: it is still to be asked.
+    """
+
+    asked: Any = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -36,6 +37,12 @@ def read_value(path: str, data: bytes, kind: type[T]) -> T | None:
     except msgspec.MsgspecError as error:
         log.error("%s holds something that is not a %s: %s", path, kind.__name__, error)
         return None
+
+
+def read_versioned(values: Mapping[str, Versioned | None], path: str, kind: type[T]) -> tuple[T | None, int]:
+    """A value of those, and its version; None and -1 when there is none."""
+    found = values[path]
+    return (None, -1) if found is None else (read_value(path, found.data, kind), found.version)
 
 
 class FollowedValue:

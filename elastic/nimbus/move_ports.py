@@ -20,8 +20,9 @@ from elastic.model.events import Event
 from elastic.model.ids import Incarnation, TaskId, TopologyName
 from elastic.nimbus import store_waits, stories
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
+from elastic.nimbus.followed import read_versioned
 from elastic.nimbus.placing import Rules, held
-from elastic.nimbus.plans import Plan, after_outcomes, interim
+from elastic.nimbus.plans import Plan, after_outcomes, interim, same
 
 T = TypeVar("T")
 REST_MOST = 0.1
@@ -133,11 +134,14 @@ class MovePorts:
         if all(a.outcome == b.outcome for a, b in zip(after.tasks, before.tasks, strict=True)):
             return []
         t, _, facts = self.known
-        assignment, version = self._leader.read(paths.assignment(self._name), Assignment)
+        at = paths.assignment(self._name), paths.plan(self._name)
+        values = self._leader.coordination.look(at).values
+        assignment, version = read_versioned(values, at[0], Assignment)
         if assignment is None:
             raise Conflict(f"topology {self._name!r} has no assignment any more")
-        plan, plan_version = self._leader.read(paths.plan(self._name), Plan)
+        plan, plan_version = read_versioned(values, at[1], Plan)
         result: list[Operation] = []
+        new = assignment
         if action.places:
             places = {**assignment.place_of(), **{TaskId(t): w for t, w in action.places}}
             staying = {**held(t, facts), **{w: slot_of(w) for _, w in action.places}}
@@ -153,6 +157,9 @@ class MovePorts:
                 done = done.brief()
             if done != plan:
                 plans += [plan, done]
+            if same(new, done.assignment) and not done.left:
+                result.append(Delete(paths.plan(self._name), plan_version))  # all of it is so now
+            elif done != plan:
                 result.append(Set(paths.plan(self._name), encode(done), plan_version))
         return result
 

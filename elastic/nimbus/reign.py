@@ -21,30 +21,30 @@ from typing import TypeVar
 from elastic.coordination import paths
 from elastic.coordination.base import Check, Coordination, Delete, Operation, Set
 from elastic.errors import Conflict, Refused, Superseded, Unavailable
-from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.assignment import NodeInfo
 from elastic.model.codec import encode
 from elastic.model.events import Event
-from elastic.model.ids import NodeId, TopologyName
-from elastic.model.records import TopologyState, TopologyStatus
+from elastic.model.ids import NodeId
+from elastic.model.records import TopologyStatus
 from elastic.nimbus import decisions, draining
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.decided import Decided
 from elastic.nimbus.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.followed import read_value
-from elastic.nimbus.mirror import FORCE, Mirror
+from elastic.nimbus.followed import read_versioned
+from elastic.nimbus.mirror import Mirror
 from elastic.nimbus.move_history import MoveHistory
 from elastic.nimbus.move_log import MoveLog
 from elastic.nimbus.move_stands import MoveStands
 from elastic.nimbus.moves import Moves
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan
 from elastic.nimbus.ports import StateCleaning
 from elastic.nimbus.refusals import REMEDY, Refusals, halting
 from elastic.nimbus.removal import removal
 from elastic.nimbus.reports import ReportStore
+from elastic.nimbus.rereading import reread
 from elastic.nimbus.stories import awaiting, ended, given_up, move_ended, moved, node_joined, node_lost
 from elastic.nimbus.writes import placing
 from elastic.scheduler.base import Scheduler
@@ -173,44 +173,11 @@ class Reign:
 
     def refresh(self) -> Facts:
         """What the mirror shows, with states and assignments read just now. With the lock."""
-        seen = self.facts()
-        known: dict[TopologyName, TopologyFacts] = {}
-        elsewhere: dict[TopologyName, Assignment] = {}
-        for name in map(TopologyName, self.coordination.children(paths.TOPOLOGIES) or ()):
-            state, state_version = self.read(paths.state(name), TopologyState)
-            assignment, version = self.read(paths.assignment(name), Assignment)
-            plan, plan_version = self.read(paths.plan(name), Plan)
-            before = seen.topologies.get(name)
-            if state is not None and before is not None and before.state.id == state.id:
-                known[name] = replace(
-                    before,
-                    state=state,
-                    state_version=state_version,
-                    assignment=assignment,
-                    assignment_version=version,
-                    plan=plan,
-                    plan_version=plan_version,
-                )
-            elif assignment is not None:
-                elsewhere[name] = assignment
-        wanted = self.coordination.children(paths.WANTED) or ()
-        drains = {
-            NodeId(n): found.data == FORCE
-            for n in self.coordination.children(paths.DRAINS) or ()
-            if (found := self.coordination.get(paths.drain(NodeId(n)))) is not None
-        }
-        return replace(
-            seen,
-            wanted={n: w for n, w in seen.wanted.items() if n in wanted},
-            drains=drains,
-            topologies=known,
-            elsewhere=elsewhere,
-        )
+        return reread(self.coordination, self.facts())
 
     def read(self, path: str, kind: type[T]) -> tuple[T | None, int]:
         """A value and its version, read just now; None and -1 when there is none."""
-        found = self.coordination.get(path)
-        return (None, -1) if found is None else (read_value(path, found.data, kind), found.version)
+        return read_versioned({path: self.coordination.get(path)}, path, kind)
 
     def wait_for(self, predicate: Callable[[Facts], bool], timeout: float, what: str) -> bool:
         """Wait until the mirror shows that it is so, but not longer than `timeout` seconds. Without the lock.

@@ -201,6 +201,20 @@ def test_watch_children_of_a_node_that_comes_and_goes(service: Service, session:
     seen.until_last(("c",))
 
 
+def test_a_node_that_is_removed_and_made_anew_at_once_is_seen_as_it_is(
+    service: Service, session: Coordination
+) -> None:
+    writer = service.connect()
+    writer.create("/w", b"1")
+    seen: Seen[Versioned | None] = Seen()
+    session.watch_value("/w", seen)
+    seen.until_last(Versioned(b"1", 0))
+    writer.transaction([Delete("/w"), Create("/w", b"2")])
+    seen.until_last(Versioned(b"2", 0))
+    writer.set("/w", b"3")
+    seen.until_last(Versioned(b"3", 1))
+
+
 def test_a_child_that_came_back_under_its_name_is_a_change(service: Service, session: Coordination) -> None:
     session.create("/p/a")
     first: Seen[tuple[str, ...]] = Seen()

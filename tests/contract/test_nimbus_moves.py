@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from move_harness import WC, Moving, on
 from nimbus_harness import FakeLauncher, spec
 
 from elastic.coordination import paths
+from elastic.coordination.base import Operation
 from elastic.errors import Conflict, DeadlineExceeded, NotFound, Refused
 from elastic.migration.record import Phase
 from elastic.model.events import Event
@@ -43,6 +45,23 @@ def test_a_rebalance_moves_stateful_tasks_to_a_worker_that_is_started_for_it(mov
         *["task-moved"] * len(there),
         "move-ended",
     ]
+
+
+def test_with_the_last_outcome_the_plan_is_gone(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To remove it by itself was one more write, with all that was read before and after it."""
+    nimbus = moving.started({"a": 1, "b": 1})
+    session, written = moving.cluster.sessions["h:1"], list[list[str]]()
+    write = session.transaction
+
+    def writing(operations: Sequence[Operation]) -> None:
+        written.append([o.path.removeprefix("/topologies/wc/") for o in operations])
+        write(operations)
+
+    monkeypatch.setattr(session, "transaction", writing)
+    nimbus.move("wc", "count", "b", wait=PATIENCE)
+    moving.quiet(nimbus)
+    *_, last = [w for w in written if "plan" in w]
+    assert last[1:] == ["moves/0000000001", "assignment", "plan"]
 
 
 def test_scaling_regroups_within_a_worker_without_any_move(moving: Moving) -> None:

@@ -182,7 +182,7 @@ def test_a_nimbus_may_die_within_any_of_its_writes(moving_in_memory: Moving, num
 
 
 @pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("number", range(2, 7))
+@pytest.mark.parametrize("number", range(2, 6))
 def test_a_write_whose_fate_is_not_known_is_looked_up(
     moving_in_memory: Moving, number: int, written: bool
 ) -> None:

@@ -49,6 +49,33 @@ def test_reads_are_asked_again(session: ZooKeeperCoordination, losing: Callable[
     assert session.children("/") == ("a",)
 
 
+def test_of_a_node_that_is_removed_nobody_asks_for_the_value(
+    real: Real, session: ZooKeeperCoordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move ends with the removal of all its nodes, which every process of a topology watches."""
+    writer, seen, asked = real.connect(), Seen[Versioned | None](), list[str]()
+    get, exists = session._client.get_async, session._client.exists_async
+    writer.create("/a", b"1")
+    session.watch_value("/a", seen)
+    seen.until_last(Versioned(b"1", 0))
+
+    def getting(path: str, watch: object = None) -> object:
+        asked.append("get")
+        return get(path, watch=watch)
+
+    def looking(path: str, watch: object = None) -> object:
+        asked.append("exists")
+        return exists(path, watch=watch)
+
+    monkeypatch.setattr(session._client, "get_async", getting)
+    monkeypatch.setattr(session._client, "exists_async", looking)
+    writer.delete("/a")
+    seen.until_last(None)
+    assert asked == ["exists"]
+    writer.create("/a", b"2")
+    seen.until_last(Versioned(b"2", 0))
+
+
 def test_an_ephemeral_node_does_not_conflict_with_itself(
     session: ZooKeeperCoordination, losing: Callable[[], Proxy]
 ) -> None:
