@@ -92,7 +92,7 @@ def test_many_changes_at_once_are_read_and_asked_for(monkeypatch: pytest.MonkeyP
     """The connection's thread makes a request for each, while requests of others wait as well."""
     client = make_client("127.0.0.1:1", Lease(6.0), lambda address, began: None)
     connection = client._connection
-    watches: Any = SimpleNamespace(changed=lambda kind, path: client.get_async(path))
+    watches: Any = SimpleNamespace(changed=lambda kind, path, gone: client.get_async(path))
     paths = [f"/n/{number}" for number in range(600)]
     for path in paths:
         client._data_watchers[path].add(Note(Kind.VALUE, path, watches))
