@@ -78,6 +78,17 @@ def connect(
     return ZooKeeperCoordination(address, session_timeout, connect_timeout, own_server, on_proof)
 
 
+@dataclass(frozen=True, slots=True)
+class _Exists:
+    """A look whether there is a node, with a watch.
+
+    Attributes:
+        asked: The answer to wait for; None: it is still to be asked.
+    """
+
+    asked: Any = None
+
+
 class ZooKeeperCoordination:
     """One session; see `base.Coordination` and the top of this module. Made by `connect`."""
 
@@ -361,7 +372,7 @@ class ZooKeeperCoordination:
 
     def _begin_watched(self, kind: Kind, path: str, gone: bool = False) -> Any:
         note = Note(kind, path, self._watches)
-        if gone:  # a move ends with the removal of all its nodes, and everybody watches them
+        if gone:  # else the value is asked for in vain first; and when a move ends all its nodes go, which everybody watches
             return _Exists(self._client.exists_async(path, watch=note))
         if kind is Kind.VALUE:
             return self._client.get_async(path, watch=note)
@@ -383,14 +394,3 @@ class ZooKeeperCoordination:
                 return (stat.czxid, stat.pzxid) if changed else None, tuple(sorted(found))
             except NotFound:
                 begun = _Exists()
-
-
-@dataclass(frozen=True, slots=True)
-class _Exists:
-    """A look whether there is a node, with a watch.
-
-    Attributes:
-        asked: The answer to wait for; None: it is still to be asked.
-    """
-
-    asked: Any = None

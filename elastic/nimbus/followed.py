@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -39,9 +38,8 @@ def read_value(path: str, data: bytes, kind: type[T]) -> T | None:
         return None
 
 
-def read_versioned(values: Mapping[str, Versioned | None], path: str, kind: type[T]) -> tuple[T | None, int]:
-    """A value of those, and its version; None and -1 when there is none."""
-    found = values[path]
+def read_versioned(path: str, found: Versioned | None, kind: type[T]) -> tuple[T | None, int]:
+    """What lies at a path, and its version; None and -1 when there is nothing."""
     return (None, -1) if found is None else (read_value(path, found.data, kind), found.version)
 
 

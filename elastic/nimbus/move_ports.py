@@ -136,10 +136,10 @@ class MovePorts:
         t, _, facts = self.known
         at = paths.assignment(self._name), paths.plan(self._name)
         values = self._leader.coordination.look(at).values
-        assignment, version = read_versioned(values, at[0], Assignment)
+        assignment, version = read_versioned(at[0], values[at[0]], Assignment)
         if assignment is None:
             raise Conflict(f"topology {self._name!r} has no assignment any more")
-        plan, plan_version = read_versioned(values, at[1], Plan)
+        plan, plan_version = read_versioned(at[1], values[at[1]], Plan)
         result: list[Operation] = []
         new = assignment
         if action.places:
@@ -158,7 +158,7 @@ class MovePorts:
             if done != plan:
                 plans += [plan, done]
             if same(new, done.assignment) and not done.left:
-                result.append(Delete(paths.plan(self._name), plan_version))  # all of it is so now
+                result.append(Delete(paths.plan(self._name), plan_version))  # nothing of it is missing
             elif done != plan:
                 result.append(Set(paths.plan(self._name), encode(done), plan_version))
         return result

@@ -172,12 +172,12 @@ class Reign:
         return self.mirror.facts(time.time(), self._expected)
 
     def refresh(self) -> Facts:
-        """What the mirror shows, with states and assignments read just now. With the lock."""
+        """What the mirror shows, with what `reread` reads just now. With the lock."""
         return reread(self.coordination, self.facts())
 
     def read(self, path: str, kind: type[T]) -> tuple[T | None, int]:
         """A value and its version, read just now; None and -1 when there is none."""
-        return read_versioned({path: self.coordination.get(path)}, path, kind)
+        return read_versioned(path, self.coordination.get(path), kind)
 
     def wait_for(self, predicate: Callable[[Facts], bool], timeout: float, what: str) -> bool:
         """Wait until the mirror shows that it is so, but not longer than `timeout` seconds. Without the lock.

@@ -32,11 +32,14 @@ def reread(coordination: Coordination, seen: Facts) -> Facts:
     known: dict[TopologyName, TopologyFacts] = {}
     elsewhere: dict[TopologyName, Assignment] = {}
     for name in names:
-        assignment, version = read_versioned(values, paths.assignment(name), Assignment)
+        at = paths.assignment(name)
+        assignment, version = read_versioned(at, values[at], Assignment)
         before = seen.topologies.get(name)
         if before is not None:
-            state, state_version = read_versioned(values, paths.state(name), TopologyState)
-            plan, plan_version = read_versioned(values, paths.plan(name), Plan)
+            at = paths.state(name)
+            state, state_version = read_versioned(at, values[at], TopologyState)
+            at = paths.plan(name)
+            plan, plan_version = read_versioned(at, values[at], Plan)
             if state is not None and before.state.id == state.id:
                 known[name] = replace(
                     before,
