@@ -29,7 +29,7 @@ from chaos.watch import STEPS, Watch
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background
 from elastic.errors import ElasticError
 from elastic.migration.plan import AHEAD
-from elastic.model.views import MoveView
+from elastic.model.views import PLANNED, MoveView
 
 RATE = 1500.0
 FLOOD = 60_000.0
@@ -295,7 +295,8 @@ class Run:
         """Take down the moves, and tell bad news beside the round that it belongs to."""
         with contextlib.suppress(ElasticError):
             for move in self.cluster.client.moves(part.name):
-                part.moves[move.epoch] = move
+                if move.state != PLANNED:
+                    part.moves[move.epoch] = move
             components = self.cluster.client.describe(part.name).components
             part.queued = max(part.queued, sum(c.queued for c in components))
             part.blocked = max([part.blocked, *(c.blocked for c in components if c.kind == "spout")])

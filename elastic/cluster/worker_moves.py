@@ -37,10 +37,12 @@ class Mirror:
 
     Args:
         notice: Called when something is not as it was known; must not block.
+        passing: Below this path nodes come once: of one that is removed nothing is heard any more.
     """
 
-    def __init__(self, coordination: Coordination, notice: Callable[[], None]) -> None:
+    def __init__(self, coordination: Coordination, notice: Callable[[], None], passing: str) -> None:
         self._coordination = coordination
+        self._below = f"{passing}/"
         self._notice = notice
         self._lock = threading.Lock()
         self._watches: dict[_Key, Watch] = {}
@@ -55,7 +57,10 @@ class Mirror:
             path, children = key
             watch = self._coordination.watch_children if children else self._coordination.watch_value
             self._watches[key] = watch(
-                path, functools.partial(self._given, key), early=functools.partial(self._heard, key)
+                path,
+                functools.partial(self._given, key),
+                early=functools.partial(self._heard, key),
+                until_gone=path.startswith(self._below),
             )
         for key in self._watches.keys() - keys:
             self._watches.pop(key).cancel()
@@ -159,7 +164,7 @@ class ViewReader:
         self._on_view = on_view
         self._reading = threading.Lock()
         self._number = 0
-        self._mirror = Mirror(coordination, self._changed)
+        self._mirror = Mirror(coordination, self._changed, paths.moves(topology))
         self._always: set[_Key] = {
             (paths.moves(topology), False),
             (paths.moves(topology), True),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from elastic.cluster.worker_states import States, last_holders, listed, lost_on_their_way
+from elastic.cluster.worker_states import States, last_holders, listed
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
@@ -88,10 +88,10 @@ class ProgressWriter:
         with self._lock:
             self._starting = starting
             self.life = self._write(self._now())
-        self._states.begin(starting)
 
     def begun(self) -> None:
         """The worker itself says of them now that it has them."""
+        self._states.begun(self._starting)
         self._starting = ()
 
     def _say_lost(self, starting: set[int]) -> None:
@@ -105,14 +105,13 @@ class ProgressWriter:
         # Read just before this: whoever it came to may have ended before it could say since when.
         moves = [move.record for move in worker.moves.participant.view.moves]
         holders = last_holders(records, self._incarnation, moves)
-        said = lost_on_their_way(moves)
         lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
         for component, before in sorted(lost):
             tasks = sorted(
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before
             )
             worker.history.lose_state(tasks)
-            tasks = [t for t in tasks if (t, before) not in said and not self._states.is_said(t, before)]
+            tasks = self._states.say(tasks, before)
             if not tasks:
                 continue
             numbers = ", ".join(map(str, tasks))

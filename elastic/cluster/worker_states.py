@@ -28,7 +28,9 @@ class States:
         self._me = me
         self._lock = threading.Lock()
         self._seen: dict[int, Epoch] = {}  # the newest move of each task that has an outcome
-        self._lost: dict[int, Incarnation] = {}  # about to begin anew here
+        self._lost: dict[
+            int, Incarnation
+        ] = {}  # of a task not begun here since: with whom its state ended, and that was said
         self._handed_on: dict[int, tuple[Epoch, Incarnation]] = {}  # gone, or about to
         self._listed: dict[int, int] = {}  # when this life listed a task first
         self._now: Collection[int] = ()
@@ -94,21 +96,23 @@ class States:
             self._forget(part.task)
             if part.source == self._me:
                 self._handed_on[part.task] = epoch, part.target
-        elif part.outcome is Outcome.LOST and part.target == self._me:
-            self._lost[part.task] = part.source
+        elif part.outcome is Outcome.LOST:
+            self._lost[part.task] = part.source  # no store had it any more, and Nimbus says so
 
     def _forget(self, task: int) -> None:
         _, to = self._handed_on.pop(task, (0, None))
         if to is not None and self._earlier.get(task, (None, 0))[0] == to:
             del self._earlier[task]
 
-    def is_said(self, task: int, before: Incarnation) -> bool:
-        """Whether the state that this life had of a task, which is about to begin anew here, is known to be lost: no store had it any
-        more, and Nimbus has said so."""
-        return self._lost.get(task) == before
+    def say(self, tasks: Iterable[int], before: Incarnation) -> list[int]:
+        """That the states of these tasks, which are about to begin anew here, ended with that life: for which it has to be said."""
+        with self._lock:
+            new = [t for t in tasks if self._lost.get(t) != before]
+            self._lost.update(dict.fromkeys(new, before))
+        return new
 
-    def begin(self, tasks: Iterable[int]) -> None:
-        """These begin anew: what is lost of them from now on has not been said."""
+    def begun(self, tasks: Iterable[int]) -> None:
+        """These have begun anew: what is lost of them from now on has not been said."""
         with self._lock:
             for task in tasks:
                 self._lost.pop(task, None)
@@ -142,8 +146,3 @@ def last_holders(
             if task not in found or found[task][0] < since:
                 found[task] = since, held.incarnation
     return {task: life for task, (_, life) in found.items()}
-
-
-def lost_on_their_way(moves: Iterable[MoveRecord]) -> set[tuple[int, Incarnation]]:
-    """Tasks whose state no store had any more, and who had them before that move: Nimbus has said so."""
-    return {(p.task, p.source) for move in moves for p in move.tasks if p.outcome is Outcome.LOST}

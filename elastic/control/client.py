@@ -232,7 +232,8 @@ class Client(Asking):
         return self._ask(f"abort moves of {name}", ask, once=True)
 
     def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
-        """Moves under way and the last that have ended, of one topology or of all: those that began last first.
+        """Moves under way and the last that have ended, of one topology or of all: those that began last first; before
+        them, for each topology, what is to move and is in no move yet: its state is "planned", its epoch 0.
 
         Args:
             limit: How many at most; 0: all that are kept.

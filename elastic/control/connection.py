@@ -66,7 +66,8 @@ class Connection:
         answered: pb.ClusterInfoResponse | None = None
         while True:
             info, problem = self._ask_round(deadline, known)
-            answered = info or answered  # the last round may have no time left for an answer
+            # The last round may have no time left for an answer; but who cannot be reached any more has gone.
+            answered = info or (None if isinstance(problem, Unreachable) else answered)
             if info is not None and info.leading:
                 with self._lock:
                     self._leader, self._met = info.address, True

@@ -30,10 +30,16 @@ class Kind(Enum):
     CHILDREN = "children"
 
 
+class _Gone:
+    """Said of a node that was removed, and that nobody needs to hear of again."""
+
+
+GONE = _Gone()
 Key = tuple[Kind, str]
-Read = Callable[[Kind, str, Any], tuple[Hashable, Any]]
+Read = Callable[[Kind, str, Any, bool], tuple[Hashable, Any]]
 """Reads a node and leaves a watch on it; returns something that differs when the node has changed, and the value. The third argument is
-what was begun for it, or None."""
+what was begun for it, or None; the fourth says whether there may be another node once this one is removed. If not, and there is none:
+`GONE`, without a watch."""
 Begin = Callable[[Kind, str, bool], Any]
 """Begins to read a node and to leave a watch on it; never blocks. None: it cannot now. The third argument says whether it was removed."""
 
@@ -41,10 +47,17 @@ Begin = Callable[[Kind, str, bool], Any]
 class Subscription:
     """A `base.Watch`."""
 
-    def __init__(self, callback: Callable[[Any], None], early: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        callback: Callable[[Any], None],
+        early: Callable[[], None] | None = None,
+        until_gone: bool = False,
+    ) -> None:
         self.callback = callback
         self.early = early
+        self.until_gone = until_gone
         self.cancelled = False
+        self.was_there = False
         self.seen: Hashable = _NEVER
 
     def cancel(self) -> None:
@@ -105,8 +118,9 @@ class Watches:
         path: str,
         callback: Callable[[Any], None],
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Subscription:
-        subscription = Subscription(callback, early)
+        subscription = Subscription(callback, early, until_gone)
         with self._wake:
             self._subscriptions.setdefault((kind, path), []).append(subscription)
             self._mark((kind, path))
@@ -126,13 +140,19 @@ class Watches:
         Args:
             gone: It was removed; by now there may be another.
         """
-        wanted = (kind, path) in self._subscriptions and self._state is SessionState.CONNECTED
-        begun = self._begin(kind, path, gone) if wanted else None
+        key = (kind, path)
         with self._wake:
-            self._mark((kind, path), begun)
-            early = [
-                s.early for s in self._subscriptions.get((kind, path), ()) if s.early and not s.cancelled
-            ]
+            living = self._living(key)
+        if not living:
+            return
+        begun: Any = None
+        if gone and all(s.until_gone for s in living):
+            begun = GONE
+        elif self._state is SessionState.CONNECTED:
+            begun = self._begin(kind, path, gone)
+        with self._wake:
+            self._mark(key, begun)
+            early = [s.early for s in self._subscriptions.get(key, ()) if s.early and not s.cancelled]
         for tell in early:
             tell()
 
@@ -190,6 +210,16 @@ class Watches:
             if then is not None and not already:
                 then()
 
+    def _living(self, key: Key) -> list[Subscription]:
+        """Those that want to hear of it. If there are none, nothing is kept of it."""
+        living = [s for s in self._subscriptions.get(key, ()) if not s.cancelled]
+        if living:
+            self._subscriptions[key] = living
+        else:
+            self._subscriptions.pop(key, None)
+            self._dirty.pop(key, None)
+        return living
+
     def _mark(self, key: Key, begun: Any = None) -> None:
         if key in self._subscriptions:
             self._dirty[key] = begun
@@ -224,13 +254,13 @@ class Watches:
 
     def _refresh(self, key: Key, begun: Any) -> None:
         with self._wake:
-            living = [s for s in self._subscriptions.get(key, ()) if not s.cancelled]
-            if not living:
-                self._subscriptions.pop(key, None)
-                return
-            self._subscriptions[key] = living
+            living = self._living(key)
+        if not living:
+            return
+        absent = None if key[0] is Kind.VALUE else ()
         try:
-            seen, value = self._read(*key, begun)
+            lasting = not all(s.until_gone and s.was_there for s in living)
+            seen, value = (GONE, absent) if begun is GONE else self._read(*key, begun, lasting)
         except Unavailable:
             with self._wake:
                 if key in self._subscriptions:
@@ -239,6 +269,7 @@ class Watches:
                 self._wake.wait_for(lambda: self._closed or bool(self._states), _MOMENT)
             return
         for subscription in living:
+            subscription.was_there |= seen is not None
             if subscription.seen == seen:
                 continue
             if subscription.early is None:
@@ -250,6 +281,12 @@ class Watches:
                 if key not in self._dirty:
                     subscription.seen = seen
                     self._call(subscription, value)
+
+        if seen is GONE:
+            for subscription in living:
+                subscription.cancel()
+            with self._wake:
+                self._living(key)
 
     def _tell(self, subscriptions: list[Subscription], state: SessionState) -> None:
         for subscription in subscriptions:

@@ -137,6 +137,7 @@ class Coordination(Protocol):
         callback: Callable[[Versioned | None], None],
         *,
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Watch:
         """Calls at once with the present value, and again after each change (also creation and deletion) with the value
         that was read then. Changes close together may come as one call; the last is never missed.
@@ -145,6 +146,8 @@ class Coordination(Protocol):
             early: Called as soon as there is word of a change: before anything newer than the change can be read by this session. On
                 any thread; may come once too often. A value that `callback` was given is the present one for as long as nothing
                 is heard here. Neither of the two may block then, nor use this port.
+            until_gone: Once the node has been there and is removed nobody needs to hear of another at its place: that it is gone is
+                the last call, and no watch is left.
         """
 
     def watch_children(
@@ -153,6 +156,7 @@ class Coordination(Protocol):
         callback: Callable[[tuple[str, ...]], None],
         *,
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Watch:
         """The same for the names of the children. A node that does not exist has none, and is watched for being created."""
 

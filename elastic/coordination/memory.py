@@ -17,7 +17,7 @@ from typing import Any
 
 from elastic.coordination import _checks
 from elastic.coordination._checks import check, parent
-from elastic.coordination._watches import Kind, Subscription, Watches
+from elastic.coordination._watches import GONE, Kind, Subscription, Watches
 from elastic.coordination.base import Check, Create, Delete, Looked, Operation, SessionState, Set, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, SessionExpired
 
@@ -241,8 +241,9 @@ class MemoryCoordination:
         callback: Callable[[Versioned | None], None],
         *,
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Subscription:
-        return self._watches.subscribe(Kind.VALUE, check(path), callback, early)
+        return self._watches.subscribe(Kind.VALUE, check(path), callback, early, until_gone)
 
     def watch_children(
         self,
@@ -250,8 +251,9 @@ class MemoryCoordination:
         callback: Callable[[tuple[str, ...]], None],
         *,
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Subscription:
-        return self._watches.subscribe(Kind.CHILDREN, check(path), callback, early)
+        return self._watches.subscribe(Kind.CHILDREN, check(path), callback, early, until_gone)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Subscription:
         return self._watches.subscribe_session(callback)
@@ -281,9 +283,11 @@ class MemoryCoordination:
             self._make(parent(path))
             self._server._create(path, b"", 0)
 
-    def _read_watched(self, kind: Kind, path: str, begun: Any) -> tuple[Hashable, Any]:
+    def _read_watched(self, kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
         with self._connected(path):
             node = self._server._nodes.get(path)
+            if node is None and not lasting:
+                return GONE, None if kind is Kind.VALUE else ()
             if kind is Kind.VALUE:
                 return (None, None) if node is None else (node.changed, Versioned(node.data, node.version))
             if node is None or node.children_changed == node.created:

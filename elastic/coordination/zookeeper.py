@@ -41,7 +41,7 @@ from elastic.coordination._checks import check, parent
 from elastic.coordination._client import Note, is_own, make_client, why_not
 from elastic.coordination._lease import Lease
 from elastic.coordination._requests import All, Lost, Requests, add, failures, said, unknown
-from elastic.coordination._watches import Kind, Subscription, Watches
+from elastic.coordination._watches import GONE, Kind, Subscription, Watches
 from elastic.coordination.base import Looked, Operation, SessionState, Versioned
 from elastic.errors import Conflict, NotConnected, NotFound, Unavailable
 
@@ -80,13 +80,9 @@ def connect(
 
 @dataclass(frozen=True, slots=True)
 class _Exists:
-    """A look whether there is a node, with a watch.
+    """The answer to whether there is a node, with a watch: it is on its way."""
 
-    Attributes:
-        asked: The answer to wait for; None: it is still to be asked.
-    """
-
-    asked: Any = None
+    asked: Any
 
 
 class ZooKeeperCoordination:
@@ -343,8 +339,9 @@ class ZooKeeperCoordination:
         callback: Callable[[Versioned | None], None],
         *,
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Subscription:
-        return self._watches.subscribe(Kind.VALUE, check(path), callback, early)
+        return self._watches.subscribe(Kind.VALUE, check(path), callback, early, until_gone)
 
     def watch_children(
         self,
@@ -352,8 +349,9 @@ class ZooKeeperCoordination:
         callback: Callable[[tuple[str, ...]], None],
         *,
         early: Callable[[], None] | None = None,
+        until_gone: bool = False,
     ) -> Subscription:
-        return self._watches.subscribe(Kind.CHILDREN, check(path), callback, early)
+        return self._watches.subscribe(Kind.CHILDREN, check(path), callback, early, until_gone)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Subscription:
         return self._watches.subscribe_session(callback)
@@ -378,19 +376,25 @@ class ZooKeeperCoordination:
             return self._client.get_async(path, watch=note)
         return self._client.get_children_async(path, watch=note, include_data=True)
 
-    def _read_watched(self, kind: Kind, path: str, begun: Any) -> tuple[Hashable, Any]:
+    def _read_watched(self, kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
         note, what = Note(kind, path, self._watches), f"watch {path}"
+        absent = None if kind is Kind.VALUE else ()
+        exists = isinstance(begun, _Exists)
+        asked = begun.asked if isinstance(begun, _Exists) else begun
         while True:
-            if isinstance(begun, _Exists):
-                asked, begun = begun.asked, None
-                if self._ask(what, lambda: self._client.exists_async(path, watch=note), begun=asked) is None:
-                    return None, None if kind is Kind.VALUE else ()
+            if exists:
+                there = self._ask(what, lambda: self._client.exists_async(path, watch=note), begun=asked)
+                if there is None:
+                    return None, absent
+                asked = None
             try:
-                found, stat = self._ask(what, lambda: self._begin_watched(kind, path), begun=begun)
+                found, stat = self._ask(what, lambda: self._begin_watched(kind, path), begun=asked)
                 if kind is Kind.VALUE:
                     return (stat.czxid, stat.mzxid), Versioned(found, stat.version)
                 # One that has never had children is as good as none; one whose only child has come and gone has changed.
                 changed = bool(found) or stat.pzxid != stat.czxid
                 return (stat.czxid, stat.pzxid) if changed else None, tuple(sorted(found))
             except NotFound:
-                begun = _Exists()
+                if not lasting:
+                    return GONE, absent
+                exists, asked = True, None

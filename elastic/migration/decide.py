@@ -357,15 +357,26 @@ def _standing_still(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> 
 
 
 def waiting_for(
-    record: MoveRecord, marks: Mapping[Incarnation, Marked], hosts: tuple[Host, ...]
+    record: MoveRecord,
+    marks: Mapping[Incarnation, Marked],
+    hosts: tuple[Host, ...],
+    prepared: Collection[int] = (),
 ) -> dict[int, str]:
-    """What each task of a move waits for, for people: in events, in `describe`, in the error of a command that waits."""
+    """What each task of a move waits for, for people: in events, in `describe`, in the error of a command that waits.
+
+    Args:
+        prepared: Tasks of which it is heard that they are, whatever the marks say by now.
+    """
     living = {h.incarnation for h in hosts}
-    return {t.task: _wait_of(t, record, marks, living) for t in record.tasks if not t.outcome}
+    return {t.task: _wait_of(t, record, marks, living, prepared) for t in record.tasks if not t.outcome}
 
 
 def _wait_of(
-    task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked], living: Collection[Incarnation]
+    task: TaskMove,
+    record: MoveRecord,
+    marks: Mapping[Incarnation, Marked],
+    living: Collection[Incarnation],
+    prepared: Collection[int],
 ) -> str:
     source, target = worker_of(task.source), worker_of(task.target)
     phase = stage_of(task, record, marks)[0]
@@ -374,9 +385,10 @@ def _wait_of(
     if phase is Phase.PREPARING:
         if task.source not in marks or task.task not in marks[task.source].marks.asked:
             return f"worker {source}, to ask the stores for room"
-        if task.target not in marks or marks[task.target].marks.prepared.get(task.task) != task.attempt:
+        marked = task.target in marks and marks[task.target].marks.prepared.get(task.task) == task.attempt
+        if not marked and task.task not in prepared:
             return f"worker {target}, to prepare it"
-        if not _ready(task, marks):
+        if marked and not _ready(task, marks):
             return f"worker {target}, to fetch what was copied ahead"
         return "the other tasks of its batch, to be ready"
     if phase is Phase.PAUSED:

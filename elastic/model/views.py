@@ -244,12 +244,16 @@ class NodeSummary:
     memory: int = 0
 
 
+PLANNED = "planned"
+"""The state of what is to move and is in no move yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskMoveView:
     """One task's part of a move.
 
     Attributes:
-        source, target: The workers that it goes from and to.
+        source, target: The workers that it goes from and to; no target: there is no place for it yet.
         phase: "waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost".
         reason: Why it was rolled back, or why another attempt was made; "" otherwise.
         size: Bytes that were saved; 0 before that.
@@ -280,9 +284,9 @@ class MoveView:
     Attributes:
         epoch: Its number within the topology.
         why: What caused it, for people.
-        state: "running", "aborting", "closing" (all tasks have their outcome; what is left is removed, and the last
-            measurements come in) or "ended".
-        began, ended: Seconds since 1970; `ended` is 0.0 while it is under way.
+        state: "planned" (of what is to move and is in no move yet: `epoch` is 0), "running", "aborting", "closing" (all tasks have
+            their outcome; what is left is removed, and the last measurements come in) or "ended".
+        began, ended: Seconds since 1970; 0.0 while it is not so.
         waits: Sentences that say what it waits for.
     """
 

@@ -1,6 +1,7 @@
 """What was decided on last: as long as nothing of it changes, and no deadline passes, the same follows, and that has been done.
 
-While a move is under way its marks change all the time. They are for the move's own notifier: who shall run what does not depend on them.
+While a move is under way its marks change all the time. They are for the move's own notifier: who shall run what does not depend on them,
+unless the move was aborted.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def _matter(facts: Facts, by: object) -> tuple[Any, ...]:
 
 def _topology(t: TopologyFacts) -> tuple[Any, ...]:
     versions = t.state.id, t.state_version, t.assignment_version, t.plan_version, t.latest
-    return *versions, t.workers, t.progress, {e: _move(m) for e, m in t.moves.items()}
+    stays = {} if t.plan is not None and not t.plan.halted else t.beyond_return
+    return *versions, t.workers, t.progress, {e: _move(m) for e, m in t.moves.items()}, stays
 
 
 def _move(m: MoveFacts) -> tuple[Any, ...]:

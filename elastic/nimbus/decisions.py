@@ -171,7 +171,7 @@ def planned(t: TopologyFacts, desired: Assignment, facts: Facts, *, over: bool) 
         return t.plan
     if t.plan.halted and same(t.plan.assignment, desired):
         return t.plan
-    why = _why(t, desired, facts) if over or not t.plan.request else t.plan.why
+    why = _why(t, desired, facts) if over or not t.plan.requested else t.plan.why
     before = t.plan.assignment.place_of()
     elsewhere = [n for n, w in desired.place_of().items() if w != before.get(n)]
     return replace(t.plan.without(elsewhere), assignment=desired, asked=facts.now, why=why)

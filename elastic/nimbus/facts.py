@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from elastic.migration.record import Marked, MoveRecord
+from elastic.migration.record import Marked, MoveRecord, Phase, stage_of
 from elastic.model.assignment import Assignment, NodeInfo, WorkerSlot
 from elastic.model.ids import (
     ComponentId,
@@ -21,7 +21,7 @@ from elastic.model.ids import (
 )
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import TopologySpec
-from elastic.nimbus.plans import Plan
+from elastic.nimbus.plans import Plan, relocated
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 
 KILL_AT = "nimbus.kill_at"
@@ -119,12 +119,31 @@ class TopologyFacts:
         """Tasks of moves that have no outcome yet: who runs them is for the move to say."""
         return frozenset(t.task for m in self.moves.values() for t in m.record.tasks if not t.outcome)
 
-    @property
+    @cached_property
     def base(self) -> Assignment | None:
-        """Who shall run what, as far as it is decided: the planned assignment, else the one in force."""
-        if self.plan is None or self.plan.halted:
-            return self.assignment
-        return self.plan.assignment
+        """Who shall run what, as far as it is decided: the planned assignment, else the one in force, as moves that go on will leave it.
+
+        Those are moves that were aborted too late for some of their tasks: nobody has asked for these to come back.
+        """
+        if self.plan is not None and not self.plan.halted:
+            return self.plan.assignment
+        result = self.assignment
+        if result is None:
+            return None
+        for worker, tasks in self.beyond_return.items():
+            result = relocated(result, tasks, worker, slot_of(worker))
+        return result
+
+    @cached_property
+    def beyond_return(self) -> dict[WorkerId, list[TaskId]]:
+        """The tasks that will be in another worker whatever anybody asks for, by worker."""
+        result: dict[WorkerId, list[TaskId]] = {}
+        for _, move in sorted(self.moves.items()):
+            marks = move.marks
+            for task in move.record.tasks:
+                if stage_of(task, move.record, marks)[0] in (Phase.SAVED, Phase.RESTORED):
+                    result.setdefault(worker_of(task.target), []).append(task.task)
+        return result
 
     def seat(self, worker: WorkerId) -> Incarnation | None:
         """The living process of a worker that the assignment names."""
@@ -132,6 +151,13 @@ class TopologyFacts:
         if info is None or self.assignment is None or worker not in self.assignment.workers:
             return None
         return info.incarnation
+
+    def begun(self, worker: WorkerId) -> bool:
+        """Whether its living process has started what it was given first. Before that a task is at most about to run there."""
+        info, done = self.workers.get(worker), self.progress.get(worker)
+        return (
+            info is not None and done is not None and done.incarnation == info.incarnation and done.epoch > 0
+        )
 
     def undrained(self) -> tuple[WorkerId, ...]:
         """Assigned workers that the newest drain marks have not passed yet, or that a task is on its way from."""

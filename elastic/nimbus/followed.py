@@ -44,14 +44,18 @@ def read_versioned(path: str, found: Versioned | None, kind: type[T]) -> tuple[T
 
 
 class FollowedValue:
-    """One followed value, decoded; raw bytes when no kind is given."""
+    """One followed value, decoded; raw bytes when no kind is given.
 
-    def __init__(self, mirror: Owner, path: str, kind: type[Any] | None) -> None:
+    Args:
+        until_gone: As in `Coordination.watch_value`.
+    """
+
+    def __init__(self, mirror: Owner, path: str, kind: type[Any] | None, *, until_gone: bool = False) -> None:
         self.loaded = False
         self.value: Any = None
         self.version = -1
         self._path, self._kind, self._mirror = path, kind, mirror
-        self._watch: Watch = mirror.coordination.watch_value(path, self._on_value)
+        self._watch: Watch = mirror.coordination.watch_value(path, self._on_value, until_gone=until_gone)
 
     def _on_value(self, found: Versioned | None) -> None:
         if found is None or self._kind is None:

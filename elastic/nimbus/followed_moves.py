@@ -61,15 +61,15 @@ class FollowedMoves:
 
 
 class _Move:
-    """One move: its record, and the marks of those that take part."""
+    """One move: its record, and the marks of those that take part. There will be no other of its number."""
 
     def __init__(self, owner: Owner, name: TopologyName, epoch: Epoch) -> None:
         self._owner = owner
         self._path = paths.move(name, epoch)
         self._marks: dict[Incarnation, _MarksOf] = {}
         self._listed = False
-        self._record = FollowedValue(owner, self._path, MoveRecord)
-        self._watch = owner.coordination.watch_children(self._path, self._on_children)
+        self._record = FollowedValue(owner, self._path, MoveRecord, until_gone=True)
+        self._watch = owner.coordination.watch_children(self._path, self._on_children, until_gone=True)
 
     def _on_children(self, names: tuple[str, ...]) -> None:
         with self._owner.changed:
@@ -107,7 +107,7 @@ class _MarksOf:
         self.loaded = False
         self.marked: Marked | None = None
         self._owner, self._path, self._life = owner, path, life
-        self._watch = owner.coordination.watch_value(path, self._on_value)
+        self._watch = owner.coordination.watch_value(path, self._on_value, until_gone=True)
 
     def _on_value(self, found: Versioned | None) -> None:
         with self._owner.changed:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from elastic.migration.decide import waiting_for
-from elastic.migration.events import Host
 from elastic.migration.plan import Wiring
 from elastic.migration.record import STANDING_STILL, MoveRecord, Phase, TaskMove, stage_of
 from elastic.model.events import Event
-from elastic.model.ids import ComponentId, Epoch, TopologyName, node_of, worker_of
+from elastic.model.ids import ComponentId, Epoch, TopologyName, worker_of
 from elastic.model.views import STEPS, MoveTotals, MoveView, TaskMoveView
+from elastic.nimbus import move_waits
 from elastic.nimbus.facts import MoveFacts, TopologyFacts
 from elastic.nimbus.move_history import MoveHistory
 
 STEP = "move-step"
-STANDS = "move-stands"
+STANDS, GOES_ON = "move-stands", "move-goes-on"
 _PHASES = {
     Phase.WAITING: "waiting",
     Phase.PREPARING: "preparing",
@@ -37,7 +36,6 @@ _PHASES = {
 _UNHEARD = "unheard"
 """A step with nothing in it: those who are behind a task here have nothing to measure."""
 _STOOD = (*STANDING_STILL, Phase.RESTORED)
-_SENTENCES = 20
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Of pauses and gaps in the totals, seconds."""
 
@@ -97,23 +95,37 @@ class _Move:
     told: bool = False
     seen: tuple[MoveFacts, TopologyFacts] | None = None  # as coordination showed it last
     said: tuple[str, ...] | None = None
-    standing: dict[str, tuple[int, ...]] = field(default_factory=dict)  # what workers say -> of which tasks
+    standing: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    """Worker, and what it says is waited for there -> by which tasks."""
     changed: int = 0
 
     def waits(self) -> tuple[str, ...]:
         """What it waits for, for people: put together when somebody asks."""
         if self.said is None:
-            self.said = _waits(*self.seen) if self.seen is not None else ()
-        return (*self.said, *(f"{_named(tasks)}{what}" for what, tasks in self.standing.items()))
+            self.said = move_waits.waits(*self.seen, self.prepared()) if self.seen is not None else ()
+        said = (
+            f"{move_waits.named(tasks)} in worker {w} for {what}"
+            for (w, what), tasks in self.standing.items()
+        )
+        return (*self.said, *said)
+
+    def prepared(self) -> Set[int]:
+        """Tasks whose new side has told that it is prepared. Marks say so later: those of several tasks are written together."""
+        return {n for n, task in self.tasks.items() if "prepared" in task.times}
 
     def has_moved(self, task: int) -> bool:
         """Whether it has moved the task."""
         return task in self.tasks and self.tasks[task].phase == _PHASES[Phase.COMMITTED]
 
-    def goes_on(self, task: int) -> None:
-        """What was said of the task is over."""
-        left = {what: tuple(t for t in tasks if t != task) for what, tasks in self.standing.items()}
-        self.standing = {what: tasks for what, tasks in left.items() if tasks}
+    def goes_on(self, over: Collection[int], workers: Collection[str] | None = None) -> None:
+        """What was said of these tasks is over; with `workers`, what those have said."""
+        left = {
+            (worker, what): tuple(t for t in tasks if t not in over)
+            if workers is None or worker in workers
+            else tasks
+            for (worker, what), tasks in self.standing.items()
+        }
+        self.standing = {said: tasks for said, tasks in left.items() if tasks}
 
 
 class MoveLog:
@@ -232,18 +244,22 @@ class MoveLog:
             known.stood |= phase in _STOOD
             size = saved.size if saved is not None else known.size
             if known.phase != _PHASES[phase]:
-                move.goes_on(task.task)
+                move.goes_on({task.task})
             news |= (known.phase, known.size) != (_PHASES[phase], size)
             known.move, known.phase, known.size = task, _PHASES[phase], size
         before, move.seen = move.seen, (found, t)
+        if before is not None:
+            # Nobody would say that it is over.
+            ended = {w for w, i in before[1].workers.items() if w not in t.workers or t.workers[w] != i}
+            move.goes_on(move.tasks.keys(), ended)
         if news or before is None or before[0].marks != found.marks or before[1].workers != t.workers:
             move.said = None
             return True
         return False
 
     def stands(self, event: Event) -> None:
-        """Take in what a worker says of tasks that do not get on, if it is that. What Nimbus says of them is known here."""
-        if event.kind != STANDS or not event.worker:
+        """Take in what a worker says of tasks that do not get on, or do again, if it is that. What Nimbus says of them is known here."""
+        if event.kind not in (STANDS, GOES_ON) or not event.worker:
             return
         tasks = tuple(int(t) for t in str(event.details.get("tasks", "")).split(",") if t.isdigit())
         with self._lock:
@@ -252,11 +268,10 @@ class MoveLog:
             known = {t for t in tasks if move is not None and t in move.tasks}
             if move is None or move.ended or not known:
                 return
-            for task in known:
-                move.goes_on(task)
-            what = f" in worker {event.worker} for {event.details.get('for', '')}"
+            move.goes_on(known, {event.worker})
+            what = (event.worker, str(event.details.get("for", "")))
             said = move.standing.get(what, ())  # of tasks that were told of before these
-            if said or len(move.standing) < _SENTENCES:
+            if event.kind == STANDS and (said or len(move.standing) < move_waits.MOST):
                 move.standing[what] = tuple(sorted({*said, *known}))
             self._touch(move)
 
@@ -277,6 +292,8 @@ class MoveLog:
             at = float(event.details.get("at", event.time))
             # Emitters resume one after the other, and so do those behind it: the pause is over with the last.
             task.times[str(step)] = max(at, task.times.get(str(step), 0.0))
+            if step == "prepared":
+                move.said = None
             if step == "resumed":
                 task.pause = max(task.pause, float(event.details.get("pause_ms", 0.0)) / 1000)
             if step == "received":
@@ -337,11 +354,16 @@ class MoveLog:
         some = (p for name, p in self._past.items() if topology in (None, name) and p.changed > seen)
         return [view for past in some for view in past.moves]
 
-    def waits(self, topology: TopologyName) -> list[str]:
-        """Sentences on what the moves of a topology wait for."""
+    def waits(self, topology: TopologyName, tasks: Collection[int] | None = None) -> list[str]:
+        """Sentences on what the moves of a topology wait for: those of these tasks, or all."""
         with self._lock:
             moves = self._moves.get(topology, {})
-            return [f"move {e}: {s}" for e, m in sorted(moves.items()) if not m.ended for s in m.waits()]
+            return [
+                f"move {e}: {s}"
+                for e, m in sorted(moves.items())
+                if not m.ended and (tasks is None or not m.tasks.keys().isdisjoint(tasks))
+                for s in m.waits()
+            ]
 
     def totals(self, topology: TopologyName) -> MoveTotals:
         """What the moves of a topology that have ended came to."""
@@ -355,32 +377,6 @@ class MoveLog:
             self._past.pop(topology, None)
             self._ids.pop(topology, None)
             self._totals.pop(topology, None)
-
-
-def _waits(found: MoveFacts, t: TopologyFacts) -> tuple[str, ...]:
-    """What a move waits for."""
-    if found.record.settled:
-        late = found.unclosed({i.incarnation for i in t.workers.values()})
-        return (f"it waits for {', '.join(late) or 'the stores'} to close it",)
-    hosts = tuple(Host(w, i.incarnation, node_of(w)) for w, i in sorted(t.workers.items()))
-    return _sentences(waiting_for(found.record, found.marks, hosts))
-
-
-def _sentences(waits: Mapping[int, str]) -> tuple[str, ...]:
-    """Tasks that wait for the same thing are said together."""
-    by: dict[str, list[int]] = {}
-    for task, what in waits.items():
-        by.setdefault(what, []).append(task)
-    result = [f"{_named(tasks)} for {what}" for what, tasks in by.items()]
-    more = len(result) - _SENTENCES
-    return tuple(result[:_SENTENCES]) + ((f"{more} more",) if more > 0 else ())
-
-
-def _named(tasks: Iterable[int]) -> str:
-    numbers = list(tasks)
-    if len(numbers) == 1:
-        return f"task {numbers[0]} waits"
-    return f"{len(numbers)} tasks ({numbers[0]} to {numbers[-1]}) wait"
 
 
 def _view(name: TopologyName, move: _Move) -> MoveView:

@@ -21,8 +21,8 @@ from elastic.model.ids import Incarnation, TaskId, TopologyName
 from elastic.nimbus import store_waits, stories
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
 from elastic.nimbus.followed import read_versioned
-from elastic.nimbus.placing import Rules, held
-from elastic.nimbus.plans import Plan, after_outcomes, interim, same
+from elastic.nimbus.placing import Rules, came_true, held
+from elastic.nimbus.plans import Plan, after_outcomes, interim
 
 T = TypeVar("T")
 REST_MOST = 0.1
@@ -157,8 +157,8 @@ class MovePorts:
                 done = done.brief()
             if done != plan:
                 plans += [plan, done]
-            if same(new, done.assignment) and not done.left:
-                result.append(Delete(paths.plan(self._name), plan_version))  # nothing of it is missing
+            if came_true(done, new, t.moving - {x.task for x in after.tasks if x.outcome}):
+                result.append(Delete(paths.plan(self._name), plan_version))
             elif done != plan:
                 result.append(Set(paths.plan(self._name), encode(done), plan_version))
         return result

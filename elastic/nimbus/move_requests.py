@@ -11,9 +11,11 @@ from elastic.errors import NotFound, Refused
 from elastic.migration.record import REASON
 from elastic.model.codec import encode
 from elastic.model.events import Event
-from elastic.model.ids import Epoch, TopologyName
-from elastic.model.views import MoveView
+from elastic.model.ids import Epoch, TopologyName, WorkerId
+from elastic.model.views import PLANNED, MoveView, TaskMoveView
 from elastic.model.words import plain
+from elastic.nimbus import draining, placing
+from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.lookup import find, running
 from elastic.nimbus.reign import Reign
 
@@ -36,8 +38,8 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
         if t.plan is not None and not t.plan.halted:
             also = [Set(paths.plan(t.name), encode(replace(t.plan, halted=why)), t.plan_version)]
         reign.moves.abort(t, epochs, why, also)
-        if also and t.plan is not None and t.plan.request:
-            reign.note_aborted(t.plan.request, why)
+        if also:
+            reign.aborted.note(t.name, why)
         reign.tell(
             Event(
                 time.time(),
@@ -54,9 +56,42 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
 
 def moves(reign: Reign, name: str | None) -> tuple[MoveView, ...]:
     """See `Nimbus.moves`."""
-    if name is None:
-        return reign.move_log.views()
-    found = reign.move_log.views(TopologyName(name))
-    if not found:
-        find(reign.facts(), name)
-    return found
+    facts = reign.facts()
+    wanted = None if name is None else TopologyName(name)
+    found = reign.move_log.views(wanted)
+    if wanted is not None and not found:
+        find(facts, wanted)
+    if _planned(facts, wanted, reign.rules):
+        # The mirror may show a plan that a move has just carried out.
+        with reign.lock:
+            found, facts = reign.move_log.views(wanted), reign.refresh()
+    return (*_planned(facts, wanted, reign.rules), *found)
+
+
+def _planned(facts: Facts, wanted: TopologyName | None, rules: placing.Rules) -> list[MoveView]:
+    """What is to move and is in no move, of one topology or of all."""
+    some = (t for t in facts.in_order() if wanted in (None, t.name))
+    return [view for t in some if (view := _planned_of(t, facts, rules)) is not None]
+
+
+def _planned_of(t: TopologyFacts, facts: Facts, rules: placing.Rules) -> MoveView | None:
+    """It waits for its turn, or for a place. What was given up is not to move any more."""
+    if not t.running or t.assignment is None:
+        return None
+    kept, coming, places = draining.kept(t, facts), placing.to_come(t, rules), t.assignment.place_of()
+    staying = {w for workers in kept.values() for w in workers}
+    target = {n: WorkerId("") for n, w in places.items() if w in staying and n not in t.moving}
+    if t.plan is not None:
+        to = t.plan.assignment.place_of()
+        target.update((n, to[n]) for n in coming if n in to)
+    if not target:
+        return None
+    waits = [*draining.waits(t, facts), *placing.waits(t, facts, rules, coming)]
+    drained = "; ".join(f"node {n} is being drained" for n in kept)
+    why = t.plan.why if t.plan is not None and coming else drained
+    tasks = (
+        TaskMoveView(n, t.spec.component_of(n).id, places[n], w, "waiting")
+        for n, w in sorted(target.items())
+        if n in places
+    )
+    return MoveView(t.name, 0, why, PLANNED, 0.0, 0.0, tuple(tasks), tuple(waits))

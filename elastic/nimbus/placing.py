@@ -6,7 +6,7 @@ worker does not live, or has let go of what a forced drain took from it. Tasks o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elastic.coordination import paths
@@ -85,7 +85,7 @@ def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
     left = _left(t, plan, written)
     if plan.left != left:
         plan = replace(plan, left=left)
-    if same(written, desired) and not left:
+    if came_true(plan, written, t.moving):
         return Step(written, None, gone)
     plan = _overdue(t, facts, _still_failed(plan, places), places, rules)
     nodes = () if plan.halted else waiting(_changes(t, plan, places, rules), facts.nodes)
@@ -98,7 +98,18 @@ def asked(t: TopologyFacts, facts: Facts, plan: Plan) -> Step:
     written = interim(t.assignment, plan.assignment, t.assignment.place_of(), held(t, facts))
     if t.plan is not None and t.plan.left:
         plan = replace(plan, left=t.plan.left)
-    return Step(written, None if same(written, plan.assignment) and not plan.left else plan)
+    return Step(written, None if came_true(plan, written, t.moving) else plan)
+
+
+def came_true(plan: Plan, written: Assignment, moving: Collection[int]) -> bool:
+    """Whether nothing of a plan is missing: it can go.
+
+    Args:
+        written: What is in force then.
+        moving: Tasks whose moves have no outcome then. They may be written where they shall be, and be on their way elsewhere: somebody
+            has asked them back since.
+    """
+    return same(written, plan.assignment) and not plan.left and not moving
 
 
 def _places(
@@ -176,6 +187,13 @@ def _changes(t: TopologyFacts, plan: Plan, places: dict[TaskId, WorkerId], rules
             yield change
 
 
+def to_come(t: TopologyFacts, rules: Rules) -> set[TaskId]:
+    """The tasks that are to move because of the plan, and have not begun to."""
+    if t.plan is None or t.plan.halted or t.assignment is None:
+        return set()
+    return {c.task for c in _changes(t, t.plan, t.assignment.place_of(), rules)}
+
+
 def _overdue(
     t: TopologyFacts, facts: Facts, plan: Plan, places: dict[TaskId, WorkerId], rules: Rules
 ) -> Plan:
@@ -205,8 +223,8 @@ def _start_by(plan: Plan, change: Change, rules: Rules) -> float:
 def begin(
     t: TopologyFacts, facts: Facts, rules: Rules, sizes: Mapping[TaskId, int] | None = None
 ) -> MoveRecord | None:
-    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live. What there is no room
-    for is moved after that, by another one.
+    """The move that can begin now, if there is one: of everything that is to move, as soon as all new workers live. What has not begun
+    where it is, and what there is no room for, is moved after that, by another one.
 
     Args:
         sizes: Bytes of state by task, as far as they are known. They decide how the move is divided, if nobody has said that.
@@ -222,7 +240,9 @@ def begin(
             continue  # Its process has ended, or is about to: it is placed without a move.
         if t.seat(change.target) is None or node_of(change.target) not in facts.nodes:
             return None
-        if facts.now >= _retry_at(plan, change, rules) and awaited(change, facts.nodes) is None:
+        # After that time the worker itself says why it cannot move.
+        begun = t.begun(change.source) or facts.now >= _start_by(plan, change, rules)
+        if begun and awaited(change, facts.nodes) is None and facts.now >= _retry_at(plan, change, rules):
             now.append(change)
     if not now:
         return None
@@ -291,37 +311,44 @@ def deadlines(t: TopologyFacts, facts: Facts, rules: Rules) -> Iterator[float]:
         return
     for change in _changes(t, t.plan, t.assignment.place_of(), rules):
         yield _retry_at(t.plan, change, rules)
-        if t.seat(change.target) is None:
+        if t.seat(change.target) is None or not t.begun(change.source):
             yield _start_by(t.plan, change, rules)
         if awaited(change, facts.nodes) is not None:
             yield give_up_at(t.plan, change.task, rules.store_timeout)
 
 
+def failed(t: TopologyFacts, rules: Rules) -> dict[TaskId, str]:
+    """The tasks that are not where they shall be, and stay where they are until somebody asks again, with the reason."""
+    if t.plan is None or t.assignment is None:
+        return {}
+    changes = changes_between(t.assignment.place_of(), t.plan.assignment.place_of())
+    staying = {c.task for c in changes} - t.moving
+    if t.plan.halted:
+        return dict.fromkeys(sorted(staying), t.plan.halted)
+    return {f.task: f.reason for f in t.plan.failures if f.times >= rules.tries and f.task in staying}
+
+
 def stuck(t: TopologyFacts, rules: Rules) -> dict[TaskId, str]:
-    """The tasks that have been given up, with the reason; only when nothing else is under way or to come."""
+    """The same, when nothing else is under way or to come."""
     if t.plan is None or t.assignment is None or t.moving:
         return {}
-    places = t.assignment.place_of()
-    changes = changes_between(places, t.plan.assignment.place_of())
-    if t.plan.halted:
-        return {c.task: t.plan.halted for c in changes}
-    given_up = {f.task: f.reason for f in t.plan.failures if f.times >= rules.tries}
-    left = {c.task for c in changes}
-    return {k: v for k, v in given_up.items() if k in left} if left <= given_up.keys() else {}
+    given_up = failed(t, rules)
+    left = {c.task for c in changes_between(t.assignment.place_of(), t.plan.assignment.place_of())}
+    return given_up if left <= given_up.keys() else {}
 
 
-def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
-    """Sentences that say why tasks are not where they shall be, as far as no move says so."""
+def waits(t: TopologyFacts, facts: Facts, rules: Rules, tasks: Collection[TaskId] | None = None) -> list[str]:
+    """Sentences that say why tasks, these or all, are not where they shall be, as far as no move says so."""
     if t.plan is None or t.assignment is None:
         return []
     places, divided = t.assignment.place_of(), _divided(t)
     result = [
         f"task {x.task} waits for worker {x.worker} to let go of it"
         for x in t.plan.left
-        if not _has_let_go(t, x)
+        if not _has_let_go(t, x) and (tasks is None or x.task in tasks)
     ]
     for change in changes_between(places, t.plan.assignment.place_of()):
-        if change.task in t.moving:
+        if change.task in t.moving or (tasks is not None and change.task not in tasks):
             continue
         failure, node = t.plan.failure(change.task), awaited(change, facts.nodes)
         stays = f"task {change.task} stays in worker {change.source}"
@@ -341,6 +368,8 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules) -> list[str]:
             )
         elif t.seat(change.target) is None:
             result.append(f"task {change.task} waits for worker {change.target} to start")
+        elif not t.begun(change.source):
+            result.append(f"task {change.task} waits for worker {change.source} to begin with it")
         else:
             result.append(f"task {change.task} waits for its move to begin")
     more = len(result) - _SENTENCES

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from elastic.migration.record import MoveRecord, Outcome, briefly
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, worker_of
 from elastic.scheduler.round_robin import natural
 
 
@@ -59,7 +59,7 @@ class Plan:
         assignment: Who shall run what. Its epoch means nothing.
         why: What asked for it, for people.
         asked: When it was made or changed last, seconds since 1970.
-        request: Identifies the request that made it; "" when a node's coming or going did.
+        requested: Whether somebody asked for it, and not only nodes came or went.
         share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default.
         failures: Of tasks that have not come to their place, ascending.
         halted: Why no further move begins because of it, or "". It is replaced by the next request.
@@ -70,7 +70,7 @@ class Plan:
     assignment: Assignment
     why: str
     asked: float
-    request: str = ""
+    requested: bool = False
     share: float = 0.0
     failures: tuple[Failure, ...] = ()
     halted: str = ""
@@ -230,17 +230,19 @@ def after_outcomes(
 ) -> Plan:
     """The plan after a move's record has been written: which tasks have failed once more, and which have come.
 
-    A task whose own worker has died is no failure of the move: it is placed anew without one. Nor is it one when a store was away.
+    A task whose own worker has died is no failure of the move: it is placed anew without one. Nor is it one when a store was away, or
+    when the task is wanted elsewhere by now.
 
     Args:
         trouble: What became of the stores of these nodes meanwhile, which a task needs; "" when a failure is to count.
     """
     alive = set(living)
-    old = {t.task: t for t in before.tasks}
+    old, wanted = {t.task: t for t in before.tasks}, plan.assignment.place_of()
     for task in after.tasks:
         if not task.outcome or old[task.task].outcome:
             continue
-        if task.outcome is Outcome.ROLLED_BACK and task.source in alive:
+        meant = wanted.get(task.task) == worker_of(task.target)
+        if task.outcome is Outcome.ROLLED_BACK and task.source in alive and meant:
             if why := trouble(task.task, (task.source_node, task.target_node)):
                 plan = plan.with_trouble(task.task, now, f"{task.reason} ({why})")
             else:

@@ -45,11 +45,11 @@ class Refusals:
         self._said = {key for key in self._said if key[0] != topology}
 
 
-def halting(t: TopologyFacts, action: Begin, error: Refused) -> tuple[Operation, str, str]:
-    """What takes back a move that cannot begin, the request that has asked for it, and why it does not."""
+def halting(t: TopologyFacts, action: Begin, error: Refused) -> tuple[Operation, str]:
+    """What takes back a move that cannot begin, and why it does not."""
     assert t.plan is not None
     why = f"{_what(action)} cannot be written: {error.message}; {REMEDY}"
-    return Set(paths.plan(t.name), encode(replace(t.plan, halted=why)), t.plan_version), t.plan.request, why
+    return Set(paths.plan(t.name), encode(replace(t.plan, halted=why)), t.plan_version), why
 
 
 def _key(action: Action) -> tuple[str, type[Action]]:

@@ -27,6 +27,7 @@ from elastic.model.events import Event
 from elastic.model.ids import NodeId
 from elastic.model.records import TopologyStatus
 from elastic.nimbus import decisions, draining
+from elastic.nimbus.aborts import Aborts
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.decided import Decided
 from elastic.nimbus.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
@@ -52,10 +53,16 @@ from elastic.scheduler.base import Scheduler
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _TRIES = 5
-_ABORTED = 100
-"""How many aborted requests are remembered for those who wait for them."""
 _PAUSE = 1.0
 """Seconds until it is tried again after an error that nothing tells the end of."""
+
+
+def stopped(what: str) -> Unavailable:
+    """The answer to who waits for what a Nimbus has written when that does not lead any more."""
+    return Unavailable(
+        f"this Nimbus stopped leading while {what}; that is recorded, and the next leader goes on with it",
+        remedy="ask again, and see `elastic list`",
+    )
 
 
 class Reign:
@@ -105,8 +112,7 @@ class Reign:
         self._stays = draining.Stays()
         self._stands = MoveStands()
         self.mirror = Mirror(coordination)
-        self.aborted: dict[str, str] = {}
-        """Requests whose moves an operator has aborted or that cannot be written, and why."""
+        self.aborted = Aborts()
         self.stores = stores
         self.move_log = MoveLog(options.move_history, options.move_linger, history)
         self.moves = Moves(self, options, stores, self.mirror.nudge)
@@ -190,10 +196,7 @@ class Reign:
         """
         reached = self.mirror.wait_for(lambda: self._over or predicate(self.facts()), timeout)
         if self._over:
-            raise Unavailable(
-                f"this Nimbus stopped leading while {what}; that is recorded, and the next leader goes on with it",
-                remedy="ask again, and see `elastic list`",
-            )
+            raise stopped(what)
         return reached
 
     # --- writing
@@ -288,12 +291,6 @@ class Reign:
         self._prune_bundles(facts)
         self._decided.note(facts, self.scheduler, decisions.next_deadline(facts, self._limits))
 
-    def note_aborted(self, request: str, why: str) -> None:
-        """An operator has aborted what a request asked for, or it cannot be written. With the lock."""
-        self.aborted[request] = why
-        while len(self.aborted) > _ABORTED:
-            del self.aborted[next(iter(self.aborted))]
-
     def note_moves(self) -> None:
         """Take down how far all moves are, and tell of those that have ended, and of those that stand. With the lock."""
         facts = self.facts()
@@ -350,9 +347,9 @@ class Reign:
                     self.tell(event)
                 if isinstance(action, Begin):
                     with contextlib.suppress(Refused):
-                        halt, request, why = halting(facts.topologies[action.topology], action, error)
+                        halt, why = halting(facts.topologies[action.topology], action, error)
                         self.commit([halt])
-                        self.note_aborted(request, why)
+                        self.aborted.note(action.topology, why)
                         done = True
             else:
                 self._refusals.over(action)
@@ -398,6 +395,7 @@ class Reign:
         """Remove its record. With the lock."""
         self.commit(removal(self.coordination, t))
         self.reports.forget(t.name)
+        self.aborted.forget(t.name)
         self.move_log.forget(t.name)
         self._refusals.forget(t.name)
         self._prune = True

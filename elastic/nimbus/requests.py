@@ -177,7 +177,8 @@ class Requests(ABC):
         return move_requests.abort_move(self._lead(), name, epoch, why)
 
     def moves(self, name: str | None = None) -> tuple[MoveView, ...]:
-        """Moves under way and the last that have ended, of a topology or of all: those that began last first.
+        """Moves under way and the last that have ended, of a topology or of all: those that began last first; before
+        them, for each topology, what is to move and is in no move yet (`PLANNED`).
 
         What has ended is in the memory of this leader. Raises NotFound.
         """

@@ -31,13 +31,25 @@ class Wait(NamedTuple):
 
     Attributes:
         state: Of its part in it.
-        what: What it waits for.
+        what: What it waits for: the same words as long as it is the same.
+        measured: How long, and how much of it there is: other words each time.
     """
 
     task: int
     epoch: int
     state: str
     what: str
+    measured: str = ""
+
+    def __str__(self) -> str:
+        return self.what + self.measured
+
+
+class _Held(NamedTuple):
+    """What holds an executor up: as `what` and `measured` of `Wait`."""
+
+    what: str = ""
+    measured: str = ""
 
 
 def waits(worker: Worker) -> list[Wait]:
@@ -52,16 +64,18 @@ def waits(worker: Worker) -> list[Wait]:
         for role in roles:
             if role.state is NewState.READY:
                 continue
-            what = _of_old(worker, role) if isinstance(role, MoverOld) else role.waits_for
-            if what:
-                found.append(Wait(role.task, role.epoch, str(role.state), what))
+            held = _of_old(worker, role) if isinstance(role, MoverOld) else _Held(role.waits_for)
+            if held.what:
+                found.append(Wait(role.task, role.epoch, str(role.state), *held))
     return found
 
 
 def blocked(worker: Worker) -> list[str]:
     """A sentence for each executor that waits for room."""
     executors = sorted({t.executor for t in list(worker.tasks.values()) if t.executor is not None}, key=str)
-    return [f"Executor {e.id} waits for {room}." for e in executors if (room := _room(worker, e))]
+    return [
+        f"Executor {e.id} waits for {''.join(room)}." for e in executors if (room := _room(worker, e)).what
+    ]
 
 
 def early(worker: Worker) -> list[str]:
@@ -78,20 +92,24 @@ def early(worker: Worker) -> list[str]:
 
 def told(worker: Worker) -> str:
     """All of it, as lines; "" when nothing stands."""
-    lines = [f"Task {w.task} waits in move {w.epoch} for {w.what}." for w in waits(worker)]
+    lines = [f"Task {w.task} waits in move {w.epoch} for {w}." for w in waits(worker)]
     lines += blocked(worker) + early(worker)
     return "".join(f"{line}\n" for line in lines)
 
 
-def _of_old(worker: Worker, old: MoverOld) -> str:
+def _of_old(worker: Worker, old: MoverOld) -> _Held:
     if old.state in (OldState.PREPARING, OldState.STOPPING):
         task = worker.tasks.get(old.task)
-        busy = _busy(worker, task.executor) if task is not None and task.executor is not None else ""
-        return f"its executor, which {busy}" if busy else old.waits_for or "the stores to have room for it"
+        busy = _busy(worker, task.executor) if task is not None and task.executor is not None else _Held()
+        if busy.what:
+            return busy._replace(what=f"its executor, which {busy.what}")
+        return _Held(old.waits_for or "the stores to have room for it")
     if old.state in (OldState.DRAINING, OldState.CONFIRMING) and old.missing:
         rest = old.waits_for.partition(" and ")[2]
-        return f"the fence of {_named(worker, sorted(old.missing))}" + (f", and {rest}" if rest else "")
-    return old.waits_for
+        return _Held(
+            f"the fence of {_named(worker, sorted(old.missing))}" + (f", and {rest}" if rest else "")
+        )
+    return _Held(old.waits_for)
 
 
 def _named(worker: Worker, tasks: Iterable[int]) -> str:
@@ -109,46 +127,49 @@ def _named(worker: Worker, tasks: Iterable[int]) -> str:
     return ", ".join(parts) + (f", and {more} more" if more > 0 else "")
 
 
-def _busy(worker: Worker, executor: Executor) -> str:
-    """What keeps an executor from whatever else is asked of it; "" when nothing does."""
+def _busy(worker: Worker, executor: Executor) -> _Held:
+    """What keeps an executor from whatever else is asked of it; nothing when nothing does."""
     room, task, since = _room(worker, executor), executor.current, executor.busy_since
-    if room:
-        return f"waits for {room}"
+    if room.what:
+        return room._replace(what=f"waits for {room.what}")
     seconds = time.monotonic() - since if since else 0.0
     if task is None or seconds < LONG:
-        return ""
-    return f"is within a call into user code of {name_of(worker, task.id)} for {seconds:.1f} s"
+        return _Held()
+    return _Held(f"is within a call into user code of {name_of(worker, task.id)}", f" for {seconds:.1f} s")
 
 
-def _room(worker: Worker, executor: Executor) -> str:
-    """Where an executor waits for room, and why there is none; "" when it doesn't."""
+def _room(worker: Worker, executor: Executor) -> _Held:
+    """Where an executor waits for room, and why there is none; nothing when it doesn't."""
     target, since = executor.blocked_on, executor.blocked_since
     source = executor.emitting
     if not target or not since or source is None:
-        return ""
+        return _Held()
     name = f"room at {name_of(worker, target)}"
-    seconds = f"for {max(0.0, time.monotonic() - since):.1f} s"
+    seconds = f" for {max(0.0, time.monotonic() - since):.1f} s"
     link = worker.moves.participant.emitters.get((source.id, target))
     if link is None:
-        return f"{name} {seconds}: the link to it is being made"
+        return _Held(name, f"{seconds}: the link to it is being made")
     if link.state is not EmitterState.FLOWING:
         how = (
             f"stands still in move {link.epoch}"
             if link.state is EmitterState.HOLDING
             else "goes on, and takes what was held"
         )
-        return f"{name} {seconds}: it {how}, {link.rows} of {link.limit} tuples are held for it"
+        return _Held(name, f"{seconds}: it {how}, {link.rows} of {link.limit} tuples are held for it")
     if link.where == worker.incarnation:
         local = worker.tasks.get(target)
         queued = f"{local.queued} tuples are in its queue" if local is not None else "it is not here yet"
         still = ", and it stands still" if local is not None and local.stopped else ""
-        return f"{name} {seconds}: {queued}{still}"
+        return _Held(name, f"{seconds}: {queued}{still}")
     way = worker.ways.link(link.where)
     if way is None:
-        return f"{name} {seconds}: worker {worker_of(link.where)} is not there"
+        return _Held(name, f"{seconds}: worker {worker_of(link.where)} is not there")
     size, rows = way.outstanding(target)
     there = "" if way.connected else ", to which there is no connection"
-    return f"{name} in worker {worker_of(link.where)}{there} {seconds}: {rows} tuples ({size} bytes) were sent to it and not taken"
+    return _Held(
+        f"{name} in worker {worker_of(link.where)}{there}",
+        f"{seconds}: {rows} tuples ({size} bytes) were sent to it and not taken",
+    )
 
 
 def name_of(worker: Worker, task: int) -> str:

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from elastic.model.events import Severity
@@ -22,6 +23,8 @@ AGAIN = 30.0
 """Seconds after which it is said again."""
 LOOK = 2.0
 """Seconds between two looks at most."""
+Key = tuple[int, int, str, str]
+"""Task, move, state, and what it waits for."""
 PATIENCE = 1.0
 """Seconds that a look at the moves waits for whoever is at them: what hangs there is to be said, and must not keep that from being said."""
 
@@ -30,7 +33,8 @@ class Watchdog:
     """Reports an executor whose call into user code has not returned for `limit` seconds: once, with its stack, and again when
     it did return.
 
-    And the tasks that have a part in a move and have waited for the same for `STANDS` seconds: with what they wait for, by name.
+    And the tasks that have a part in a move and have waited for the same for `STANDS` seconds: with what they wait for, by name;
+    and, of what was said so, when that is over.
 
     There is no event for "nothing has happened": this is a timer, four times per limit, and every one to `LOOK` seconds.
     """
@@ -40,8 +44,8 @@ class Watchdog:
         self._limit = limit
         self._stop = threading.Event()
         self._said: dict[Executor, float] = {}
-        self._standing: dict[tuple[int, int, str], float] = {}  # task, move, state -> since when
-        self._told: dict[tuple[int, int, str], float] = {}  # the same -> when it was said
+        self._standing: dict[Key, float] = {}  # since when
+        self._told: dict[Key, float] = {}  # when it was said
         self._asking: threading.Thread | None = None  # looks at the moves, and waits for whoever is at them
         self._answer: list[standing.Wait] | None = None
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -120,26 +124,34 @@ class Watchdog:
         found = self._waits()
         if found is None:
             return  # what was known of them may still be true
-        waits = {(w.task, w.epoch, w.state): w for w in found}
+        waits = {(w.task, w.epoch, w.state, w.what): w for w in found}
         self._standing = {k: self._standing.get(k, now) for k in waits}
+        over: dict[tuple[int, str], list[int]] = {}
+        for task, epoch, _, what in self._told.keys() - waits.keys():
+            over.setdefault((epoch, what), []).append(task)
         self._told = {k: at for k, at in self._told.items() if k in waits}
-        new: dict[tuple[int, str], list[int]] = {}
+        new: dict[tuple[int, str], list[Key]] = {}
         for key, wait in waits.items():
             if now - self._standing[key] >= STANDS and now - self._told.get(key, -AGAIN) >= AGAIN:
                 self._told[key] = now
-                new.setdefault((wait.epoch, wait.what), []).append(wait.task)
-        for (epoch, what), tasks in new.items():
-            who = (
-                f"Task {tasks[0]} has"
-                if len(tasks) == 1
-                else f"{len(tasks)} tasks ({tasks[0]} to {tasks[-1]}) have"
+                new.setdefault((wait.epoch, wait.what), []).append(key)
+        for (epoch, what), tasks in sorted(over.items()):
+            tasks.sort()
+            self._worker.event(
+                "move-goes-on",
+                f"{_named(tasks, 'waits', 'wait')} no more in move {epoch} for {what}.",
+                component=self._component(tasks[0]),
+                task=tasks[0],
+                details={"epoch": epoch, "tasks": ",".join(map(str, tasks)), "for": what},
             )
-            seconds = now - min(at for (task, _, _), at in self._standing.items() if task in tasks)
+        for (epoch, _), keys in new.items():
+            seconds = now - min(self._standing[k] for k in keys)
+            tasks, what = [k[0] for k in keys], str(waits[keys[0]])
             self._worker.event(
                 "move-stands",
-                f"{who} waited for {seconds:.0f} s in move {epoch}: for {what}.",
+                f"{_named(tasks, 'has', 'have')} waited for {seconds:.0f} s in move {epoch}: for {what}.",
                 Severity.WARNING,
-                component=str(self._worker.spec.component_of(TaskId(tasks[0])).id),
+                component=self._component(tasks[0]),
                 task=tasks[0],
                 details={
                     "epoch": epoch,
@@ -148,3 +160,12 @@ class Watchdog:
                     "seconds": round(seconds, 1),
                 },
             )
+
+    def _component(self, task: int) -> str:
+        return str(self._worker.spec.component_of(TaskId(task)).id)
+
+
+def _named(tasks: Sequence[int], one: str, more: str) -> str:
+    if len(tasks) == 1:
+        return f"Task {tasks[0]} {one}"
+    return f"{len(tasks)} tasks ({tasks[0]} to {tasks[-1]}) {more}"

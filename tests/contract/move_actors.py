@@ -32,12 +32,14 @@ class Actors:
 
     Attributes:
         held: Steps that nobody takes until `let` says so.
+        held_of: Steps that nobody takes for a task until `let` says so.
         only: The topology in which they are held; None: in all.
         fails: Why a side says that it can't, by (step, task).
     """
 
     def __init__(self, service: Service) -> None:
         self.held: set[str] = set()
+        self.held_of: set[tuple[str, int]] = set()
         self.only: TopologyName | None = None
         self.fails: dict[tuple[str, int], str] = {}
         self.session = service.connect()
@@ -49,9 +51,13 @@ class Actors:
     def hold(self, *steps: str) -> None:
         self.held |= set(steps)
 
+    def hold_of(self, step: str, *tasks: int) -> None:
+        self.held_of |= {(step, n) for n in tasks}
+
     def let(self, *steps: str) -> None:
         """Let steps be taken; all when none is named."""
         self.held -= set(steps or STEPS)
+        self.held_of = {(s, n) for s, n in self.held_of if s not in (steps or STEPS)}
         self.mirror.nudge()
 
     def close(self) -> None:
@@ -97,7 +103,7 @@ class Actors:
 
         def may(step: str, attempt: int) -> bool:
             nonlocal marks
-            if step in held:
+            if step in held or (step, n) in self.held_of:
                 return False
             why = self.fails.get((step, n))
             if why is not None:

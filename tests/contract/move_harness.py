@@ -87,10 +87,13 @@ class Moving:
     def moves(self, nimbus: Nimbus, count: int = 1) -> tuple[MoveView, ...]:
         """Wait until that many moves have ended."""
 
-        def ended() -> list[MoveView]:
-            return [m for m in nimbus.moves() if m.state == "ended"]
+        reign = nimbus._reign
+        assert reign is not None
 
-        self.cluster.until(nimbus, lambda: len(ended()) >= count, lambda: nimbus.moves())
+        def ended() -> list[MoveView]:
+            return [m for m in reign.move_log.views() if m.state == "ended"]
+
+        self.cluster.until(nimbus, lambda: len(ended()) >= count, reign.move_log.views)
         return tuple(ended())
 
     def crash(self, worker: WorkerId, *, again: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from coordination_harness import PATIENCE, Memory, Real, Seen, Service
@@ -256,6 +257,66 @@ def test_a_cancelled_watch_is_silent_and_others_go_on(session: Coordination) -> 
     session.create("/w", b"1")
     going.until_last(Versioned(b"1", 0))
     assert silent.calls == [None]
+
+
+def kept(session: Coordination) -> int:
+    """What is kept of nodes that are followed: by the session, and by the client behind it."""
+    watches = session._watches  # type: ignore[attr-defined]
+    client = getattr(session, "_client", None)
+    behind = [client._data_watchers, client._child_watchers] if client is not None else []
+    return sum(map(len, (watches._subscriptions, watches._dirty, *behind)))
+
+
+def test_of_nodes_that_were_followed_until_they_went_nothing_is_left(
+    service: Service, session: Coordination
+) -> None:
+    other, before = service.connect(), kept(session)
+    for n in range(5):
+        path, value, names = f"/passing/{n}", Seen[Any](), Seen[Any]()
+        other.create(path, b"1")
+        other.create(f"{path}/child")
+        session.watch_value(path, value, until_gone=True)
+        session.watch_children(path, names, until_gone=True)
+        names.until_last(("child",))
+        other.set(path, b"2")
+        value.wait(lambda calls: bool(calls) and calls[-1].data == b"2")
+        other.transaction([Delete(f"{path}/child"), Delete(path)])
+        value.until_last(None)
+        names.until_last(())
+        other.create(path, b"another")
+    last = Seen[Any]()
+    session.watch_value("/last", last)  # what it hears of comes after all that is before it
+    last.until_last(None)
+    assert kept(session) <= before + 2, "but for the last one, and the watch on it"
+
+
+def test_a_node_that_is_followed_until_it_goes_may_come_later(
+    service: Service, session: Coordination
+) -> None:
+    other, seen = service.connect(), Seen[Any]()
+    session.watch_value("/later", seen, until_gone=True)
+    seen.until_last(None)
+    other.create("/later", b"1")
+    seen.wait(lambda calls: calls[-1] is not None)
+    other.delete("/later")
+    seen.until_last(None)
+
+
+def test_of_a_watch_that_was_cancelled_nothing_is_left_when_its_node_has_changed(
+    service: Service, session: Coordination
+) -> None:
+    other, before = service.connect(), kept(session)
+    for n in range(5):
+        seen = Seen[Any]()
+        other.create(f"/cancelled/{n}", b"1")
+        watch = session.watch_value(f"/cancelled/{n}", seen)
+        seen.wait(bool)
+        watch.cancel()
+        other.set(f"/cancelled/{n}", b"2")
+    last = Seen[Any]()
+    session.watch_value("/last", last)
+    last.until_last(None)
+    assert kept(session) <= before + 2
 
 
 def test_a_watch_may_be_cancelled_from_within(session: Coordination) -> None:

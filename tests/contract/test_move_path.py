@@ -13,8 +13,8 @@ import pytest
 from coordination_harness import PATIENCE, Service
 
 from elastic.coordination import paths
-from elastic.coordination.base import Coordination
-from elastic.migration.record import Marks
+from elastic.coordination.base import Coordination, Versioned
+from elastic.migration.record import Marks, decode_marks
 from elastic.migration.table import EmitterState
 from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving, Nimbus
@@ -30,7 +30,7 @@ class Session:
         self._inner = inner
         self._news = threading.Condition()
         self._withholds = False
-        self._waiting: list[tuple[str, bool, Callable[[], None]]] = []
+        self._waiting: list[tuple[str, Versioned | None, Callable[[], None]]] = []
         self.heard: list[str] = []
         self.written: list[str] = []
 
@@ -42,21 +42,22 @@ class Session:
             self.written.append(path)
         return self._inner.set(path, data, version=version)
 
-    def watch_value(self, path: str, callback: Any, *, early: Any = None) -> Any:
+    def watch_value(self, path: str, callback: Any, *, early: Any = None, **more: Any) -> Any:
         return self._inner.watch_value(
-            path, self._through(path, True, callback), early=self._through(path, False, early)
+            path, self._through(path, True, callback), early=self._through(path, False, early), **more
         )
 
-    def watch_children(self, path: str, callback: Any, *, early: Any = None) -> Any:
+    def watch_children(self, path: str, callback: Any, *, early: Any = None, **more: Any) -> Any:
         return self._inner.watch_children(
-            path, self._through(path, True, callback), early=self._through(path, False, early)
+            path, self._through(path, True, callback), early=self._through(path, False, early), **more
         )
 
     def _through(self, path: str, value: bool, callback: Any) -> Any:
         def told(*arguments: Any) -> None:
             with self._news:
                 if self._withholds:
-                    self._waiting.append((path, value, lambda: callback(*arguments)))
+                    new = arguments[0] if value else None
+                    self._waiting.append((path, new, lambda: callback(*arguments)))
                     self._news.notify_all()
                     return
             callback(*arguments)
@@ -67,12 +68,14 @@ class Session:
         with self._news:
             self._withholds = True
 
-    def notify(self, path: str) -> None:
-        """Let the word of a change there through, when it has come."""
+    def notify(self, path: str, of: Callable[[Marks], object]) -> None:
+        """Let the word of a change of marks there through, when it has come. What was written before may be read late."""
+
+        def has_come() -> bool:
+            return any(p == path and new and of(decode_marks(new.data)) for p, new, _ in self._waiting)
+
         with self._news:
-            assert self._news.wait_for(
-                lambda: any(p == path and value for p, value, _ in self._waiting), PATIENCE
-            ), f"nothing was said of {path}"
+            assert self._news.wait_for(has_come, PATIENCE), f"nothing was said of {path}"
             now = [call for p, _, call in self._waiting if p == path]
             self._waiting = [w for w in self._waiting if w[0] != path]
         self.heard.append(path)
@@ -136,8 +139,8 @@ def test_no_other_word_is_needed_from_pause_to_resume(
         cluster.before_marks = in_the_pause
         cluster.wait(paused)
         if not hints:
-            comes.notify(marks[old])
-        emits.notify(marks[new])
+            comes.notify(marks[old], lambda m: m.saved)
+        emits.notify(marks[new], lambda m: m.restored)
         cluster.wait(lambda: link.where == new and link.state is not EmitterState.HOLDING)
         heard = [p for s in sessions.all for p in s.heard]
         assert heard == ([marks[new]] if hints else [marks[new], marks[old]])

@@ -16,6 +16,7 @@ from elastic.errors import (
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TaskId, TopologyName
 from elastic.model.load import ExecutorLoad, TaskLoad, WorkerReport
+from elastic.model.views import PLANNED
 from elastic.nimbus.nimbus import Nimbus
 
 WC = TopologyName("wc")
@@ -169,12 +170,18 @@ def test_draining_says_what_finds_no_other_place(cluster: Cluster) -> None:
     (told,) = (e for _, e in nimbus.events.since(0) if e.kind == "node-drain-waits")
     assert told.message.startswith(f"topology wc: {waits}") and told.details["workers"] == "wc@node-1/0"
     assert any(w.startswith(waits) for w in nimbus.describe("wc").waits)
+    for (planned,) in (nimbus.moves(), nimbus.moves("wc")):
+        assert (planned.state, planned.epoch, planned.began, planned.ended) == (PLANNED, 0, 0.0, 0.0)
+        assert planned.why == "node node-1 is being drained" and planned.waits[0].startswith(waits)
+        assert {t.task for t in planned.tasks} == set(nimbus.describe("wc").assignment.place_of())
+        assert {(t.source, t.target, t.phase) for t in planned.tasks} == {("wc@node-1/0", "", "waiting")}
     nimbus.rebalance("wc", executors={"count": 2}, wait=PATIENCE)
     assert cluster.kinds(nimbus).count("node-drain-waits") == 1, "once, whatever is decided meanwhile"
     nimbus.drain_node("node-1", wait=0)
     assert cluster.kinds(nimbus).count("node-drain-waits") == 2, "whoever asks again is told again"
     nimbus.add_nodes(1, slots=2, wait=PATIENCE)
     cluster.until(nimbus, lambda: [n.id for n in nimbus.nodes()] == ["node-2"])
+    assert not [m for m in nimbus.moves() if m.state == PLANNED]
 
 
 # --- reports

@@ -16,11 +16,13 @@ from elastic.coordination.base import SessionState
 from elastic.errors import (
     NotConnected,
     Refused,
+    SessionExpired,
     Superseded,
     Unavailable,
 )
 from elastic.model.ids import ComponentId, TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
+from elastic.nimbus.facts import Facts
 from elastic.nimbus.reign import Reign
 
 WC = TopologyName("wc")
@@ -106,6 +108,27 @@ def test_a_standby_goes_on_with_a_rebalance(cluster: Cluster, background: Thread
     node.change(obedient=True)
     a = second.rebalance("wc", executors={"split": 4}, wait=PATIENCE)
     assert a.epoch == 2 and len(a.executors) == 7
+
+
+def test_who_waits_is_told_that_it_is_recorded_also_by_a_nimbus_that_does_not_know_yet(
+    cluster: Cluster, background: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session has expired, and the first to hear of that is the request: it reads when the mirror shows what it waits for."""
+    first = cluster.nimbus("h:1")
+    node = cluster.node("n1")
+    cluster.until(first, lambda: len(first.nodes()) == 1)
+    cluster.started(first, spec())
+    node.change(obedient=False)
+    waiting = background.submit(first.rebalance, "wc", executors={"split": 4}, wait=3 * PATIENCE)
+    cluster.until(first, lambda: first.describe("wc").assignment.epoch == 2)
+
+    def expired() -> Facts:
+        raise SessionExpired("look at 6 nodes: the session has expired")
+
+    monkeypatch.setattr(first._reign, "refresh", expired)
+    node.change(obedient=True)
+    with pytest.raises(Unavailable, match="stopped leading"):
+        waiting.result(PATIENCE)
 
 
 def test_a_submit_is_done_or_not_when_the_leader_dies(cluster: Cluster) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from coordination_harness import PATIENCE
-from move_harness import Moving
+from move_harness import Moving, phases
 from nimbus_harness import FakeLauncher, spec
 
-from elastic.errors import Refused
+from elastic.errors import DeadlineExceeded, Refused
+from elastic.migration.record import Phase
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, TaskId, WorkerId, node_of
+from elastic.model.views import PLANNED, MoveView
 from elastic.nimbus import subjects
 from elastic.nimbus.nimbus import Nimbus
 
@@ -19,6 +23,11 @@ GIVEN_UP = "task 7 stays in worker wc@a/0: class not found; it is tried again wh
 
 def tasks_in(assignment: Assignment, worker: WorkerId) -> set[int]:
     return {int(t) for t, w in assignment.place_of().items() if w == worker}
+
+
+def begun(nimbus: Nimbus) -> list[MoveView]:
+    """Its moves, without what is only planned."""
+    return [m for m in nimbus.moves() if m.state != PLANNED]
 
 
 def failed(moving: Moving, nodes: dict[str, int] | None = None) -> Nimbus:
@@ -45,7 +54,7 @@ def test_a_request_does_not_try_again_what_failed_for_another_one(moving: Moving
     told = moving.cluster.kinds(nimbus).count("topology-rebalanced")
     nimbus.scale("wc", "split", 3, wait=PATIENCE)
     assert moving.cluster.kinds(nimbus).count("topology-rebalanced") == told, "nothing changes"
-    assert [m.why for m in nimbus.moves() if 7 in {t.task for t in m.tasks}] == ["move 7 to b"] * 3
+    assert [m.why for m in begun(nimbus) if 7 in {t.task for t in m.tasks}] == ["move 7 to b"] * 3
     assert moving.cluster.kinds(nimbus).count("move-given-up") == 1
 
 
@@ -56,7 +65,7 @@ def test_a_request_that_fails_names_its_own_tasks_alone(moving_in_memory: Moving
     with pytest.raises(Refused, match=r"1 task cannot be moved: task 9: no module\n"):
         nimbus.move("wc", "8-9", "b", wait=PATIENCE)
     assert tasks_in(nimbus.describe("wc").assignment, B) == {8}
-    assert not [m for m in nimbus.moves() if m.why == "move 8-9 to b" and 7 in {t.task for t in m.tasks}]
+    assert not [m for m in begun(nimbus) if m.why == "move 8-9 to b" and 7 in {t.task for t in m.tasks}]
 
 
 @pytest.mark.parametrize("how", ["named", "component", "rebalance"])
@@ -83,7 +92,7 @@ def test_what_failed_is_taken_back_by_moving_it_to_where_it_is(moving_in_memory:
     nimbus.move("wc", "1", "a/1", wait=PATIENCE)  # the worker there that has fewer tasks
     after = nimbus.move("wc", "7", where, wait=PATIENCE)
     assert 7 in tasks_in(after, A)
-    assert moving.quiet(nimbus) and len(nimbus.moves()) == 4 and not nimbus.describe("wc").waits
+    assert moving.quiet(nimbus) and len(begun(nimbus)) == 4 and not nimbus.describe("wc").waits
 
 
 def test_what_failed_is_taken_back_by_an_abort(moving_in_memory: Moving) -> None:
@@ -111,10 +120,10 @@ def test_a_drain_tries_again_what_is_on_its_node_and_under_its_own_name(moving_i
     with pytest.raises(Refused, match="2 tasks cannot be moved"):
         nimbus.move("wc", f"{one},{other}", third, wait=PATIENCE)
     del moving.actors.fails["prepared", one]
-    tried = len(nimbus.moves())
+    tried = len(begun(nimbus))
     node = str(counts[one]).partition("@")[2].partition("/")[0]
     nimbus.drain_node(node, wait=PATIENCE)
-    drained = moving.moves(nimbus, tried + 1)[: len(nimbus.moves()) - tried]
+    drained = moving.moves(nimbus, tried + 1)[: len(begun(nimbus)) - tried]
     moved = {t.task for m in drained for t in m.tasks}
     assert one in moved and other not in moved
     assert {m.why for m in drained} == {f"node {node} is being drained"}
@@ -158,3 +167,162 @@ def test_a_drain_is_tried_anew_when_its_target_has_left(moving_in_memory: Moving
     assert not moving.facts(nimbus).plan and len(tasks_in(after, WorkerId(f"wc@{third}/0"))) == len(
         after.place_of()
     )
+
+
+# --- several at once
+
+
+def test_what_is_asked_back_while_it_is_on_its_way_comes_back(
+    moving: Moving, background: ThreadPoolExecutor
+) -> None:
+    """It is written where it shall be until its move has its outcome."""
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    nimbus.move("wc", "count", "a", wait=0)
+    assert moving.facts(nimbus).plan is not None
+    back = background.submit(nimbus.move, "wc", "count", "a", wait=PATIENCE)
+    moving.actors.let()
+    assert not tasks_in(back.result(PATIENCE), B)
+    assert not tasks_in(moving.quiet(nimbus), B)
+
+
+def test_what_is_asked_back_comes_back_although_all_else_has_come_before(
+    moving_in_memory: Moving, background: ThreadPoolExecutor
+) -> None:
+    """The plan looks true when the other move ends."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold_of("restored", 6)
+    nimbus.move("wc", "6", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.actors.hold_of("saved", 7)
+    nimbus.move("wc", "7", "c", wait=0)
+    moving.until(nimbus, lambda t: t.moving == {6, 7})
+    back = background.submit(nimbus.move, "wc", "6", "a", wait=PATIENCE)
+    moving.until(nimbus, lambda t: t.plan is not None and t.plan.why == "move 6 to a")
+    moving.actors.let("saved")
+    moving.until(nimbus, lambda t: t.moving == {6})
+    moving.actors.let()
+    assert 6 in tasks_in(back.result(PATIENCE), A)
+    assert tasks_in(moving.quiet(nimbus), WorkerId("wc@c/0")) == {7}
+
+
+def test_each_of_two_requests_waits_for_its_own_tasks(moving: Moving, background: ThreadPoolExecutor) -> None:
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold_of("restored", 6)
+    moving.actors.hold_of("saved", 8)
+    first = background.submit(nimbus.move, "wc", "6-7", "b", wait=PATIENCE)
+    moving.phase(nimbus, Phase.SAVED)
+    second = background.submit(nimbus.move, "wc", "8-9", "c", wait=PATIENCE)
+    moving.until(nimbus, lambda t: {8, 9} & t.moving != set())
+    moving.actors.let("restored")
+    assert tasks_in(first.result(PATIENCE), B) == {6, 7}
+    assert not second.done()
+    with pytest.raises(DeadlineExceeded) as info:
+        nimbus.move("wc", "8", "c", wait=0.1)
+    assert "task 8" in info.value.message and "task 6" not in info.value.message
+    moving.actors.let()
+    assert tasks_in(second.result(PATIENCE), WorkerId("wc@c/0")) == {8, 9}
+
+
+def test_the_later_of_two_requests_does_not_wait_for_the_earlier_ones_tasks(
+    moving_in_memory: Moving, background: ThreadPoolExecutor
+) -> None:
+    """Nor does it fail for them."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold_of("restored", 6)
+    first = background.submit(nimbus.move, "wc", "6", "b", wait=PATIENCE)
+    moving.phase(nimbus, Phase.SAVED)
+    after = nimbus.move("wc", "8-9", "c", wait=PATIENCE)
+    assert tasks_in(after, WorkerId("wc@c/0")) == {8, 9} and not first.done()
+    moving.actors.fails["restored", 6] = "class not found"
+    moving.actors.let()
+    moving.cluster.event(nimbus, "task-move-forward")
+    assert nimbus.move("wc", "8", "c", wait=PATIENCE)
+    moving.actors.fails.clear()
+    assert tasks_in(first.result(PATIENCE), B) == {6}
+
+
+def test_a_move_says_who_has_asked_for_it_also_when_it_was_several(moving_in_memory: Moving) -> None:
+    """The tasks of the first wait for their worker when the second comes: all go as one."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.cluster.nodes["b"].down.add(B)
+    nimbus.move("wc", "6", "b", wait=0)
+    nimbus.move("wc", "8", "b", wait=0)
+    nimbus.move("wc", "8", "b", wait=0)
+    moving.cluster.nodes["b"].start(B)
+    (move,) = moving.moves(nimbus)
+    assert [t.task for t in move.tasks] == [6, 8] and move.why == "move 6 to b; move 8 to b"
+
+
+def test_who_is_overtaken_is_told_what_is_wanted_now(
+    moving_in_memory: Moving, background: ThreadPoolExecutor
+) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold("restored")
+    first = background.submit(nimbus.move, "wc", "6-7", "b", wait=PATIENCE)
+    moving.phase(nimbus, Phase.SAVED)
+    nimbus.move("wc", "7", "c", wait=0)
+    with pytest.raises(Refused, match=r"task 7 shall run in wc@c/0 now \(move 7 to c\)") as info:
+        first.result(PATIENCE)
+    assert "elastic describe wc" in info.value.remedy
+    scaled = background.submit(nimbus.scale, "wc", "count", 2, wait=PATIENCE)
+    moving.cluster.event(nimbus, "topology-rebalanced")
+    nimbus.scale("wc", "count", 3, wait=0)
+    with pytest.raises(Refused, match="component 'count' shall have 3 executors now"):
+        scaled.result(PATIENCE)
+    moving.actors.let()
+    after = moving.quiet(nimbus)
+    assert len([e for e, _ in after.executors if e.component == "count"]) == 3
+
+
+def test_what_an_abort_came_too_late_for_stays_where_it_goes(moving_in_memory: Moving) -> None:
+    """Whatever else is asked for meanwhile: nobody has asked for it to come back."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "count", "b", wait=0)
+    moving.until(nimbus, lambda t: list(phases(t)) == [Phase.SAVED] * 4)
+    nimbus.abort_move("wc")
+    nimbus.move("wc", "3", "b", wait=0)
+    moving.actors.let()
+    assert tasks_in(moving.quiet(nimbus), B) == {3, 6, 7, 8, 9}
+
+
+def test_a_drain_does_not_bring_back_what_was_aborted(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    nimbus.move("wc", "9", "c", wait=PATIENCE)
+    moving.actors.hold_of("restored", 6)
+    moving.actors.hold_of("saved", 8)
+    nimbus.move("wc", "6,8", "b", wait=0)
+    moving.until(nimbus, lambda t: set(phases(t)) == {Phase.SAVED, Phase.PAUSED})
+    nimbus.abort_move("wc")
+    nimbus.drain_node("c", wait=0)
+    moving.actors.let()
+    after = moving.quiet(nimbus)
+    assert {6} <= tasks_in(after, B) and 8 in tasks_in(after, A)
+
+
+def test_who_waits_for_what_is_aborted_is_told_also_when_something_else_is_asked_for(
+    moving_in_memory: Moving, background: ThreadPoolExecutor
+) -> None:
+    """It goes on waiting for what an abort came too late for."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1}, workers=2)
+    before = nimbus.describe("wc").assignment.place_of()
+    counts = [n for n in (6, 7, 8, 9) if before[TaskId(n)] == B]
+    moving.actors.hold_of("restored", counts[0])
+    moving.actors.hold_of("saved", counts[1])
+    waiting = background.submit(nimbus.rebalance, "wc", workers=1, wait=PATIENCE)
+    moving.until(nimbus, lambda t: {Phase.SAVED, Phase.PAUSED} <= set(phases(t)))
+    nimbus.abort_move("wc", why="tea time")
+    nimbus.move("wc", "1", node_of(before[TaskId(1)]), wait=0)
+    moving.actors.let()
+    with pytest.raises(Refused, match="tasks stay where they are: tea time"):
+        waiting.result(PATIENCE)

@@ -36,7 +36,7 @@ from elastic.errors import (
 from elastic.model.events import Event, Severity
 from elastic.model.views import MoveView, NodeSummary, TaskMoveView
 from elastic.nimbus.generators import Seat
-from elastic.rpc.errors import from_call
+from elastic.rpc.errors import Unreachable, from_call
 from elastic.scheduler.question import answer, ask
 from elastic.scheduler.registry import choose
 
@@ -456,6 +456,17 @@ def test_that_somebody_has_answered_is_not_forgotten(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Connection, "_ask_round", lambda *_: next(rounds, late))
     with Client(_free_port(), timeout=0.3) as client, pytest.raises(Unavailable, match="none of them leads"):
         client.list()
+
+
+def test_a_nimbus_that_has_ended_is_not_said_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it ends, it stands down before it stops to answer: nobody takes over, and waiting for that is no remedy."""
+    rounds = iter([(pb.ClusterInfoResponse(), None)])
+    gone = None, Unreachable("127.0.0.1:1 cannot be reached (Connection refused)")
+    monkeypatch.setattr(Connection, "_ask_round", lambda *_: next(rounds, gone))
+    address = _free_port()
+    with Client(address, patience=0.3) as client, pytest.raises(Unavailable) as caught:
+        client.list()
+    assert caught.value.message == f"no Nimbus answers at {address} (Connection refused)"
 
 
 def test_something_else_at_the_address_is_said() -> None:

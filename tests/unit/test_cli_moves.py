@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from cli_fake import TOTALS, FakeClient, detail, invoke, move, task_move, under_way
 
-from elastic.control.cli.moving import cost, progress, ranges, step
+from elastic.control.cli.moving import Following, Request, cost, progress, ranges, step
+from elastic.control.cli.narration import Waiting
 from elastic.control.cli.present import STEPS
 from elastic.control.cli.present import move as plain
 from elastic.errors import Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
 from elastic.model.ids import WorkerId
-from elastic.model.views import MoveView
+from elastic.model.views import PLANNED, MoveView
 
 
 def asked(client: FakeClient) -> list[tuple[Any, ...]]:
@@ -69,14 +71,18 @@ def test_a_move_that_fails_in_part_says_what_has_moved() -> None:
 
         rebalance = move
 
-    for words in (("move", "word-count", "2-3", "--to", "node-2"), ("scale", "word-count", "count=2")):
-        client = Failing(coming=[move(3, tasks=tasks), under_way(4)])
+    for words, why in (
+        (("move", "word-count", "2-3", "--to", "node-2"), "move 2-3 to node-2"),
+        (("scale", "word-count", "count=2"), "rebalance count=2"),
+    ):
+        mine, others = move(3, tasks=tasks, why=why), move(5, tasks=(task_move(4),))
+        client = Failing(coming=[mine, under_way(4), others])
         result = invoke(client, *words)
         assert result.exit_code == 6
         assert "moved" in result.stdout and "task 3: no module" in result.stdout
         assert "word-count: 1 of 2 tasks moved, 1 stayed;" in result.stderr
         assert "error: 1 task cannot be moved: task 3: no module" in result.stderr
-        result = invoke(Failing(coming=[move(3, tasks=tasks)]), "-o", "json", *words)
+        result = invoke(Failing(coming=[mine]), "-o", "json", *words)
         assert result.exit_code == 6 and result.stdout == ""
 
 
@@ -216,8 +222,35 @@ def test_drain_says_what_finds_no_other_place() -> None:
     others = [replace(told, kind="node-draining"), replace(told, node="node-2")]
     client = FakeClient(happened=[*others, told])
     assert invoke(client, "nodes", "drain", "node-1").stderr.splitlines()[0] == says
-    client.details["word-count"] = detail(waits=(says,))
-    assert f"word-count: {says}" in invoke(client, "moves", "word-count").stderr
+
+
+def planned(says: str, **changes: Any) -> MoveView:
+    tasks = (task_move(5, "waiting", target=WorkerId(""), size=0, pause=0.0, gap=0.0, times={}),)
+    return move(
+        0, **{"state": PLANNED, "began": 0.0, "ended": 0.0, "tasks": tasks, "waits": (says,), **changes}
+    )
+
+
+def test_what_is_to_move_and_has_no_place_is_among_the_moves() -> None:
+    """With and without a name, and for programs."""
+    says = "node node-1 is being drained, and no other place is free for word-count@node-1/0"
+    client = FakeClient(moved=[planned(says, why="node node-1 is being drained"), move()])
+    for words in (("moves",), ("moves", "word-count")):
+        result = invoke(client, *words)
+        assert result.stderr == f"word-count: {says}\n"
+        _, first, _ = result.stdout.splitlines()
+        assert first.split()[:2] == ["word-count", "-"] and "planned" in first
+        assert first.endswith("node node-1 is being drained") and "1970" not in first
+        one, _ = json.loads(invoke(client, "-o", "json", *words).stdout)
+        assert (one["epoch"], one["state"], one["waits"]) == (0, "planned", [says])
+        assert [t["task"] for t in one["tasks"]] == [5]
+
+
+def test_what_is_planned_is_no_move_of_a_request() -> None:
+    """Else its end would be waited for."""
+    client = FakeClient(moved=[planned("task 5 waits for its move to begin")], coming=[move()])
+    data = json.loads(invoke(client, "-o", "json", "move", "word-count", "2", "--to", "node-2").stdout)
+    assert [m["epoch"] for m in data["moves"]] == [3]
 
 
 def test_moves_lists_them() -> None:
@@ -228,11 +261,9 @@ def test_moves_lists_them() -> None:
     assert "running" in running and "0 of 2 tasks moved" in running and " ms so far" in running
     assert "2 tasks moved" in ended and "20.0 ms" in ended and "2.0 s" in ended
     assert "task 2 waits for fences" in result.stderr
-    away = "task 5 waits for the state store of node node-2, which is being started again"
-    client.details["word-count"] = detail(waits=("move 4: task 2 waits for fences", away))
     said = invoke(client, "moves", "word-count", "--limit", "3").stderr
-    assert f"word-count: {away}" in said and said.count("task 2 waits") == 1
-    assert client.calls == [("moves", "", 20), ("moves", "word-count", 3), ("describe", "word-count")]
+    assert said.count("task 2 waits") == 1
+    assert client.calls == [("moves", "", 20), ("moves", "word-count", 3)]
     data = json.loads(invoke(client, "-o", "json", "moves").stdout)
     assert [m["epoch"] for m in data] == [4, 3] and data[0]["waits"] == ["task 2 waits for fences"]
 
@@ -256,9 +287,14 @@ def test_one_move_with_every_step_relative_to_the_pause() -> None:
 
 
 def test_a_move_that_nobody_knows_is_4() -> None:
-    result = invoke(FakeClient(moved=[move()]), "moves", "word-count", "9")
-    assert result.exit_code == 4 and "elastic events word-count" in result.stderr
-    assert result.stderr.startswith("error: topology 'word-count' has no move 9 that is known\n")
+    client = FakeClient(moved=[planned("no place"), move(6), move(5)])
+    never = invoke(client, "moves", "word-count", "9")
+    assert never.exit_code == 4 and "events" not in never.stderr
+    assert never.stderr.startswith("error: there was no move 9 of topology 'word-count': the latest is 6\n")
+    forgotten = invoke(client, "moves", "word-count", "4")
+    assert forgotten.exit_code == 4 and "elastic events word-count" in forgotten.stderr
+    assert forgotten.stderr.startswith("error: topology 'word-count' has no move 4 that is still known\n")
+    assert "elastic events word-count" in invoke(FakeClient(), "moves", "word-count", "1").stderr, "who knows"
     assert invoke(FakeClient(), "moves", "word-count", "9", "--watch").exit_code == 2
 
 
@@ -323,3 +359,119 @@ def test_the_cost_of_several_moves() -> None:
     )
     nobody = move(tasks=(task_move(1, pause=0.0, gap=0.0),))
     assert cost([plain(nobody)]) == "1 task moved; nobody had to wait; 2.0 KiB"
+
+
+REQUESTS = [
+    (
+        ("move", "word-count", "2-3", "--to", "node-2"),
+        "move",
+        "move 2-3 to node-2, share 0.5",
+        ("--share", "0.5"),
+    ),
+    (("rebalance", "word-count", "-w", "2"), "rebalance", "rebalance 2 workers", ()),
+    (("scale", "word-count", "lines=1", "count=4"), "rebalance", "rebalance count=4, lines=1", ()),
+    (("nodes", "drain", "node-1"), "drain_node", "", ()),
+]
+
+
+class Interrupting(FakeClient):
+    """Ctrl-C comes when what `at` names is asked for."""
+
+    at = ""
+
+    def _asked(self, *call: Any) -> None:
+        super()._asked(*call)
+        if call[0] == self.at:
+            self._moves_now()
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("words", "asks", "why", "options"), REQUESTS)
+def test_ctrl_c_says_what_is_true(
+    words: tuple[str, ...], asks: str, why: str, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(client: Interrupting, at: str) -> str:
+        client.at = at
+        result = invoke(client, *words, *options)
+        assert result.exit_code == 130
+        return result.stderr
+
+    assert left(Interrupting(), "moves") == "interrupted: nothing was asked for yet.\n"
+    unknown = left(Interrupting(moved=[under_way(9)], coming=[under_way(3)]), asks)
+    assert "it is not known whether Nimbus took it up; elastic" in unknown and "goes on" not in unknown
+    taken = threading.Event()
+    made = Request.taken
+    monkeypatch.setattr(Request, "taken", lambda self: (made(self), taken.set()))
+
+    class Seen(Interrupting):
+        """The answer does not come before what Nimbus does of it has been seen."""
+
+        def _moves_now(self) -> None:
+            super()._moves_now()
+            assert taken.wait(30)
+
+    begun = Event(2.0, "node-draining", "node node-1 is being drained", node="node-1")
+    seen = left(Seen(coming=[replace(under_way(), why=why)], happened=[] if why else [begun]), asks)
+    assert "goes on" in seen and "not known" not in seen
+    # Between the answer and the last measurements.
+    answered = FakeClient()
+    monkeypatch.setattr(Following, "settle", interrupt)
+    assert "it is done; only what it cost" in invoke(answered, *words).stderr
+
+
+def interrupt(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_without_waiting_says_what_is_true() -> None:
+    for words in (
+        ("move", "word-count", "2", "--to", "node-2", "--no-wait"),
+        ("move", "word-count", "--abort"),
+    ):
+        client = Interrupting()
+        client.at = "abort_move" if "--abort" in words else "move"
+        assert "it is not known whether Nimbus took it up; elastic moves" in invoke(client, *words).stderr
+
+
+def test_what_is_not_known_to_be_of_the_request_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another move is under way while Nimbus makes up its mind, and refuses."""
+    said: list[str] = []
+    moving, first = threading.Event(), "moving 2 tasks of word-count: paused 2; prepared 3"
+
+    def update(waiting: Waiting, what: str) -> None:
+        said.append(what or waiting.first)
+        if what == first:
+            moving.set()
+
+    monkeypatch.setattr(Waiting, "update", update)
+    refused = Refused("no slot is free")
+
+    class Refusing(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            self._moves_now()
+            raise refused
+
+        rebalance = move
+
+    for words in (("move", "word-count", "2-3", "--to", "node-9"), ("rebalance", "word-count", "-w", "9")):
+        said.clear()
+        result = invoke(Refusing(moved=[under_way()], coming=[under_way(), move()]), *words)
+        assert result.exit_code == 6 and result.stdout == "" and "moved" not in result.stderr
+        assert said and not [s for s in said if s.startswith(("moving", "waiting"))]
+        assert any(
+            s.startswith("asking for ")
+            and "move 3 of word-count is under way (move count[2-3] to node-2)" in s
+            for s in said
+        )
+
+    class Narrated(FakeClient):
+        """It has moved when that has been narrated."""
+
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            self._moves_now()
+            assert moving.wait(30)
+            self.moved = [move()]
+            return self.details["word-count"].assignment
+
+    mine = replace(under_way(), why="move 2-3 to node-2")
+    assert invoke(Narrated(coming=[mine]), "move", "word-count", "2-3", "--to", "node-2").exit_code == 0

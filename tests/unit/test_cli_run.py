@@ -22,6 +22,7 @@ from elastic.control.cli import troubles as troubles_module
 from elastic.errors import ExecutionError, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
+from elastic.model.views import TopologySummary
 
 SOURCE = """
 import time
@@ -290,6 +291,26 @@ def test_submit_under_another_name_with_other_workers(job: Path) -> None:
     result = invoke(client, "submit", "--name", "other", "--workers", "3", "-o", "json", str(job))
     assert json.loads(result.stdout)["name"] == "other"
     assert client.calls[0][1].name == "other" and client.calls[0][1].workers == 3
+
+
+@pytest.mark.parametrize(
+    ("workers", "says"),
+    [
+        (1, "2 executors of it have none, and it lacks 1 slot for the 1 worker that it wants"),
+        (3, "2 executors of it have none, and it lacks 2 slots for the 3 workers that it wants"),
+        (9, "2 executors of it have none, and it lacks 2 slots for the 9 workers that it wants"),
+    ],
+)
+def test_submit_says_what_it_waits_for_when_no_slot_is_free(job: Path, workers: int, says: str) -> None:
+    class Full(FakeClient):
+        def list(self) -> tuple[TopologySummary, ...]:
+            return tuple(replace(t, executors=0, workers=0, unassigned=2) for t in super().list())
+
+    result = invoke(Full(topologies=[]), "submit", "--workers", str(workers), str(job))
+    assert result.exit_code == 0 and result.stdout == "numbers\n"
+    assert f"numbers waits for slots: {says}. Add some: elastic nodes add 1\n" in result.stderr
+    result = invoke(FakeClient(topologies=[]), "submit", str(job))
+    assert "waits" not in result.stderr
 
 
 @pytest.mark.parametrize(

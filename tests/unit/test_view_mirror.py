@@ -23,12 +23,16 @@ class Session:
         self.given: dict[str, Callable[[Any], None]] = {}
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def watch_value(self, path: str, given: Callable[[Any], None], *, early: Callable[[], None]) -> Any:
+    def watch_value(
+        self, path: str, given: Callable[[Any], None], *, early: Callable[[], None], until_gone: bool
+    ) -> Any:
         self.heard[path], self.given[path] = early, given
         given(self.values[path])
         return type("Watch", (), {"cancel": lambda self: None})()
 
-    def watch_children(self, path: str, given: Callable[[Any], None], *, early: Callable[[], None]) -> Any:
+    def watch_children(
+        self, path: str, given: Callable[[Any], None], *, early: Callable[[], None], until_gone: bool
+    ) -> Any:
         self.heard[path], self.given[path] = early, given
         given(NAMES)
         return type("Watch", (), {"cancel": lambda self: None})()
@@ -48,7 +52,7 @@ class Session:
 
 def read_while_it_changes() -> dict[str, bytes]:
     session = Session()
-    mirror = Mirror(session, lambda: None)  # type: ignore[arg-type]
+    mirror = Mirror(session, lambda: None, "/moves")  # type: ignore[arg-type]
     mirror.follow({(RECORD, False), (PLACES, False)})
     session.heard[RECORD]()  # of something before that: it is to be asked for
     session.meanwhile = session.commit
@@ -87,7 +91,7 @@ def test_a_look_at_the_names_alone_is_found_out(monkeypatch: pytest.MonkeyPatch)
 def test_the_same_names_may_be_other_workers() -> None:
     """One that begins anew while the server is away has the name of the one before: who is not told sends to the one that is gone."""
     session, told = Session(), []
-    mirror = Mirror(session, lambda: told.append(1))  # type: ignore[arg-type]
+    mirror = Mirror(session, lambda: told.append(1), "/moves")  # type: ignore[arg-type]
     mirror.follow({(WORKERS, True)})
     mirror.look([], [WORKERS])
     told.clear()

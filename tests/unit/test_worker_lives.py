@@ -15,6 +15,7 @@ from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
 from elastic.cluster.worker_progress import SINCE
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
+from elastic.errors import Unavailable
 from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
@@ -110,9 +111,12 @@ def test_a_failure_is_written_down_whatever_user_code_has_raised(life: Any) -> N
 
 
 def lost(life: Any, starting: set[int]) -> dict[str, str]:
-    """What is said of tasks that start without their states: which of them, by who had them."""
+    """What would be said of tasks that start without their states: which of them, by who had them."""
     life.said.clear()
+    states = life._progress._states
+    known = dict(states._lost)
     life._progress._say_lost(starting)
+    states._lost = known
     assert all(e.kind == "state-lost" for e in life.said)
     return {e.details["before"]: e.details["tasks"] for e in life.said}
 
@@ -228,10 +232,43 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     view(life)
     assert lost(life, {2}) == {}, "the record of the move has gone before the task begins anew"
     life._progress.begin({2}, ())
+    assert lost(life, {2}) == {}, "it has not begun yet"
+    life._progress.begun()
     assert lost(life, {2}) == {THERE: "2"}, "it came back to the same life, and ended with it"
     again = Incarnation(f"{OTHER}#10")
     elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
     assert lost(life, {2, 3}) == {again: "2", THERE: "3"}
+
+
+def test_what_ended_with_a_process_is_said_once_however_often_it_is_begun(
+    life: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt fails before its write, the second one after it."""
+    elsewhere(life, Held(THERE, 6, (2,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(life._coordination, "put", fails)
+        with pytest.raises(Unavailable):
+            life._progress.begin({2}, ())
+    for _ in range(2):
+        life._progress.begin({2}, ())
+    assert [e.kind for e in life.said] == ["state-lost"]
+    life._progress.begun()
+    life._progress.begin({2}, ())
+    assert [e.kind for e in life.said] == ["state-lost"] * 2, "it had begun, and was lost again"
+
+
+def fails(*_: object) -> None:
+    raise Unavailable("no connection")
+
+
+def test_a_move_that_brings_a_task_back_takes_back_that_its_state_was_lost_on_its_way(life: Any) -> None:
+    """It began anew elsewhere, went back to who had it before, and ended with that: both records are still there."""
+    elsewhere(life, Held(THERE, 6, (2,)))
+    there_and_back = (1, Incarnation("t@m/5#1"), Outcome.LOST), (2, THERE, Outcome.COMMITTED)
+    view(life, there_and_back[0])
+    assert lost(life, {2}) == {}
+    view(life, *there_and_back)
+    assert lost(life, {2}) == {THERE: "2"}
 
 
 def test_whoever_hands_a_task_on_says_who_has_it_before_the_record_of_the_move_may_go(life: Any) -> None:

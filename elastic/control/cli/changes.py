@@ -13,9 +13,11 @@ from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
 from elastic.control.cli.moves import followed, share_option, tell
+from elastic.control.cli.moving import Request
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded
+from elastic.model import whys
 from elastic.model.words import counted
 
 KILL_WAIT = 10.0
@@ -198,12 +200,13 @@ def _rebalance(
     wait: float,
     share: float | None,
 ) -> None:
-    left = f"it goes on, once asked for; {settings.command('moves', name)} and {settings.command('get', name)} show how far it is."
+    shows = f"{settings.command('moves', name)} and {settings.command('get', name)}"
     assignment, moves = followed(
         settings,
         name,
-        f"waiting until the workers of {name} have carried it out",
-        left,
+        f"asking for {name} to be rebalanced",
+        Request(f"it goes on; {shows} show how far it is.", settings.command("moves", name)),
+        whys.to_rebalance(executors, workers),
         lambda client: client.rebalance(name, executors=executors, workers=workers, wait=wait, share=share),
         settles=wait > 0,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -18,6 +17,7 @@ from elastic.control.cli.arguments import (
 from elastic.control.cli.base import command
 from elastic.control.cli.moving import (
     Following,
+    Request,
     cost,
     milliseconds,
     outcome,
@@ -31,8 +31,9 @@ from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, NotFound, Refused
+from elastic.model import whys
 from elastic.model.assignment import Assignment
-from elastic.model.views import STEPS, MoveView
+from elastic.model.views import PLANNED, STEPS, MoveView
 from elastic.model.words import counted
 
 MOVE_WAIT = 60.0
@@ -123,12 +124,14 @@ def move(
         raise click.UsageError(
             f"Say where to, with --to WORKER or --to NODE. {settings.command('nodes', 'list')} shows the nodes."
         )
-    words = _named(what)
     shows, ends = settings.command("moves", name), settings.command("move", name, "--abort")
-    left = f"the move, once asked for, goes on; {shows} shows it, {ends} ends it."
+    request = Request(f"the move goes on; {shows} shows it, {ends} ends it.", shows)
+    doing = f"asking for {_named(what)} of {name} to move to {where}"
     if wait <= 0:
-        with Waiting(f"asking {settings.target}"), leaving(left), settings.connect() as client:
+        with Waiting(doing), leaving(request.left), settings.connect() as client:
+            request.asked()
             epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
+            request.taken()
         output.show(settings, {"topology": name, "epoch": int(epoch), "moves": []}, lambda: None)
         note(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
@@ -137,8 +140,9 @@ def move(
     assignment, moves = followed(
         settings,
         name,
-        f"moving {words} of {name} to {where}",
-        left,
+        doing,
+        request,
+        whys.to_move(",".join(what), where),
         lambda client: client.move(name, ",".join(what), where, wait=wait, share=share),
     )
     tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
@@ -171,7 +175,8 @@ def followed(
     settings: Settings,
     name: str,
     doing: str,
-    left: str,
+    request: Request,
+    why: str,
     ask: Callable[[Client], Assignment],
     *,
     settles: bool = True,
@@ -179,8 +184,8 @@ def followed(
     """Make a request that moves tasks, and wait until its moves have ended.
 
     Args:
-        doing: What is said meanwhile.
-        left: What is said should it be interrupted.
+        doing: What is said until it is known to be under way.
+        why: What moves give as their reason that this request has caused, but for the share.
         settles: Whether its moves are waited for.
 
     Returns:
@@ -189,18 +194,26 @@ def followed(
     Raises:
         Refused: As the request. What has been done of it is shown first.
     """
+
+    def ours(move: MoveView) -> bool:
+        return whys.asked_by(move.why, why)
+
     failed: Refused | None = None
     with (
         Waiting(doing) as waiting,
-        leaving(left),
+        leaving(request.left),
         settings.connect() as client,
-        Following(settings, name, waiting) as following,
+        Following(settings, name, waiting, ours=ours, request=request) as following,
     ):
         try:
+            request.asked()
             answer = ask(client)
         except Refused as error:
             failed, done = error, following.over(client)
         else:
+            if settles:
+                request.done()
+            request.taken()
             moves = following.settle(client) if settles else ()
     if failed is None:
         return answer, moves
@@ -211,14 +224,18 @@ def followed(
 
 
 def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:
-    left = f"the moves, once told to, end all the same; {settings.command('moves', name)} shows them."
+    shows = settings.command("moves", name)
+    request = Request(f"the moves end all the same; {shows} shows them.", shows)
     with (
-        Waiting(f"ending moves of {name}") as waiting,
-        leaving(left),
+        Waiting(f"asking for the end of moves of {name}") as waiting,
+        leaving(request.left),
         settings.connect() as client,
         Following(settings, name, waiting) as following,
     ):
+        request.asked()
         epochs = client.abort_move(name, epoch, why=why)
+        request.taken()
+        waiting.becomes(f"ending moves of {name}")
         ended = following.wait_until(
             lambda moves: set(epochs) <= {m.epoch for m in moves if m.state == "ended"}, wait
         )
@@ -269,33 +286,39 @@ def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, w
         return
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         found = client.moves(name or "", limit=0 if epoch is not None else limit)
-        waits: tuple[str, ...] = ()
-        if name and epoch is None:
-            with contextlib.suppress(NotFound):  # its record is removed; what is known of its moves is shown
-                waits = client.describe(name).waits
     if epoch is None:
-        output.show(settings, [present.move(m) for m in found], lambda: _list(settings, name, found, waits))
+        output.show(settings, [present.move(m) for m in found], lambda: _list(settings, name, found))
         return
     one = next((m for m in found if m.epoch == epoch), None)
     if one is None:
-        known = ", ".join(str(m.epoch) for m in found[:10]) or "none"
-        raise NotFound(
-            f"topology {name!r} has no move {epoch} that is known",
-            remedy=f"the newest that are: {known}; older ones are in `{settings.command('events', str(name))}`",
-        )
+        raise _unknown(settings, str(name), epoch, [m.epoch for m in found if m.state != PLANNED])
     output.show(settings, present.move(one), lambda: _one(settings, one))
+
+
+def _unknown(settings: Settings, name: str, epoch: int, known: Sequence[int]) -> NotFound:
+    """That there is no such move. Numbers only grow: one above all that are known has never been given."""
+    if known and epoch > max(known):
+        return NotFound(
+            f"there was no move {epoch} of topology {name!r}: the latest is {max(known)}",
+            remedy=f"all that are known: {settings.command('moves', name)}",
+        )
+    newest = ", ".join(str(n) for n in known[:10]) or "none"
+    return NotFound(
+        f"topology {name!r} has no move {epoch} that is still known",
+        remedy=f"the newest that are: {newest}; older ones are in `{settings.command('events', name)}`",
+    )
 
 
 MOVE_COLUMNS = [
     Column("TOPOLOGY", "topology"),
-    Column("MOVE", "epoch", right=True),
+    Column("MOVE", lambda r: r["epoch"] or None, right=True),
     Column("STATE", "state", status=True),
     Column("TASKS", outcome),
     Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
     Column("PAUSE", lambda r: pause(r["tasks"], r["pause"]), right=True),
     Column("AT RECEIVERS", lambda r: milliseconds(r["gap"]) if r["gap"] else None, right=True),
-    Column("BEGAN", lambda r: output.clock(r["began"])),
-    Column("TOOK", lambda r: output.duration(_took(r)), right=True),
+    Column("BEGAN", lambda r: output.clock(r["began"]) if r["began"] else None),
+    Column("TOOK", lambda r: output.duration(_took(r)) if r["began"] else None, right=True),
     Column("WHY", "why"),
 ]
 
@@ -304,18 +327,14 @@ def _took(move: Row) -> float:
     return max(0.0, float(move["ended"] or time.time()) - float(move["began"]))
 
 
-def _list(settings: Settings, name: str | None, found: Sequence[MoveView], waits: Sequence[str]) -> None:
-    for sentence in waits:
-        # It is to move, and no move of it has begun; or it is to leave a node, and there is no place for it.
-        if sentence.startswith("task ") or " is being drained, " in sentence:
-            note(f"{name}: {sentence}")
+def _list(settings: Settings, name: str | None, found: Sequence[MoveView]) -> None:
     if not found:
         note(f"No moves{' of ' + name if name else ''} yet. Move tasks: {settings.command('move', '--help')}")
         return
     output.table(settings, MOVE_COLUMNS, [present.move(m) for m in found])
     for m in found:
         for sentence in m.waits:
-            note(f"{m.topology}, move {m.epoch}: {sentence}")
+            note(f"{m.topology}{', move ' + str(m.epoch) if m.epoch else ''}: {sentence}")
 
 
 def _one(settings: Settings, one: MoveView) -> None:

@@ -18,7 +18,7 @@ from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import ElasticError
 from elastic.model.events import Event
-from elastic.model.views import MoveView, TaskMoveView
+from elastic.model.views import PLANNED, MoveView, TaskMoveView
 from elastic.model.words import counted
 
 SETTLE = 6.0
@@ -27,6 +27,48 @@ SETTLE = 6.0
 _ORDER = ("resumed", "restored", "saved", "paused", "prepared", "preparing", "waiting", "stayed", "lost")
 _STILL = ("paused", "saved")
 Key = tuple[str, int, float]
+
+
+class Request:
+    """How far a request that moves tasks has come: what is true when it is interrupted.
+
+    Args:
+        goes_on: What is so once Nimbus has taken it up, and what shows it.
+        look: What shows whether Nimbus has.
+    """
+
+    def __init__(self, goes_on: str, look: str) -> None:
+        self._goes_on, self._look = goes_on, look
+        self._asked = self._taken = self._done = False
+
+    def asked(self) -> None:
+        """It is being sent."""
+        self._asked = True
+
+    def taken(self) -> None:
+        """Nimbus has taken it up."""
+        self._taken = True
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is known that Nimbus has."""
+        return self._taken
+
+    def done(self) -> None:
+        """It is carried out."""
+        self._done = True
+
+    def left(self) -> str:
+        """What an interruption leaves."""
+        if not self._asked:
+            return "nothing was asked for yet."
+        if self._done:
+            return "it is done; only what it cost was still waited for."
+        return (
+            self._goes_on
+            if self._taken
+            else f"it is not known whether Nimbus took it up; {self._look} tells."
+        )
 
 
 class _Beside:
@@ -78,6 +120,8 @@ class Following(_Beside):
     Args:
         topology: Whose moves; "" for all.
         concerns: Which tasks of them count; by default all.
+        ours: Whether a move is one that the request is known to have caused; by default each is.
+        request: Told when such a move is seen.
     """
 
     def __init__(
@@ -87,8 +131,11 @@ class Following(_Beside):
         waiting: Waiting,
         *,
         concerns: Callable[[TaskMoveView], bool] = lambda task: True,
+        ours: Callable[[MoveView], bool] = lambda move: True,
+        request: Request | None = None,
     ) -> None:
         super().__init__(settings, waiting, "moves")
+        self._ours, self._request = ours, request
         self._topology, self._concerns = topology, concerns
         self._changed = threading.Condition()
         self._before: set[Key] = set()
@@ -118,9 +165,9 @@ class Following(_Beside):
         return tuple(sorted(found, key=lambda m: (m.began, m.topology, m.epoch)))
 
     def over(self, client: Client) -> tuple[MoveView, ...]:
-        """Those of `moves` in which every task has its outcome by now."""
+        """Those of `moves` that the request has caused, and in which every task has its outcome by now."""
         self._take(client.moves(self._topology))
-        return tuple(m for m in self.moves() if m.state in ("closing", "ended"))
+        return tuple(m for m in self.moves() if m.state in ("closing", "ended") and self._ours(m))
 
     def wait_until(self, true: Callable[[Sequence[MoveView]], bool], timeout: float) -> bool:
         """Wait until it is so of `moves`; False when it is not in time, or cannot be followed any more."""
@@ -149,19 +196,42 @@ class Following(_Beside):
         with self._changed:
             for move in changed:
                 known = self._moves.get(_key(move))
-                if _key(move) not in self._before and (known is None or known.state != "ended"):
+                if move.state == PLANNED or _key(move) in self._before:
+                    continue
+                if known is None or known.state != "ended":
                     self._moves[_key(move)] = move
             self._changed.notify_all()
-        under_way = [m for m in self.moves() if m.state != "ended"]
-        self._waiting.update(progress(under_way, self._concerns) if under_way else "")
+        seen = self.moves()
+        if self._request is not None and any(map(self._ours, seen)):
+            self._request.taken()
+        under_way = [m for m in seen if m.state != "ended"]
+        if ours := [m for m in under_way if self._ours(m)]:
+            self._waiting.update(progress(ours, self._concerns))
+        elif under_way:  # whether it has to do with the request is not known
+            said = "; ".join(
+                f"move {m.epoch} of {m.topology} is under way ({m.why}): {steps(m.tasks)}" for m in under_way
+            )
+            self._waiting.update(f"{self._waiting.first}; {said}")
+        else:
+            self._waiting.update("")
 
 
 class Telling(_Beside):
-    """Has `waiting` write a line for each event that concerns a request."""
+    """Has `waiting` write a line for each event that concerns a request.
 
-    def __init__(self, settings: Settings, waiting: Waiting, concerns: Callable[[Event], bool]) -> None:
+    Args:
+        seen: Told every event.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        waiting: Waiting,
+        concerns: Callable[[Event], bool],
+        seen: Callable[[Event], None],
+    ) -> None:
         super().__init__(settings, waiting, "events")
-        self._concerns = concerns
+        self._concerns, self._seen = concerns, seen
         self._since = 0
 
     def _begin(self, client: Client) -> None:
@@ -169,6 +239,7 @@ class Telling(_Beside):
 
     def _follow(self, client: Client) -> None:
         for _, event in client.events(since=self._since, follow=True):
+            self._seen(event)
             if self._concerns(event):
                 self._waiting.line(event.message)
 

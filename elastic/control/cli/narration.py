@@ -6,7 +6,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -25,12 +25,16 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def leaving(left: str) -> Iterator[None]:
-    """Turns Ctrl-C inside into `Interrupted(left)`, which says what keeps running."""
+def leaving(left: str | Callable[[], str]) -> Iterator[None]:
+    """Turns Ctrl-C inside into `Interrupted(left)`, which says what keeps running.
+
+    Args:
+        left: That, or what says it at that moment.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(left) from None
+        raise Interrupted(left if isinstance(left, str) else left()) from None
 
 
 class StatusLine:
@@ -93,6 +97,16 @@ class Waiting:
         self._done.set()
         self._thread.join()
         self._line.clear()
+
+    @property
+    def first(self) -> str:
+        """What is said when nothing else is known."""
+        return self._first
+
+    def becomes(self, what: str) -> None:
+        """More is known than at first: say this from now on, and when nothing else is known."""
+        with self._lock:
+            self._what = self._first = what
 
     def update(self, what: str) -> None:
         """Say this from now on; "" for what was said at first."""

@@ -7,7 +7,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
-from elastic.control.cli.moving import Following, Telling, cost, show_tasks
+from elastic.control.cli.moving import Following, Request, Telling, cost, show_tasks
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
@@ -144,15 +144,25 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
         return event.kind == "node-drain-waits" and event.node == node
 
     listed, moves_shown = settings.command("nodes", "list"), settings.command("moves")
-    left = f"{node}, once told to, goes on draining; {listed} and {moves_shown} show how far it is."
+    request = Request(f"{node} goes on draining; {listed} and {moves_shown} show how far it is.", listed)
+
+    def seen(event: Event) -> None:
+        if event.kind == "node-draining" and event.node == node:
+            request.taken()
+            waiting.becomes(f"draining {node}")
+
     with (
-        Waiting(f"draining {node}") as waiting,
-        leaving(left),
+        Waiting(f"asking for {node} to be drained") as waiting,
+        leaving(request.left),
         settings.connect() as client,
-        Telling(settings, waiting, stays),
-        Following(settings, "", waiting, concerns=there) as following,
+        Telling(settings, waiting, stays, seen),
+        Following(settings, "", waiting, concerns=there, ours=lambda _: request.is_taken) as following,
     ):
+        request.asked()
         client.drain_node(node, wait=wait, force=force)
+        if wait > 0:
+            request.done()
+        request.taken()
         moves = following.settle(client) if wait > 0 else ()
     plain = [present.move(m) for m in moves]
 

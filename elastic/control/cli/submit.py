@@ -21,6 +21,7 @@ from elastic.control.cli.settings import Settings
 from elastic.control.cli.troubles import Troubles
 from elastic.errors import ExecutionError, NotFound, Refused, Unavailable
 from elastic.model.records import TopologyStatus
+from elastic.model.topology import TopologySpec
 from elastic.model.views import TopologySummary
 from elastic.model.words import counted
 
@@ -90,6 +91,8 @@ def submit(
             summary = _summary(client, topology.name, id)
             data = present.topology(summary) if summary else {"name": topology.name, "id": id}
             output.show(settings, data, lambda: click.echo(topology.name))
+            if summary is not None and summary.unassigned:
+                _say_missing(settings, client, summary, topology.spec)
             connected.close()
             if not wait:
                 note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
@@ -121,6 +124,18 @@ def _send(client: Client, loaded: Loaded) -> str:
 
 def _summary(client: Client, name: str, id: str) -> TopologySummary | None:
     return next((t for t in client.list() if t.name == name and t.id == id), None)
+
+
+def _say_missing(settings: Settings, client: Client, summary: TopologySummary, spec: TopologySpec) -> None:
+    """That it waits for slots, how many it lacks, and what gives it some."""
+    lacks = max(1, min(spec.workers, summary.executors + summary.unassigned) - summary.workers)
+    slots = max((n.slots for n in client.nodes()), default=0) or 1
+    nodes = -(-lacks // slots)
+    note(
+        f"{summary.name} waits for slots: {counted(summary.unassigned, 'executor')} of it have none, and it lacks"
+        f" {counted(lacks, 'slot')} for the {counted(spec.workers, 'worker')} that it wants. Add some:"
+        f" {settings.command('nodes', 'add', str(nodes))}"
+    )
 
 
 @dataclass(frozen=True)

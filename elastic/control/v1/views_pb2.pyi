@@ -620,7 +620,7 @@ class MoveView(_message.Message):
     why: _builtins.str
     """What caused it."""
     state: _builtins.str
-    """"running", "aborting", "closing" (all tasks have their outcome) or "ended"."""
+    """"planned" (in no move yet, epoch 0), "running", "aborting", "closing" (all tasks have their outcome) or "ended"."""
     began: _builtins.float
     """Seconds since 1970; `ended` is 0 while it is under way."""
     ended: _builtins.float

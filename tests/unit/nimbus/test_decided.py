@@ -13,7 +13,7 @@ from elastic.model.records import Progress, TopologyState, TopologyStatus, Wante
 from elastic.model.topology import TopologySpec
 from elastic.nimbus.decided import Decided
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
-from elastic.nimbus.plans import nothing
+from elastic.nimbus.plans import Plan, nothing
 
 T = TopologyName("t")
 N = NodeId("n")
@@ -22,7 +22,8 @@ PART = TaskMove(TaskId(1), "c", A, B, N, NodeId("m"))
 RECORD = MoveRecord(T, Epoch(1), "", (PART,))
 MOVE = MoveFacts(RECORD, 0, {A: Marked(Marks(A), 0), B: Marked(Marks(B), 0)})
 STATE = TopologyState(TopologyStatus.ACTIVE, "1", "b", 0.0)
-TOPOLOGY = TopologyFacts(TopologySpec(T, ()), STATE, 0, moves={Epoch(1): MOVE}, latest=1)
+PLAN = Plan(nothing(T), "why", 1.0)
+TOPOLOGY = TopologyFacts(TopologySpec(T, ()), STATE, 0, moves={Epoch(1): MOVE}, latest=1, plan=PLAN)
 FACTS = Facts(100.0, topologies={T: TOPOLOGY})
 BY = object()
 
@@ -54,6 +55,18 @@ def test_marks_and_pauses_are_no_reason() -> None:
     assert decided().covers(FACTS, BY) and decided().covers(replace(FACTS, now=101.0), BY)
     marks = {A: Marked(Marks(A, asked=(1,)), 1), B: Marked(Marks(B, restored={1: 1}), 4)}
     assert decided().covers(moved(MoveFacts(replace(RECORD, paused=1, ready=1), 7, marks)), BY)
+
+
+def test_that_an_aborted_move_goes_on_is_one() -> None:
+    """It came too late for that task, which shall be at its new place then."""
+    marks = {**MOVE.marks, B: Marked(Marks(B, restored={1: 1}), 4)}
+    aborted = replace(TOPOLOGY, plan=replace(PLAN, halted="tea time"))
+    facts = replace(FACTS, topologies={T: replace(aborted, moves={Epoch(1): MOVE})})
+    known = Decided()
+    known.note(facts, BY, None)
+    assert known.covers(facts, BY)
+    on = replace(FACTS, topologies={T: replace(aborted, moves={Epoch(1): replace(MOVE, marks=marks)})})
+    assert not known.covers(on, BY)
 
 
 def test_what_becomes_of_a_move_is_one() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elastic.migration.record import MoveRecord, Outcome, TaskMove
+from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, TaskMove
 from elastic.model.events import Event
 from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, TopologyName
@@ -305,3 +305,58 @@ def test_what_is_said_of_a_move_that_has_ended_comes_too_late() -> None:
     seen, _ = log.changes(0, 0)
     log.stands(Event(12.0, "move-stands", "", topology=T, worker="w", details=details))
     assert log.views(T)[0].waits == () and log.changes(seen, 0) == (seen, ())
+
+
+def test_what_a_worker_says_is_over_is_said_no_more_and_what_others_say_stays() -> None:
+    log = MoveLog(kept=5, linger=2)
+    log.see(facts(record(1)), 10.0)
+
+    def tell(kind: str, worker: str, tasks: str) -> None:
+        details: dict[str, str | int | float] = {"epoch": 1, "tasks": tasks, "for": "its executor"}
+        log.stands(Event(11.0, kind, "", topology=T, worker=worker, details=details))
+
+    def said() -> list[str]:
+        return [w for w in log.waits(T) if "in worker" in w]
+
+    tell("move-stands", "t@n1/0", "2,3")
+    tell("move-stands", "t@n2/0", "2")
+    seen, _ = log.changes(0, 0)
+    tell("move-goes-on", "t@n1/0", "2")
+    assert log.changes(seen, 0)[1], "that is news"
+    assert said() == [
+        "move 1: task 3 waits in worker t@n1/0 for its executor",
+        "move 1: task 2 waits in worker t@n2/0 for its executor",
+    ]
+    tell("move-goes-on", "t@n1/0", "3")
+    assert said() == ["move 1: task 2 waits in worker t@n2/0 for its executor"]
+
+
+def test_what_a_worker_said_that_has_ended_is_said_no_more() -> None:
+    log = MoveLog(kept=5, linger=2)
+    there = facts(record(1))
+    there.workers = {"t@n1/0": SimpleNamespace(incarnation=A), "t@n2/0": SimpleNamespace(incarnation=B)}
+    log.see(there, 10.0)
+    for worker in there.workers:
+        details: dict[str, str | int | float] = {"epoch": 1, "tasks": "2", "for": "its executor"}
+        log.stands(Event(11.0, "move-stands", "", topology=T, worker=worker, details=details))
+    later = facts(record(1))
+    later.workers = {"t@n1/0": there.workers["t@n1/0"]}
+    log.see(later, 12.0)
+    assert [w for w in log.waits(T) if "in worker" in w] == [
+        "move 1: task 2 waits in worker t@n1/0 for its executor"
+    ]
+
+
+def test_a_task_that_has_told_that_it_is_prepared_is_not_said_to_wait_for_that() -> None:
+    """Marks of several tasks are written together: those that are ready wait for the others, and not for their worker."""
+    log = MoveLog(kept=5, linger=2)
+    here = facts(record(1))
+    marks = Marks(A, asked=(2, 3))
+    here.moves[Epoch(1)] = MoveFacts(record(1), 0, {A: Marked(marks, 0)})
+    log.see(here, 10.0)
+    assert log.waits(T) == ["move 1: 2 tasks (2 to 3) wait for worker t@n2/0, to prepare it"]
+    log.step(step(2, "prepared"))
+    assert log.waits(T) == [
+        "move 1: task 2 waits for the other tasks of its batch, to be ready",
+        "move 1: task 3 waits for worker t@n2/0, to prepare it",
+    ]

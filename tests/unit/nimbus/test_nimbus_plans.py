@@ -154,8 +154,22 @@ def record(*outcomes: tuple[int, Outcome]) -> MoveRecord:
     return MoveRecord(T, Epoch(1), "why", tuple(part(t, o) for t, o in outcomes))
 
 
+def wanted_in(worker: WorkerId) -> Plan:
+    """A plan that wants tasks 1 to 4 there."""
+    executors = ((ExecutorId(ComponentId("b"), TaskId(1), TaskId(4)), worker),)
+    return Plan(Assignment(T, Epoch(1), {worker: SLOTS[worker]}, executors), "why", 1.0)
+
+
+def test_what_failed_on_its_way_to_where_it_is_not_wanted_any_more_is_no_failure() -> None:
+    """Somebody has asked for another place since: it has all its attempts to go there."""
+    before, after = record((2, Outcome.OPEN)), record((2, Outcome.ROLLED_BACK))
+    living = [Incarnation(f"{WORKERS[0]}#2")]
+    assert after_outcomes(wanted_in(WORKERS[0]), before, after, living, 5.0).failures
+    assert not after_outcomes(wanted_in(WORKERS[1]), before, after, living, 5.0).failures
+
+
 def test_failures_are_counted_once_and_only_those_of_moves() -> None:
-    plan = Plan(Assignment(T, Epoch(1)), "why", 1.0)
+    plan = wanted_in(WORKERS[0])
     o, back, done = Outcome.OPEN, Outcome.ROLLED_BACK, Outcome.COMMITTED
     living = [Incarnation(f"{WORKERS[0]}#{n}") for n in (2, 4)]
     once = after_outcomes(

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,6 +92,43 @@ def test_a_fence_that_does_not_come_is_said_with_whose_it_is() -> None:
     said = [e for e in cluster.events if e.kind == "move-stands"]
     assert [e.details["seconds"] for e in said] == [STANDS, STANDS + AGAIN], "once, and again after a while"
     assert said[0].task == SLOW and said[0].details["tasks"] == str(SLOW) and emitters.id in said[0].message
+    (over,) = [e for e in cluster.events if e.kind == "move-goes-on"]
+    assert (over.task, over.details["tasks"], over.details["epoch"]) == (SLOW, str(SLOW), 1)
+    assert over.message.startswith(f"Task {SLOW} waits no more in move 1 for the fence of task {NUMBERS}")
+
+
+def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when its part in the move is in the same state; figures that change do not make it something else."""
+    waits: list[standing.Wait] = []
+    monkeypatch.setattr(standing, "waits", lambda worker: waits)
+    told: list[tuple[str, str, str]] = []
+
+    def event(kind: str, *_: Any, **more: Any) -> None:
+        told.append((kind, more["details"]["tasks"], more["details"]["for"]))
+
+    worker: Any = SimpleNamespace(
+        executors=SimpleNamespace(named={}),
+        moves=SimpleNamespace(participant=SimpleNamespace(old={2: None}, new={})),
+        spec=SimpleNamespace(component_of=lambda task: SimpleNamespace(id="count")),
+        event=event,
+    )
+    watchdog = Watchdog(worker, 60.0)
+
+    def look(now: float, what: str, *tasks: int) -> None:
+        waits[:] = [standing.Wait(t, 1, "preparing", what, f" for {now:.1f} s") for t in tasks]
+        watchdog.check(now)
+
+    look(0.0, "its executor", 2, 3)
+    look(STANDS, "its executor", 2, 3)
+    assert told == [("move-stands", "2,3", f"its executor for {STANDS:.1f} s")]
+    look(STANDS + 1, "its executor", 3)
+    assert told[1:] == [("move-goes-on", "2", "its executor")]
+    look(STANDS + 2, "the stores", 3)
+    assert told[2:] == [("move-goes-on", "3", "its executor")]
+    look(2 * STANDS + 2, "the stores", 3)
+    assert told[3:] == [("move-stands", "3", f"the stores for {2 * STANDS + 2:.1f} s")]
 
 
 @contextmanager
