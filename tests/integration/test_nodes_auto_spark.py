@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_harness import wait_until
 
 from elastic.api.bundle import build_bundle
 from elastic.cluster.launcher import UpOptions, start_background, stop
@@ -86,8 +87,11 @@ def test_nodes_follow_on_spark_up_to_what_it_has_room_for(tmp_path: Path) -> Non
             assert late.details["node"] == "node-3" and "is given up" in late.message
             assert "node-3" in (home / "default" / "launcher.log").read_text()
             until(client, "node-request", at)
-            until(client, "node-draining", 0, lambda e: e.node == "node-3")  # both are wanted for a moment
-            assert sum(not n.alive for n in client.nodes()) <= 1, "what Spark cannot run does not pile up"
+            until(client, "node-draining", 0, lambda e: e.node == "node-3")  # both are wanted until then
+            wait_until(
+                "what Spark cannot run does not pile up",
+                lambda: sum(not n.alive for n in client.nodes()) <= 1,
+            )
             assert {"node-request", "node-overdue"} <= {e.kind for e in client.elasticity().decided}
 
             for name in ("three", "more"):
