@@ -44,7 +44,7 @@ AGAIN_AFTER = 1.0
 """Seconds between the next two; twice as long with each further one, up to the time of an attempt. A node that was not there may come
 back soon. A state that no process can read must not keep the cluster busy, and must not be given up either."""
 ATTEMPTS = 1_000_000
-TOGETHER = 16
+TOGETHER = 64
 """Tasks that are restored before their outcomes are written, while others of the move are still under way."""
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""

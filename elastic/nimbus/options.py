@@ -33,7 +33,7 @@ class NimbusOptions:
         move_retry: Pause after the first failure; twice as long after the second, and so on.
         move_start: How long a worker that tasks shall go to may take to register.
         move_store: How long the move of a task waits for state stores that are being started again, altogether.
-        move_at_once: So many tasks are moved in one batch, or a sixteenth of all where that is more, unless a request names a share.
+        move_at_once: So many tasks are moved in one batch, or a 64th of all where that is more, unless a request names a share.
         move_share: Of a component's tasks that may be paused at once, up to 1, unless a request names a share; 0: half of them, when
             there are more than `move_at_once`.
         move_history: How many ended moves are kept in memory for each topology.
@@ -59,7 +59,7 @@ class NimbusOptions:
     move_retry: float = 2.0
     move_start: float = 60.0
     move_store: float = 120.0
-    move_at_once: int = 8
+    move_at_once: int = 1
     move_share: float = 0.0
     move_history: int = 50
     move_linger: float = 2.0

@@ -22,7 +22,7 @@ from elastic.nimbus.plans import Left, Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
 
 _SENTENCES = 20
-BATCHES = 16
+BATCHES = 64
 """A move is not divided into many more: each batch takes Nimbus and all workers a round."""
 BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
@@ -55,7 +55,7 @@ class Rules:
     tries: int = 3
     retry: float = 2.0
     start_timeout: float = 60.0
-    at_once: int = 8
+    at_once: int = 1
     share: float = 0.0
     store_timeout: float = 120.0
 

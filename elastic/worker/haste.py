@@ -19,8 +19,8 @@ HELD = 0.1
 something else."""
 FEW = 4
 FEW_STILL = 8
-"""Batches of a move that are few, and tasks that stand still together and are few: as many as where a move of many is divided
-(`NimbusOptions.move_at_once`). In moves of more, somebody stands still all the time: who rests then only falls behind."""
+"""Batches of a move that are few, and tasks that stand still together and are few. In moves of more batches somebody stands still all the
+time: who rests then only falls behind."""
 
 
 def few_stand_still(view: View) -> bool:
