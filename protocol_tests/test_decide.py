@@ -42,11 +42,11 @@ HOSTS = (
     Host(WorkerId("t@a/0"), A, NodeId("a"), 0),
     Host(WorkerId("t@b/0"), B, NodeId("b"), 0),
 )
-COUNT = 40
+COUNT = TOGETHER + 16
 
 
 def record(paused: int, ready: int = 0) -> MoveRecord:
-    """Of 40 tasks that move one by one, from 1."""
+    """Of `COUNT` tasks that move one by one, from 1."""
     tasks = tuple(
         TaskMove(TaskId(n), "c", A, B, NodeId("a"), NodeId("b"), n - 1) for n in range(1, COUNT + 1)
     )
@@ -95,19 +95,21 @@ def test_a_move_of_which_all_outcomes_are_written_at_once_would_be_found(
 
 
 def test_no_outcome_waits_when_nothing_else_is_under_way() -> None:
-    settled = tuple(replace(t, outcome=Outcome.COMMITTED) if t.task <= 38 else t for t in record(40).tasks)
-    last = replace(record(40), tasks=settled)
-    assert outcomes(decided(last, restored=39, ready=40)) == 38
-    settling = decided(replace(last, ready=COUNT), restored=40, ready=40)
-    assert settling.commit is None and settling.timers == ((SETTLE, 40),), "the stream has its time first"
-    assert outcomes(decided(last, restored=40, ready=40, expired=settling.timers)) == 40
+    settled = tuple(
+        replace(t, outcome=Outcome.COMMITTED) if t.task <= COUNT - 2 else t for t in record(COUNT).tasks
+    )
+    last = replace(record(COUNT), tasks=settled)
+    assert outcomes(decided(last, restored=COUNT - 1, ready=COUNT)) == COUNT - 2
+    settling = decided(replace(last, ready=COUNT), restored=COUNT, ready=COUNT)
+    assert settling.commit is None and settling.timers == ((SETTLE, COUNT),), "the stream has its time first"
+    assert outcomes(decided(last, restored=COUNT, ready=COUNT, expired=settling.timers)) == COUNT
 
 
 def test_a_move_whose_last_outcomes_are_written_while_the_stream_catches_up_would_be_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = module._later
-    monkeypatch.setattr(module, "_later", lambda draft, expired: given(draft, {*expired, (SETTLE, 40)}))
+    monkeypatch.setattr(module, "_later", lambda draft, expired: given(draft, {*expired, (SETTLE, COUNT)}))
     with pytest.raises(AssertionError):
         test_no_outcome_waits_when_nothing_else_is_under_way()
 
@@ -166,8 +168,10 @@ def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:
 def test_tasks_with_large_states_get_ready_one_after_the_other() -> None:
     first = decided(record(0), ready=1, ahead=(1,)).commit
     assert first is None, "it has not been fetched yet"
-    second = decided(record(1), ready=1, ahead=(1,)).commit
-    assert second is None
+    assert decided(record(1), ready=1, ahead=(1,)).commit is None, "somebody stands still"
+    after = decided(record(1), restored=1, ready=1, ahead=(1,)).commit
+    assert after is not None and (after.record.paused, after.record.ready) == (1, 2)
+    assert decided(after.record, restored=1, ready=1, ahead=(1,)).commit is None
 
 
 def test_only_a_task_that_is_not_ready_in_time_goes_back() -> None:

@@ -7,10 +7,11 @@ The rules, for a task without an outcome:
                 and no store that could have the state has it                       lost: two nodes went at once
     restored    whether or not it is saved                                          committed: the assignment says so
 
-The next batch is paused when all of it is ready, nothing of the batches before it is paused any more, and the stream has had a rest. It
-gets ready while the one before it is paused; where states are small some more batches do, together: that they are ready is then a few
-writes, not two a task. Without the rest, emitters get word of the next pause while they are still at the end of the last one, and what
-was held then is worked off beside a part of the component that stands still again: the latest tuples pay for all pauses before them.
+The next batch is paused when all of it is ready, nothing of the batches before it is paused any more, and the stream has had a rest.
+While the one before it is paused it gets ready only if states are small, and then some more batches do, together: that they are ready is
+a few writes, not two a task. To copy a large state ahead takes the very processors that those wait for who stand still. Without the rest
+emitters get word of the next pause while they are still at the end of the last one, and what was held then is worked off beside a part of
+the component that stands still again: the latest tuples pay for all pauses before them.
 
 A task that is restored runs already: nobody waits for its outcome, and each one makes every process of the topology read a new
 assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well; the last ones when the stream
@@ -296,15 +297,18 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Co
 
 
 def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
-    """How many batches may get ready, should that be more than the next one. As many again when half of these have been paused."""
+    """How many batches may get ready. Of small states more than the next one; as many again when half of these have been paused."""
+    if not record.paused:
+        return record.ready
+    following = min(record.batches, record.paused + 1)
     more = SOON * record.batches // len(record.tasks)
     sources = [marks[t.source].marks for t in record.tasks if not t.outcome]
     if any(m.ahead for m in sources) or not any(m.asked for m in sources):
         # Large states, or not known yet: they fill stores, and are copied again and again until the pause.
+        return record.ready if _standing_still(record, marks) else max(record.ready, following)
+    if record.ready >= min(record.batches, following + more // 2):
         return record.ready
-    if record.ready >= min(record.batches, record.paused + 1 + more // 2):
-        return record.ready
-    return min(record.batches, record.paused + 1 + more)
+    return min(record.batches, following + more)
 
 
 def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
@@ -381,7 +385,8 @@ def _wait_of(
     source, target = worker_of(task.source), worker_of(task.target)
     phase = stage_of(task, record, marks)[0]
     if phase is Phase.WAITING:
-        return f"batch {record.paused} of {record.batches - 1}, which comes before it"
+        before = min(record.paused, task.batch - 1)
+        return f"batch {before} of {record.batches - 1}, which comes before it"
     if phase is Phase.PREPARING:
         if task.source not in marks or task.task not in marks[task.source].marks.asked:
             return f"worker {source}, to ask the stores for room"

@@ -112,10 +112,10 @@ class MoveRecord:
     Attributes:
         epoch: Its number: greater than that of any move of the topology before.
         why: For people.
-        paused: How many batches have been told to pause; the next one gets ready.
+        paused: How many batches have been told to pause.
         abort: Why it is to end early, or "".
         began: Seconds since 1970, by the clock of the Nimbus that began it; for people.
-        ready: How many batches have been told to get ready, should that be more than the next one.
+        ready: How many batches have been told to get ready; the first one always has.
         later: Tasks that are to move for the same reason, and wait for the end of this move: all together there would be no room for.
     """
 
@@ -309,4 +309,4 @@ def stage_of(
         return Phase.SAVED, saved
     if task.batch < record.paused:
         return Phase.PAUSED, None
-    return (Phase.PREPARING if task.batch < max(record.ready, record.paused + 1) else Phase.WAITING), None
+    return (Phase.PREPARING if task.batch < max(record.ready, 1) else Phase.WAITING), None
