@@ -331,7 +331,7 @@ def test_tasks_of_a_source_that_dies_are_placed_without_a_move(moving_in_memory:
 def test_a_node_that_dies_within_a_move_costs_its_own_tasks_only(moving: Moving) -> None:
     nimbus = moving.started({"a": 1, "b": 1})
     moving.actors.hold("restored")
-    nimbus.move("wc", "count[6-7]", "b", wait=0)
+    nimbus.move("wc", "count[6-7]", "b", wait=0, share=1.0)
     moving.phase(nimbus, Phase.SAVED)
     moving.cluster.nodes["a"].leave()
     moving.until(nimbus, lambda t: not t.moving or set(t.moving) == {6, 7})
@@ -346,7 +346,7 @@ def test_a_task_in_a_move_is_left_alone_when_its_node_is_lost(moving_in_memory: 
     moving = moving_in_memory
     nimbus = moving.started({"a": 1, "b": 1, "c": 1})
     moving.actors.hold("restored")
-    nimbus.move("wc", "count[6-7]", "b", wait=0)
+    nimbus.move("wc", "count[6-7]", "b", wait=0, share=1.0)
     moving.phase(nimbus, Phase.SAVED)
     moving.cluster.nodes["a"].leave()
     moving.until(
@@ -505,7 +505,7 @@ def test_an_abort_leaves_what_is_saved(moving_in_memory: Moving) -> None:
     moving = moving_in_memory
     nimbus = moving.started({"a": 1, "b": 1})
     moving.actors.hold("restored")
-    nimbus.move("wc", "count", "b", wait=0)
+    nimbus.move("wc", "count", "b", wait=0, share=1.0)
     moving.phase(nimbus, Phase.SAVED)
     assert nimbus.abort_move("wc") == (1,)
     assert nimbus.moves("wc")[0].state == "aborting"
@@ -608,7 +608,7 @@ def test_a_saved_mark_that_comes_before_the_rollback_wins(moving: Moving) -> Non
     """The abort is decided on marks without `saved`; it comes just before the transaction that would refuse it."""
     nimbus = moving.started({"a": 1, "b": 1})
     moving.actors.hold("saved")
-    nimbus.move("wc", "count", "b", wait=0)
+    nimbus.move("wc", "count", "b", wait=0, share=1.0)
     moving.phase(nimbus, Phase.PAUSED)
 
     def save() -> None:
