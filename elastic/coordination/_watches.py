@@ -260,6 +260,8 @@ class Watches:
         absent = None if key[0] is Kind.VALUE else ()
         try:
             lasting = not all(s.until_gone and s.was_there for s in living)
+            if begun is GONE and not all(s.until_gone for s in living):
+                begun = None  # somebody has come since who wants to hear of another one
             seen, value = (GONE, absent) if begun is GONE else self._read(*key, begun, lasting)
         except Unavailable:
             with self._wake:
@@ -277,8 +279,9 @@ class Watches:
                 self._call(subscription, value)
                 continue
             with self._wake:
-                # Whoever gets early word takes a value for the present one until there is. So none may come after that.
-                if key not in self._dirty:
+                # Whoever gets early word takes a value for the present one until there is. So none may come after that. Unless it is
+                # the last: nothing that is heard of such a node can be news any more.
+                if key not in self._dirty or seen is GONE:
                     subscription.seen = seen
                     self._call(subscription, value)
 

@@ -1,0 +1,84 @@
+"""What may happen at once to watches that end with their node: the node is played."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import pytest
+
+from elastic.coordination._watches import GONE, Kind, Watches
+
+KEY = (Kind.VALUE, "/x")
+PATIENCE = 10.0
+
+
+class Node:
+    """One node; a read of it can be held up."""
+
+    def __init__(self) -> None:
+        self.value: str | None = "here"
+        self.reads = threading.Event()
+        self.may = threading.Event()
+        self.may.set()
+        self.watches = Watches(self._read, "played")
+
+    def _read(self, kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
+        found = self.value
+        self.reads.set()
+        assert self.may.wait(PATIENCE)
+        if found is None and not lasting:
+            return GONE, None
+        return found, found
+
+
+class Calls:
+    def __init__(self) -> None:
+        self.made: list[str | None] = []
+        self.made_one = threading.Semaphore(0)
+
+    def __call__(self, value: str | None) -> None:
+        self.made.append(value)
+        self.made_one.release()
+
+    def next(self) -> str | None:
+        assert self.made_one.acquire(timeout=PATIENCE), self.made
+        return self.made[-1]
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    node = Node()
+    yield node
+    node.watches.close()
+
+
+def test_who_gets_early_word_is_told_of_the_end_although_more_is_heard_meanwhile(node: Node) -> None:
+    """It is the last call: there is none that could bring it later."""
+    calls = Calls()
+    node.watches.subscribe(*KEY, calls, early=lambda: None, until_gone=True)
+    assert calls.next() == "here"
+    node.value = None
+    node.reads.clear()
+    node.may.clear()
+    node.watches.changed(*KEY)
+    assert node.reads.wait(PATIENCE)
+    node.watches.changed(*KEY)  # told twice; or the connection has been away
+    node.may.set()
+    assert calls.next() is None
+
+
+def test_who_wants_to_hear_of_another_node_is_not_ended_with_the_first(node: Node) -> None:
+    """It has come between the word of the end and what was made of it."""
+    first, lasting = Calls(), Calls()
+    node.watches.subscribe(*KEY, first, until_gone=True)
+    assert first.next() == "here"
+    node.value = None
+    with node.watches._wake:  # the thread does not get to it yet
+        node.watches.subscribe(*KEY, lasting)
+        node.watches._mark(KEY, GONE)
+    assert first.next() is None and lasting.next() is None
+    node.value = "another"
+    node.watches.changed(*KEY)
+    assert lasting.next() == "another"
