@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Set
-from elastic.errors import NotFound, Refused
+from elastic.errors import NotFound, Refused, Unavailable
 from elastic.migration.record import REASON
 from elastic.model.codec import encode
 from elastic.model.events import Event
@@ -62,8 +63,8 @@ def moves(reign: Reign, name: str | None) -> tuple[MoveView, ...]:
     if wanted is not None and not found:
         find(facts, wanted)
     if _planned(facts, wanted, reign.rules):
-        # The mirror may show a plan that a move has just carried out.
-        with reign.lock:
+        # The mirror may show a plan that a move has just carried out. Without a connection what it shows is what is known.
+        with contextlib.suppress(Unavailable), reign.lock:
             found, facts = reign.move_log.views(wanted), reign.refresh()
     return (*_planned(facts, wanted, reign.rules), *found)
 

@@ -118,10 +118,15 @@ def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
     for t in facts.topologies.values():
         if t.plan is None or t.assignment is None:
             continue
-        there = [n for n, w in t.assignment.place_of().items() if node_of(w) == node]
-        anew = replace(t.plan.without(there), halted="" if there else t.plan.halted)
+        # What an abort came too late for goes there all the same.
+        places = {**t.assignment.place_of(), **{n: w for w, going in t.beyond_return.items() for n in going}}
+        there = [n for n, w in places.items() if node_of(w) == node]
+        anew, over = t.plan.without(there), bool(placing.stuck(t, reign.rules))
+        if there and t.plan.halted:
+            # Nothing else of it is wanted any more, whether or not that has been written already.
+            anew, over = replace(anew, assignment=t.base or t.plan.assignment, halted="", share=0.0), True
         if anew != t.plan:
-            if placing.stuck(t, reign.rules):  # nobody else is at it any more
+            if over:  # nobody else is at it any more
                 anew = replace(anew, why=f"node {node} is being drained")
             result.append(Set(paths.plan(t.name), encode(replace(anew, asked=facts.now)), t.plan_version))
     return result

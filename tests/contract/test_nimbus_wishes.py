@@ -309,6 +309,54 @@ def test_a_drain_does_not_bring_back_what_was_aborted(moving_in_memory: Moving) 
     assert {6} <= tasks_in(after, B) and 8 in tasks_in(after, A)
 
 
+def test_a_drain_takes_away_what_an_abort_came_too_late_for(moving_in_memory: Moving) -> None:
+    """It is still on its way to that node when the drain is asked for; and what moves then does so because of the drain."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "6", "b", wait=0, share=1.0)
+    moving.phase(nimbus, Phase.SAVED)
+    nimbus.abort_move("wc")
+    nimbus.drain_node("b", wait=0)
+    moving.actors.let()
+    moving.until(nimbus, lambda t: t.plan is None and not t.moves)
+    assert not tasks_in(moving.quiet(nimbus), B)
+    assert [m.why for m in moving.moves(nimbus, 2)] == [
+        "node b is being drained",
+        "move 6 to b, share 1",
+    ]
+
+
+def test_a_drain_asks_for_nothing_else_that_was_aborted(moving_in_memory: Moving) -> None:
+    """Also when nothing has been decided since."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    nimbus.move("wc", "9", "c", wait=PATIENCE)
+    moving.cluster.nodes["b"].down.add(B)
+    nimbus.move("wc", "6", "b", wait=0)
+    reign = nimbus._reign
+    assert reign is not None
+    with reign.lock:
+        nimbus.abort_move("wc")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reign, "reconcile", lambda: True)
+            nimbus.drain_node("c", wait=0)
+    moving.cluster.nodes["b"].start(B)
+    after = moving.quiet(nimbus)
+    assert 6 in tasks_in(after, A) and not tasks_in(after, WorkerId("wc@c/0"))
+
+
+def test_moves_are_listed_also_without_a_connection(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.cluster.nodes["b"].down.add(B)
+    nimbus.move("wc", "6", "b", wait=0)
+    session = moving.cluster.sessions["h:1"]
+    moving.cluster.service.cut(session)
+    assert [m.state for m in nimbus.moves("wc")] == [PLANNED]
+    moving.cluster.service.restore(session)
+
+
 def test_who_waits_for_what_is_aborted_is_told_also_when_something_else_is_asked_for(
     moving_in_memory: Moving, background: ThreadPoolExecutor
 ) -> None:
