@@ -384,9 +384,9 @@ def _wait_of(
 ) -> str:
     source, target = worker_of(task.source), worker_of(task.target)
     phase = stage_of(task, record, marks)[0]
+    before = f"batch {min(record.paused, task.batch - 1)} of {record.batches - 1}, which comes before it"
     if phase is Phase.WAITING:
-        before = min(record.paused, task.batch - 1)
-        return f"batch {before} of {record.batches - 1}, which comes before it"
+        return before
     if phase is Phase.PREPARING:
         if task.source not in marks or task.task not in marks[task.source].marks.asked:
             return f"worker {source}, to ask the stores for room"
@@ -395,7 +395,10 @@ def _wait_of(
             return f"worker {target}, to prepare it"
         if marked and not _ready(task, marks):
             return f"worker {target}, to fetch what was copied ahead"
-        return "the other tasks of its batch, to be ready"
+        others = (t for t in record.tasks if t.batch == task.batch and t is not task and not t.outcome)
+        if any(not {t.source, t.target} <= marks.keys() or not _ready(t, marks) for t in others):
+            return "the other tasks of its batch, to be ready"
+        return before if task.batch else "Nimbus, to pause it"
     if phase is Phase.PAUSED:
         return f"worker {source}, to have all fences and to save it"
     if phase is Phase.SAVED:

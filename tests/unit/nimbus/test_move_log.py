@@ -360,3 +360,19 @@ def test_a_task_that_has_told_that_it_is_prepared_is_not_said_to_wait_for_that()
         "move 1: task 2 waits for the other tasks of its batch, to be ready",
         "move 1: task 3 waits for worker t@n2/0, to prepare it",
     ]
+
+
+def test_a_task_that_is_ready_before_its_turn_waits_for_the_batch_before_it() -> None:
+    """By itself in its batch it has no others to wait for."""
+    log = MoveLog(kept=5, linger=2)
+    first, second, third = record(1, Outcome.OPEN, 2, 3, 4).tasks
+    batches = (first, replace(second, batch=1), replace(third, batch=2))
+    going = replace(record(1), tasks=batches, paused=1, ready=3)
+    here = facts(going)
+    marks = Marks(A, asked=(2, 3, 4)), Marks(B, prepared={2: 1, 3: 1, 4: 1})
+    here.moves[Epoch(1)] = MoveFacts(going, 0, {m.incarnation: Marked(m, 0) for m in marks})
+    log.see(here, 10.0)
+    assert log.waits(T)[1:] == [
+        "move 1: task 3 waits for batch 0 of 2, which comes before it",
+        "move 1: task 4 waits for batch 1 of 2, which comes before it",
+    ]
