@@ -576,5 +576,5 @@ def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) 
     moves_that_are_checked()
     monkeypatch.setattr(Outputs, "_keep", keep)
     with pytest.raises(AssertionError, match="missing for ever"):
-        for _ in range(20):  # until something was emitted while the task stood still
+        for _ in range(60):  # until something was emitted while the task stood still
             moves_that_are_checked()
