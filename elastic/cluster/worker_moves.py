@@ -9,7 +9,7 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from elastic.coordination import paths
@@ -76,6 +76,12 @@ class Mirror:
         """What was read came to nothing: whatever the watches say next is news."""
         with self._lock:
             self._last.clear()
+
+    def doubt(self, keys: Iterable[_Key]) -> None:
+        """What is known of these does not go with what is known of others: it is asked for again."""
+        with self._lock:
+            for key in keys:
+                self._present.pop(key, None)
 
     def words(self, key: _Key) -> int:
         """How many changes were heard of; -1 while what is known of it is not the present."""
@@ -270,7 +276,8 @@ class ViewReader:
                     records[epoch] = self._decoded(paths.move(name, epoch), value, _record)
             participants = {e: records[e].participants() if e in records else () for e in epochs}
             here = found.children[workers] or ()
-            complete = participants == moves and here == lives and all(values[at] for at in marks)
+            gone = any(e not in records for e in moves) or not all(values[at] for at in marks)
+            complete = participants == moves and here == lives and not gone
             self._moves, self._workers = participants, here
             self._known = {p: k for p, k in self._known.items() if p in values}
             for path, mine in list(self._own.items()):
@@ -282,6 +289,9 @@ class ViewReader:
                 | {(paths.move(name, e), False) for e in epochs}
                 | {(m, False) for m in (*marks, *own.values())}
             )
+            if gone:
+                # That a move is removed is heard of each of its nodes for itself, of some of them sooner than of others.
+                self._mirror.doubt([(latest, True), *((paths.move(name, e), False) for e in moves)])
             if not complete:
                 continue
             if fresh:
