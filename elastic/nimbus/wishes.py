@@ -136,6 +136,8 @@ def _echo_plan(reign: Reign, t: TopologyFacts) -> None:
     until = time.monotonic() + reign.options.answer_timeout
     while (left := until - time.monotonic()) > 0:
         seen = reign.mirror.revision
+        if reign.over:
+            raise stopped(f"topology {t.name!r} was changed")
         found = same(reign.facts(), t)
         plan = reign.coordination.get(paths.plan(t.name))
         if found is None or found.plan_version == (plan.version if plan is not None else -1):

@@ -23,8 +23,8 @@ AGAIN = 30.0
 """Seconds after which it is said again."""
 LOOK = 2.0
 """Seconds between two looks at most."""
-Key = tuple[int, int, str, str]
-"""Task, move, state, and what it waits for."""
+Key = tuple[int, int, str]
+"""Task, move, and how far it is there."""
 PATIENCE = 1.0
 """Seconds that a look at the moves waits for whoever is at them: what hangs there is to be said, and must not keep that from being said."""
 
@@ -33,8 +33,8 @@ class Watchdog:
     """Reports an executor whose call into user code has not returned for `limit` seconds: once, with its stack, and again when
     it did return.
 
-    And the tasks that have a part in a move and have waited for the same for `STANDS` seconds: with what they wait for, by name;
-    and, of what was said so, when that is over.
+    And the tasks that have a part in a move and have come no further for `STANDS` seconds: with what they wait for, by name; and, of what
+    was said so, when that is over. What they wait for may change its name all the while: that is no progress.
 
     There is no event for "nothing has happened": this is a timer, four times per limit, and every one to `LOOK` seconds.
     """
@@ -45,7 +45,7 @@ class Watchdog:
         self._stop = threading.Event()
         self._said: dict[Executor, float] = {}
         self._standing: dict[Key, float] = {}  # since when
-        self._told: dict[Key, float] = {}  # when it was said
+        self._told: dict[Key, tuple[float, str]] = {}  # when it was said, and of what; "" when that is over
         self._asking: threading.Thread | None = None  # looks at the moves, and waits for whoever is at them
         self._answer: list[standing.Wait] | None = None
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -124,16 +124,21 @@ class Watchdog:
         found = self._waits()
         if found is None:
             return  # what was known of them may still be true
-        waits = {(w.task, w.epoch, w.state, w.what): w for w in found}
+        waits = {(w.task, w.epoch, w.state): w for w in found}
         self._standing = {k: self._standing.get(k, now) for k in waits}
         over: dict[tuple[int, str], list[int]] = {}
-        for task, epoch, _, what in self._told.keys() - waits.keys():
-            over.setdefault((epoch, what), []).append(task)
-        self._told = {k: at for k, at in self._told.items() if k in waits}
+        for key, (at, what) in list(self._told.items()):
+            wait = waits.get(key)
+            if what and (wait is None or wait.what != what):
+                over.setdefault((key[1], what), []).append(key[0])
+                self._told[key] = at, ""
+            if wait is None:
+                del self._told[key]
         new: dict[tuple[int, str], list[Key]] = {}
         for key, wait in waits.items():
-            if now - self._standing[key] >= STANDS and now - self._told.get(key, -AGAIN) >= AGAIN:
-                self._told[key] = now
+            at, what = self._told.get(key, (-AGAIN, ""))
+            if now - self._standing[key] >= STANDS and now - at >= (AGAIN if what else STANDS):
+                self._told[key] = now, wait.what
                 new.setdefault((wait.epoch, wait.what), []).append(key)
         for (epoch, what), tasks in sorted(over.items()):
             tasks.sort()

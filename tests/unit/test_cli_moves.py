@@ -166,6 +166,20 @@ def test_the_last_measurements_are_waited_for() -> None:
     )
 
 
+def test_what_runs_beside_the_moves_of_a_request_is_neither_waited_for_nor_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody else's move has not ended, and for want of its end it would be waited as long as the test may last."""
+    monkeypatch.setattr("elastic.control.cli.moving.SETTLE", 3600.0)
+    mine = replace(move(), why="move 2-3 to node-2")
+    theirs = replace(under_way(), epoch=mine.epoch + 1, why="move 9 to node-1")
+    result = invoke(
+        FakeClient(moved=[theirs], coming=[theirs, mine]), "move", "word-count", "2-3", "--to", "node-2"
+    )
+    assert result.exit_code == 0 and f"(move {mine.epoch})" in result.stderr
+    assert f"move {theirs.epoch}" not in result.stderr.splitlines()[-1] and "MOVE" not in result.stdout
+
+
 def test_abort_of_all_and_of_one() -> None:
     tasks = (
         task_move(2, "rolled back", reason="not now", size=0, pause=0.0, gap=0.0, times={}),

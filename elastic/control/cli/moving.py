@@ -143,20 +143,23 @@ class Following(_Beside):
         self._over = False
 
     def settle(self, client: Client) -> tuple[MoveView, ...]:
-        """Wait until all that has been begun since has ended, and its last measurements are there; not for long.
+        """Wait until what the request has caused has ended, and its last measurements are there; not for long.
 
         Returns:
-            Those moves, oldest first.
+            Those moves, oldest first. Where none is known to be the request's: all that have been under way since.
         """
+
+        def caused() -> tuple[MoveView, ...]:
+            found = self.moves()
+            return tuple(m for m in found if self._ours(m)) or found
+
         self._take(client.moves(self._topology))
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._over or all(m.state == "ended" for m in self._moves.values()), SETTLE
-            )
+            self._changed.wait_for(lambda: self._over or all(m.state == "ended" for m in caused()), SETTLE)
             over = self._over
         if over:
             self._take(client.moves(self._topology))
-        return self.moves()
+        return caused()
 
     def moves(self) -> tuple[MoveView, ...]:
         """What has been seen of moves that had not ended when this began; oldest first."""

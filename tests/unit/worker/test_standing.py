@@ -129,6 +129,13 @@ def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
     assert told[2:] == [("move-goes-on", "3", "its executor")]
     look(2 * STANDS + 2, "the stores", 3)
     assert told[3:] == [("move-stands", "3", f"the stores for {2 * STANDS + 2:.1f} s")]
+    told.clear()
+    watchdog = Watchdog(worker, 60.0)
+    for n in range(int(STANDS) + 1):
+        look(float(n), f"worker {n}", 3)
+    assert [t[:2] for t in told] == [("move-stands", "3")], (
+        "it waits for another at each look, and comes no further"
+    )
 
 
 @contextmanager
