@@ -395,6 +395,29 @@ def _gone_is_tried_again() -> list[Patch]:
     return [(MoverNew, "_failed", failed)]
 
 
+def _restored_is_said_before_it_is_accepted() -> list[Patch]:
+    real = Participant._on_new
+
+    def on_new(self: Participant, event: Any, out: list[Any]) -> None:
+        role = self.new.get(event.task)
+        real(self, event, out)
+        if role is not None and event.__class__ is ev.Installed and role.state is NewState.MARKING:
+            self._accepted.append(role)
+            self._say_restored(out)
+
+    return [(Participant, "_on_new", on_new)]
+
+
+def _words_of_a_move_before_count() -> list[Patch]:
+    real = View.with_restored
+
+    def with_restored(self: View, heard: Any) -> View:
+        stands = {t: self.stands(t) for t in heard}
+        return real(self, {t: (at.epoch, at.attempt) for t, at in stands.items()})
+
+    return [(View, "with_restored", with_restored), (View, "shows", lambda self, task, epoch, attempt: False)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -436,6 +459,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "a state that is gone is fetched again and again": _gone_is_tried_again,
     "a barrier for the whole batch": _barrier_for_the_batch,
     "restored is written for all together": _restored_is_written_for_all_together,
+    "restored is said before it is accepted": _restored_is_said_before_it_is_accepted,
+    "what was heard in a move before counts in this one": _words_of_a_move_before_count,
     "goes on after its session has expired": _goes_on_after_its_session,
     "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
 }

@@ -149,7 +149,7 @@ def test_a_late_fence_of_an_earlier_move_satisfies_no_other() -> None:
 
 
 def test_a_lost_connection_is_no_answer() -> None:
-    world = calm()
+    world = calm(shape=line(hints=False))
     flow(world)
     move(world, {2: B})
     until(world, lambda: phase(world, 2) is Phase.PAUSED)

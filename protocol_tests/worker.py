@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from protocol_tests.world import World
 
 
+_WORDS = (ev.SaveHeard, ev.RestoreHeard)
+"""Of these nothing but speed depends: they may get lost, come late, or twice."""
+
+
 def read_by(me: Incarnation, view: View) -> View:
     """What a worker reads of that: of each move the marks of those whom the record names, and its own."""
     moves = []
@@ -201,18 +205,24 @@ class Worker:
         if part is None or part.target == self.me:
             return
         for _ in range(rnd.choice((0, 1, 1, 1, 2)) if self.world.shape.hints else 0):
-            self.clock.after(rnd.choice((0.0, 0.0, 0.0, 20.0)), self._say_stored, part.target, task, epoch)
+            word = ev.SaveHeard(task, epoch)
+            self.clock.after(rnd.choice((0.0, 0.0, 0.0, 20.0)), self._say, part.target, word)
 
-    def _say_stored(self, target: Incarnation, task: int, epoch: int) -> None:
+    def tell_restored(self, action: ac.TellRestored) -> None:
+        rnd, word = self.clock.rnd, ev.RestoreHeard(action.epoch, action.tasks)
+        for _ in range(rnd.choice((0, 1, 1, 1, 2)) if self.world.shape.hints else 0):
+            self.clock.after(rnd.choice((0.0, 0.0, 0.0, 20.0)), self._say, action.where, word)
+
+    def _say(self, where: Incarnation, word: Any) -> None:
         if self.alive:
-            self.world.network.send(self, target, ev.SaveHeard(task, epoch))
+            self.world.network.send(self, where, word)
 
     def _transmit(self, source: int, where: Incarnation, frame: Any) -> None:
         self.unconfirmed[source] = self.unconfirmed.get(source, 0) + 1
         self.world.network.send(self, where, frame)
 
     def on_confirmed(self, frame: Any) -> None:
-        if isinstance(frame, ev.SaveHeard):
+        if isinstance(frame, _WORDS):
             return
         task = frame.source
         self.unconfirmed[task] -= 1
@@ -255,7 +265,7 @@ class Worker:
     # ------------------------------------------------------------------ links, in
 
     def on_frame(self, origin: Incarnation, frame: Any, again: bool) -> None:
-        if isinstance(frame, ev.SaveHeard):
+        if isinstance(frame, _WORDS):
             self.feed(frame)
             return
         if again and (frame.source, frame.target) not in self.participant.receivers:

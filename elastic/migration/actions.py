@@ -112,6 +112,18 @@ class TellAgain:
 
 
 @dataclass(frozen=True, slots=True)
+class TellRestored:
+    """Say to another worker life, which emits to these tasks, that they are this process's by now: their marks have been accepted.
+
+    `tasks`: each with its attempt.
+    """
+
+    where: Incarnation
+    epoch: int
+    tasks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FenceReached:
     """Everything up to that fence has been taken."""
 

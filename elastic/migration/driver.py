@@ -136,6 +136,7 @@ def participant_driver(
             ac.Drop: links.drop,
             ac.NotHere: links.not_here,
             ac.TellAgain: links.tell_again,
+            ac.TellRestored: links.tell_restored,
             ac.ConfirmOutput: links.confirm_output,
             ac.NotePause: tasks.note_pause,
             ac.StopTask: tasks.stop,

@@ -319,6 +319,18 @@ class ViewRead:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreHeard:
+    """A new side's word, on the way between two workers: its `restored` marks of these tasks are in coordination. It may come late, twice,
+    or never: who hears it knows a part of what it will read.
+
+    `tasks`: each with its attempt.
+    """
+
+    epoch: int
+    tasks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MarksRead:
     """This worker's own marks in that move, as they are now: after a write of ours, a refused one, or one whose fate is unknown.
 

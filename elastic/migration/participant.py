@@ -87,6 +87,11 @@ class Participant:
         self._sealed: set[int] = set()
         self._later = Later()
         self._behind: set[int] = set()  # targets of which a link was told more than this process has read
+        self._read = EMPTY  # what was read, and nothing else
+        self._heard: dict[
+            int, tuple[int, int]
+        ] = {}  # restored, by a word of their new side: task -> move, attempt
+        self._accepted: list[MoverNew] = []  # since that was said to those who emit to them
         self._doors: dict[type, Callable[[Any, Out], None]] = {
             **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
             **dict.fromkeys((ev.Opened, ev.Arrived, ev.FenceArrived), self._on_receiver),
@@ -97,6 +102,7 @@ class Participant:
                 (ev.Prepared, ev.AheadFetched, ev.Fetched, ev.Installed, ev.NewFailed), self._on_new
             ),
             ev.SaveHeard: self._on_heard,
+            ev.RestoreHeard: self._on_restored,
             ev.ViewRead: self._on_view,
             ev.MarksRead: self._on_marks,
             ev.TaskStarted: self._on_started,
@@ -149,9 +155,11 @@ class Participant:
         view = event.view
         if not self._gate.admits("view", (view.number,)):
             return
-        before, self.view = self.view.standing, view
+        self._read = view
+        self._heard = {t: of for t, of in self._heard.items() if not view.shows(t, *of)}
+        before, self.view = self.view.standing, view.with_restored(self._heard)
         self._scribes.see(view)
-        now = view.standing
+        view, now = self.view, self.view.standing
         for task in sorted(
             self.old.keys()
             | self.new.keys()
@@ -160,9 +168,8 @@ class Participant:
             self._follow_mover(task, view.stands(task), out)
         changed = {t for t, s in now.items() if before.get(t) != s} | self._behind
         self._behind.clear()
-        for target in sorted(changed):
-            for source in self.wiring.emitters_of(target):
-                self._follow_link(source, target, out)
+        self._follow_links(changed, out)
+        self._say_restored(out)
         self._follow_absent([self.old[t] for t in sorted(self.old)], out)
         self._scribes.close({r.epoch for r in self.old.values()} | {r.epoch for r in self.new.values()})
 
@@ -177,6 +184,7 @@ class Participant:
             and new.state is NewState.MARKING
         ):
             self._run(new, ev.RestoreAccepted(task, at.epoch, at.attempt), out)
+            self._accepted.append(new)
         # Only the outcome in the record of that very move ends a role: who has the task now does not say how this one came to be.
         part = self.view.part(task, old.epoch) if old is not None else None
         if old is not None and part is not None and part.outcome:
@@ -269,6 +277,11 @@ class Participant:
         if at.owner != NOBODY and (again or holding or link.where != at.owner):
             self._run(link, ev.Resume(source, target, at.owner), out)
 
+    def _follow_links(self, targets: Iterable[int], out: Out) -> None:
+        for target in sorted(targets):
+            for source in self.wiring.emitters_of(target):
+                self._follow_link(source, target, out)
+
     def _follow_absent(self, those: Iterable[MoverOld], out: Out) -> None:
         for old in those:
             for source in sorted(old.missing) if old.state in _WAITING else ():
@@ -327,6 +340,34 @@ class Participant:
                 self._run(old, ev.SaveAccepted(mark.task, mark.epoch), out)
             elif mark.what == "restored" and new is not None and new.state is NewState.MARKING:
                 self._run(new, ev.RestoreAccepted(mark.task, mark.epoch, mark.attempt), out)
+                self._accepted.append(new)
+        self._say_restored(out)
+
+    def _say_restored(self, out: Out) -> None:
+        """Tasks have begun here: whoever emits to them need not wait until it reads that."""
+        accepted, self._accepted = self._accepted, []
+        told: dict[tuple[int, Incarnation], list[tuple[int, int]]] = {}
+        for new in accepted:
+            owners = {self.view.stands(s).owner for s in self.wiring.emitters_of(new.task)}
+            for where in sorted(owners - {NOBODY}):
+                told.setdefault((new.epoch, where), []).append((new.task, new.attempt))
+        for (epoch, where), tasks in told.items():
+            if where == self.me:
+                self._on_restored(ev.RestoreHeard(epoch, tuple(tasks)), out)
+            else:
+                out.append((ac.TellRestored(where, epoch, tuple(tasks)),))
+
+    def _on_restored(self, event: ev.RestoreHeard, out: Out) -> None:
+        """What was read, and that: it is so by now, and marks may be newer than what was read before them."""
+        heard = {t: (event.epoch, attempt) for t, attempt in event.tasks}
+        for task, of in heard.items():
+            if of > self._heard.get(task, (0, 0)) and not self._read.shows(task, *of):
+                self._heard[task] = of
+        before, self.view = self.view, self._read.with_restored(self._heard)
+        changed = sorted(t for t in heard if before.stands(t) != self.view.stands(t))
+        for task in changed:
+            self._follow_mover(task, self.view.stands(task), out)
+        self._follow_links(changed, out)
 
     def _on_started(self, event: ev.TaskStarted, out: Out) -> None:
         links = TaskLinks(event.life)

@@ -44,6 +44,9 @@ class Links(Protocol):
     def tell_again(self, action: ac.TellAgain) -> None:
         """Tell the participant of the event when everything that is to be done now has been."""
 
+    def tell_restored(self, action: ac.TellRestored) -> None:
+        """-> `RestoreHeard` there, unless it gets lost. It waits for no room."""
+
     def confirm_output(self, action: ac.ConfirmOutput) -> None:
         """-> `Delivered`, when every frame that the task has sent was received, or its receiver's process is gone."""
 

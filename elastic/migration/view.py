@@ -8,7 +8,7 @@ state, reads everything anew (after a `sync`) before the task runs. Nothing is e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -85,11 +85,36 @@ class View:
                 elif phase is Phase.SAVED:
                     owner = NOBODY
                 else:
-                    owner = task.target if phase is Phase.RESTORED else task.source
-                    if living.get(worker_of(owner)) != owner:
-                        owner = NOBODY
+                    owner = self._living(task.target if phase is Phase.RESTORED else task.source)
                 result[task.task] = Standing(record.epoch, phase, task.attempt, owner, task, saved)
         return result
+
+    def _living(self, owner: Incarnation) -> Incarnation:
+        return owner if self.living.get(worker_of(owner)) == owner else NOBODY
+
+    def with_restored(self, heard: Mapping[int, tuple[int, int]]) -> View:
+        """The same, with what is known to be in marks that may have been read before that: tasks that are restored.
+
+        Args:
+            heard: The move and the attempt of each.
+        """
+        known: dict[int, Standing] = {}
+        for task, what in heard.items():
+            at = self.stands(task)
+            if at.move is not None and (at.epoch, at.attempt) == what and at.phase in _OPEN:
+                known[task] = at._replace(phase=Phase.RESTORED, owner=self._living(at.move.target))
+        if not known:
+            return self
+        made = replace(self)
+        made.__dict__["standing"] = {**self.standing, **known}  # as the cached property keeps it
+        return made
+
+    def shows(self, task: int, epoch: int, attempt: int) -> bool:
+        """Whether that attempt of the move to restore the task is seen to be over: it is restored, or there has been another since."""
+        at = self.stands(task)
+        return self.ended(task, epoch) or (
+            at.epoch == epoch and (at.phase is Phase.RESTORED or at.attempt > attempt)
+        )
 
     @cached_property
     def standing_still(self) -> int:

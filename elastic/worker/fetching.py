@@ -137,7 +137,7 @@ class Fetching:
         if told.kind == wire.ALONG:
             self._along.keep(told.source, told.epoch, wire.along_in(payload))
             return
-        saved = wire.saved_in(payload)
+        saved = wire.told_in(payload)
         for task, _ in saved:
             if not self._is_whole(task, told.epoch):
                 self._look_again(task, told.epoch, last=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, worker_of
 from elastic.transport.base import Transport
@@ -42,6 +43,9 @@ class Frames:
             return
         if isinstance(item, wire.Told):
             self._consumed(source, target, len(payload), 0)
+            if item.kind == wire.RESTORED:
+                worker.moves.feed(ev.RestoreHeard(item.epoch, tuple(wire.told_in(payload))))
+                return
             if item.kind >= wire.STORED:
                 worker.saving.fetching.told(item, payload)
                 return

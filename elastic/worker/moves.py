@@ -336,6 +336,10 @@ class Moves:
         """See `elastic.migration.ports.Links`."""
         self._posted.append(action.event)
 
+    def tell_restored(self, action: ac.TellRestored) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self.words.restored(action.where, action.epoch, action.tasks)
+
     def confirm_output(self, action: ac.ConfirmOutput) -> None:
         """See `elastic.migration.ports.Links`."""
         task, epoch = action.task, action.epoch

@@ -145,6 +145,7 @@ class MovingTasks:
                 if self._sides.get(side.task) != side:
                     return
                 worker.arriving[task.id] = task
+                self._dial(task)
             try:
                 worker.executors.hands.prepare_guest(task, home)
             finally:
@@ -159,6 +160,15 @@ class MovingTasks:
             ready.add_done_callback(prepared)
 
         home.prepares.call(self._guarded(side, "prepare()", prepare))
+
+    def _dial(self, task: Task) -> None:
+        """Who emits to it is told when it has begun, and it sends at once: no link is to be made only then."""
+        moves = self._worker.moves
+        wiring, view = moves.participant.wiring, moves.participant.view
+        for other in {*wiring.emitters_of(task.id), *wiring.targets_of(task.id)}:
+            where = view.stands(other).owner
+            if where != moves.me:
+                moves.link(where)
 
     def install(self, action: ac.Install) -> None:
         """See the port."""

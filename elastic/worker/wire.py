@@ -12,6 +12,7 @@ then the body:
     STORED   no body: the stores have more of the state of the task that it is for; count is the move's epoch
     ALONG    what is left of the state of that task (`elastic.worker.along`); count is the move's epoch
     SAVED    the stores have all of the states of these tasks: number (4) and size (8) of each; count is the move's epoch
+    RESTORED these tasks have begun where this comes from: number (4) and attempt (8) of each; count is the move's epoch
 
 The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
 topology are started together, from one installation.
@@ -34,11 +35,11 @@ from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.failures import described
 
-MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG = 1, 2, 3, 4, 5, 6, 7, 8, 9
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 _HEAD = struct.Struct("!BHIIQQ")
-_SAVED = struct.Struct("!IQ")
-SAVED_MOST = (LARGEST_URGENT - _HEAD.size) // _SAVED.size
-"""Tasks that one frame can say to be saved: it waits for no room, and such frames are small."""
+_EACH = struct.Struct("!IQ")
+TOLD_MOST = (LARGEST_URGENT - _HEAD.size) // _EACH.size
+"""Tasks that one frame can say to be saved, or restored: it waits for no room, and such frames are small."""
 _encoder = msgspec.msgpack.Encoder()
 _astuple = msgspec.structs.astuple
 
@@ -145,15 +146,25 @@ def along_in(payload: memoryview) -> memoryview:
 
 
 def saved(states: Sequence[tuple[int, int]], epoch: int) -> tuple[Buffer, ...]:
-    """The same when all of them is there: at most `SAVED_MOST` tasks, and the sizes of their states in bytes
+    """The same when all of them is there: at most `TOLD_MOST` tasks, and the sizes of their states in bytes
     (`elastic.migration.events.SaveHeard`)."""
-    body = b"".join(_SAVED.pack(*state) for state in states)
-    return (_HEAD.pack(SAVED, 0, states[0][0], epoch, 0, 0), body)
+    return _each(SAVED, states, epoch)
 
 
-def saved_in(payload: memoryview) -> list[tuple[int, int]]:
-    """What `saved` was given."""
-    return list(_SAVED.iter_unpack(payload[_HEAD.size :]))
+def restored(tasks: Sequence[tuple[int, int]], epoch: int) -> tuple[Buffer, ...]:
+    """The frame by which a new side lets those go on who emit to these tasks: at most `TOLD_MOST`, each with its attempt
+    (`elastic.migration.actions.TellRestored`)."""
+    return _each(RESTORED, tasks, epoch)
+
+
+def told_in(payload: memoryview) -> list[tuple[int, int]]:
+    """What `saved` or `restored` was given."""
+    return list(_EACH.iter_unpack(payload[_HEAD.size :]))
+
+
+def _each(kind: int, tasks: Sequence[tuple[int, int]], epoch: int) -> tuple[Buffer, ...]:
+    body = b"".join(_EACH.pack(*one) for one in tasks)
+    return (_HEAD.pack(kind, 0, tasks[0][0], epoch, 0, 0), body)
 
 
 def _frames(item: Batch) -> list[Frame]:
@@ -213,7 +224,7 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
 
 
 class Told(NamedTuple):
-    """What a link says about itself: `kind` is OPENED or FENCE; or STORED, SAVED or ALONG: `source` is the very task then."""
+    """What a link says about itself: `kind` is OPENED or FENCE; or STORED, SAVED, ALONG or RESTORED: `source` is the very task then."""
 
     kind: int
     source: int

@@ -1,11 +1,11 @@
-"""What the old side of a move says to the new one, from process to process. Nothing but speed depends on it: what gets lost is found in
-coordination, or in the stores.
+"""What the old side of a move says to the new one, and that one to the emitters, from process to process. Nothing but speed depends on it:
+what gets lost is found in coordination, or in the stores.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from elastic.migration.view import View
@@ -65,13 +65,25 @@ class Words:
             if where is not None:
                 told.setdefault((where, epoch), []).append((task, size))
         for (where, epoch), some in told.items():
-            for n in range(0, len(some), wire.SAVED_MOST):
-                part_of = some[n : n + wire.SAVED_MOST]
-                tell(self._link(where), part_of[0][0], wire.saved(part_of, epoch))
+            for part in _parts(some):
+                tell(self._link(where), part[0][0], wire.saved(part, epoch))
+
+    def restored(self, where: Incarnation, epoch: int, tasks: Sequence[tuple[int, int]]) -> None:
+        """Say to that worker life, which emits to some tasks, that they have begun here. Should that get lost, it reads so.
+
+        Args:
+            tasks: Each with its attempt.
+        """
+        for part in _parts(tasks):
+            tell(self._link(where), part[0][0], wire.restored(part, epoch))
 
     def _to(self, view: View, task: int, epoch: int) -> Incarnation | None:
         part = view.part(task, epoch)
         return part.target if part is not None and part.target != self._me else None
+
+
+def _parts(tasks: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    return (tasks[n : n + wire.TOLD_MOST] for n in range(0, len(tasks), wire.TOLD_MOST))
 
 
 def tell(way: Link | None, target: int, frame: tuple[Any, ...]) -> None:

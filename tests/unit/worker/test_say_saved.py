@@ -23,7 +23,7 @@ def said(count: int) -> list[tuple[int, int]]:
         assert urgent
         whole = b"".join(frame)
         assert len(whole) <= LARGEST_URGENT, "the link refuses it"
-        states = wire.saved_in(memoryview(whole))
+        states = wire.told_in(memoryview(whole))
         assert target == states[0][0]
         heard.extend(states)
         return True
@@ -35,11 +35,11 @@ def said(count: int) -> list[tuple[int, int]]:
 
 
 def test_of_as_many_as_are_saved_together_the_new_side_hears() -> None:
-    for count in (1, wire.SAVED_MOST, wire.SAVED_MOST + 1, LOT, 3 * LOT):
+    for count in (1, wire.TOLD_MOST, wire.TOLD_MOST + 1, LOT, 3 * LOT):
         assert said(count) == [(task, 10 * task) for task in range(count)]
 
 
 def test_one_frame_for_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "SAVED_MOST", LOT)
+    monkeypatch.setattr(wire, "TOLD_MOST", LOT)
     with pytest.raises(AssertionError, match="refuses"):
         test_of_as_many_as_are_saved_together_the_new_side_hears()
