@@ -20,6 +20,9 @@ log = logging.getLogger("elastic.worker")
 MOST = 64 << 10
 """Bytes of pieces that are sent along, at most: what the last looks may have missed. More takes longer to take in than to fetch, in a
 process that has a stream to work off, and is in the way of other tasks' tuples."""
+ALONE = 256 << 10
+"""The same of all small states that are saved together: while one task moves at a time nothing else is on its way, and to ask the store
+takes a third of its pause. Of many tasks only those go along that are small enough by themselves."""
 ROOM = 4 << 20
 """Bytes that are kept at a time for all tasks that are about to come to a process. What has no room is fetched."""
 
@@ -45,9 +48,13 @@ class _State:
     more: int = 0
 
 
-def small(state: SmallState) -> bytes:
-    """All of a small state. b"": it is too large for that."""
-    if state.size > MOST:
+def small(state: SmallState, together: int) -> bytes:
+    """All of a small state. b"": it is too large for that.
+
+    Args:
+        together: Bytes of all that are saved with it.
+    """
+    if state.size > MOST and together > ALONE:
         return b""
     return _to_bytes(_Along(state.meta, [], [], list(state.pieces)))
 

@@ -375,8 +375,9 @@ class Saving:
     def _save_part(self, nodes: Nodes, states: list[tuple[Going, SmallState]]) -> None:
         """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
         outcome: list[tuple[tuple[Going, SmallState], Exception | None]]
+        together = sum(state.size for _, state in states)
         for old, state in states:
-            self._worker.moves.words.along(old.task.id, old.epoch, along.small(state))
+            self._worker.moves.words.along(old.task.id, old.epoch, along.small(state, together))
         try:
             outcomes = self._stores.save_many([state for _, state in states], nodes)
             outcome = list(zip(states, outcomes, strict=True))

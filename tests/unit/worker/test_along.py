@@ -12,7 +12,7 @@ import pytest
 from elastic.errors import ExecutionError, Unavailable
 from elastic.migration.record import Marks, Outcome
 from elastic.worker import along, fetching
-from elastic.worker.along import MOST, CameAlong, Recent
+from elastic.worker.along import ALONE, MOST, CameAlong, Recent
 from elastic.worker.content.engine import engine_pieces
 from elastic.worker.stores import SmallState
 from elastic.worker.words import Words
@@ -117,9 +117,11 @@ def test_stores_know_the_names_that_came_along() -> None:
 
 def test_a_small_state_comes_whole_unless_it_is_too_large_for_that() -> None:
     state = SmallState("wc/1", 7, "w#1", (b"one", b"two"), b"note")
-    found = came(along.small(state)).take(1, 7, {})
+    found = came(along.small(state, MOST)).take(1, 7, {})
     assert found is not None and (list(found.pieces), found.meta) == ([b"one", b"two"], b"note")
-    assert along.small(SmallState("wc/1", 7, "w#1", (bytes(MOST),), b"note")) == b""
+    large = SmallState("wc/1", 7, "w#1", (bytes(MOST),), b"note")
+    assert along.small(large, ALONE + 1) == b"" and along.small(state, ALONE + 1) != b""
+    assert came(along.small(large, ALONE)).take(1, 7, {}) is not None, "nothing else is on its way"
 
 
 def test_it_is_kept_for_tasks_that_come_and_for_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
