@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from elastic.migration.plan import Wiring
@@ -148,11 +148,17 @@ class MoveLog:
         self._revision = 0
         self._closed = False
 
-    def see(self, t: TopologyFacts, now: float) -> list[MoveView]:
+    def see(
+        self, t: TopologyFacts, now: float, tell: Callable[[MoveView], None] = lambda view: None
+    ) -> list[MoveView]:
         """Take in what coordination shows of a topology.
 
+        Args:
+            tell: Called with each move whose end is to be told, before anybody is shown that it has ended: who has seen the end of a
+                move and asks for events finds it among them. It must not wait for anything.
+
         Returns:
-            Moves whose end is to be told: each once.
+            Moves whose end has been told: each once.
         """
         with self._lock:
             if self._ids.get(t.name) != t.state.id:
@@ -188,6 +194,7 @@ class MoveLog:
                     view = _view(t.name, move)
                     self._totals[t.name] = _added(self._totals.get(t.name, MoveTotals()), view)
                     self.history.add(t.state.id, view)
+                    tell(view)
                     told.append(view)
             over = [e for e, m in known.items() if m.told]
             for epoch in over[: max(0, len(over) - self._kept)]:

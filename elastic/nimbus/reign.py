@@ -295,8 +295,7 @@ class Reign:
         """Take down how far all moves are, and tell of those that have ended, and of those that stand. With the lock."""
         facts = self.facts()
         for t in facts.topologies.values():
-            for view in self.move_log.see(t, facts.now):
-                self.tell(move_ended(view))
+            self.move_log.see(t, facts.now, lambda view: self.tell(move_ended(view)))
         for event in self._stands.news(facts):
             self.tell(event)
 

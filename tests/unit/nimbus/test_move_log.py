@@ -15,6 +15,7 @@ from elastic.model.events import Event
 from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, TopologyName
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
+from elastic.model.views import MoveView
 from elastic.nimbus.facts import MoveFacts
 from elastic.nimbus.move_history import MoveHistory
 from elastic.nimbus.move_log import MoveLog
@@ -92,6 +93,23 @@ def test_who_waits_for_changes_is_woken_by_one_and_by_the_end() -> None:
     log.close()
     waiting[1].join(30)
     assert found == [1, 0]
+
+
+def test_an_end_is_told_before_it_is_shown() -> None:
+    log = MoveLog(kept=5, linger=0)
+    log.see(facts(record(1, Outcome.COMMITTED)), 11.0)
+    told: list[str] = []
+    seen: list[tuple[str, list[str]]] = []
+    reader = threading.Thread(target=lambda: seen.append((log.views(T)[0].state, list(told))))
+
+    def tell(view: MoveView) -> None:
+        reader.start()
+        reader.join(0.2)  # the time that it would need to see the end too early
+        told.append(view.state)
+
+    assert len(log.see(facts(), 12.0, tell)) == 1
+    reader.join(30)
+    assert seen == [("ended", ["ended"])]
 
 
 def test_an_end_is_told_once_the_last_measurements_are_there() -> None:
