@@ -98,9 +98,9 @@ def test_no_outcome_waits_when_nothing_else_is_under_way() -> None:
     settled = tuple(
         replace(t, outcome=Outcome.COMMITTED) if t.task <= COUNT - 2 else t for t in record(COUNT).tasks
     )
-    last = replace(record(COUNT), tasks=settled)
-    assert outcomes(decided(last, restored=COUNT - 1, ready=COUNT)) == COUNT - 2
-    settling = decided(replace(last, ready=COUNT), restored=COUNT, ready=COUNT)
+    last = replace(record(COUNT, COUNT), tasks=settled)
+    assert decided(last, restored=COUNT - 1, ready=COUNT).commit is None
+    settling = decided(last, restored=COUNT, ready=COUNT)
     assert settling.commit is None and settling.timers == ((SETTLE, COUNT),), "the stream has its time first"
     assert outcomes(decided(last, restored=COUNT, ready=COUNT, expired=settling.timers)) == COUNT
 
@@ -155,14 +155,41 @@ def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
 def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:
     assert decided(record(0)).commit is None, "what their states are is not known yet"
     first = decided(record(0), ready=1).commit
-    assert first is not None and (first.record.paused, first.record.ready) == (1, 2 + SOON)
+    assert first is not None and (first.record.paused, first.record.ready) == (0, 1 + SOON)
     phases = [stage_of(t, first.record, {})[0] for t in first.record.tasks]
-    assert phases == [Phase.PAUSED] + [Phase.PREPARING] * (1 + SOON) + [Phase.WAITING] * (COUNT - 2 - SOON)
+    assert phases == [Phase.PREPARING] * (1 + SOON) + [Phase.WAITING] * (COUNT - 1 - SOON)
     ready = 2 + SOON
-    assert decided(record(2, ready), restored=1, ready=2).commit is None, "not one for each that was paused"
+    assert decided(record(2, ready), restored=2, ready=ready).commit is None, (
+        "not one for each that was paused"
+    )
     half = 2 + SOON // 2
-    later = decided(record(half, ready), restored=half - 1, ready=half).commit
-    assert later is not None and later.record.ready == half + 1 + SOON
+    assert decided(record(half, ready), restored=half - 1, ready=ready).commit is None, (
+        "somebody stands still"
+    )
+    later = decided(record(half, ready), restored=half, ready=ready).commit
+    assert later is not None and (later.record.paused, later.record.ready) == (half, half + 1 + SOON)
+
+
+def test_nobody_is_told_to_stand_still_while_others_get_ready() -> None:
+    ready, rested = 1 + SOON, ((REST, 0),)
+    assert decided(record(0, ready), ready=ready - 1).commit is None
+    first = decided(record(0, ready), ready=ready).commit
+    assert first is not None and (first.record.paused, first.record.ready) == (1, ready)
+    assert decided(record(1, ready), restored=1, ready=ready - 1, expired=rested).commit is None
+    next_one = decided(record(1, ready), restored=1, ready=ready, expired=rested).commit
+    assert next_one is not None and next_one.record.paused == 2
+    late = decided(record(0, ready), ready=ready - 1, expired=((PREPARE, ready - 1),)).commit
+    assert late is not None and late.record.tasks[ready - 1].outcome is Outcome.ROLLED_BACK
+    assert late.record.paused == 1, "they wait no longer than for it to be ready in time"
+
+
+def test_a_pause_beside_others_that_get_ready_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = module._paused
+    monkeypatch.setattr(
+        module, "_paused", lambda record, marks, expired: given(replace(record, ready=1), marks, expired)
+    )
+    with pytest.raises(AssertionError):
+        test_nobody_is_told_to_stand_still_while_others_get_ready()
 
 
 def test_tasks_with_large_states_get_ready_one_after_the_other() -> None:

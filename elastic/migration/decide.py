@@ -8,10 +8,11 @@ The rules, for a task without an outcome:
     restored    whether or not it is saved                                          committed: the assignment says so
 
 The next batch is paused when all of it is ready, nothing of the batches before it is paused any more, and the stream has had a rest.
-While the one before it is paused it gets ready only if states are small, and then some more batches do, together: that they are ready is
-a few writes, not two a task. To copy a large state ahead takes the very processors that those wait for who stand still. Without the rest
-emitters get word of the next pause while they are still at the end of the last one, and what was held then is worked off beside a part of
-the component that stands still again: the latest tuples pay for all pauses before them.
+Nothing gets ready while somebody stands still, and nobody is told to stand still while others get ready: to make tasks, to ask stores for
+room and to copy states ahead takes the very processors that those wait for who stand still. So where states are small, some batches get
+ready together: that they are is a few writes, not two a task, and they are paused one after the other with nothing in between. Without
+the rest emitters get word of the next pause while they are still at the end of the last one, and what was held then is worked off beside
+a part of the component that stands still again: the latest tuples pay for all pauses before them.
 
 A task that is restored runs already: nobody waits for its outcome, and each one makes every process of the topology read a new
 assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well; the last ones when the stream
@@ -20,6 +21,7 @@ has had time to work off what was held.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -131,8 +133,8 @@ def decide(
         _decide_task(t, draft, expired) if not (t.outcome or t.task in later) else t for t in record.tasks
     )
     after = replace(record, tasks=tasks)
-    after = replace(after, paused=_paused(after, draft.marks, expired))
     after = replace(after, ready=_readying(after, draft.marks))
+    after = replace(after, paused=_paused(after, draft.marks, expired))
     timers = _timers(after, draft.marks)
     if after == record and not draft.touched:
         return Decision(None, (), timers)
@@ -284,7 +286,7 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Co
     paused = record.paused
     while paused < record.batches and (not paused or (REST, paused - 1) in expired):
         for task in record.tasks:
-            if task.outcome or task.batch > paused:
+            if task.outcome or (task.batch > paused and task.batch >= record.ready):
                 continue
             if task.batch < paused:
                 if stage_of(task, record, marks)[0] is not Phase.RESTORED:
@@ -298,15 +300,14 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Co
 
 def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
     """How many batches may get ready. Of small states more than the next one; as many again when half of these have been paused."""
-    if not record.paused:
+    if _standing_still(record, marks):
         return record.ready
-    following = min(record.batches, record.paused + 1)
-    more = SOON * record.batches // len(record.tasks)
+    ready, following = max(1, record.ready), min(record.batches, record.paused + 1)
     sources = [marks[t.source].marks for t in record.tasks if not t.outcome]
-    if any(m.ahead for m in sources) or not any(m.asked for m in sources):
-        # Large states, or not known yet: they fill stores, and are copied again and again until the pause.
-        return record.ready if _standing_still(record, marks) else max(record.ready, following)
-    if record.ready >= min(record.batches, following + more // 2):
+    # Large states, and those that are not known yet, get ready by themselves: they are copied again and again until the pause.
+    small = any(m.asked for m in sources) and not any(m.ahead for m in sources)
+    more = SOON * record.batches // len(record.tasks) if small else 0
+    if ready >= min(record.batches, following + more // 2):
         return record.ready
     return min(record.batches, following + more)
 
@@ -360,6 +361,13 @@ def _standing_still(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> 
     )
 
 
+def _gets_ready(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> bool:
+    """Whether it has been told to get ready, and is not."""
+    if task.outcome or not record.paused <= task.batch < max(1, record.ready):
+        return False
+    return not {task.source, task.target} <= marks.keys() or not _ready(task, marks)
+
+
 def waiting_for(
     record: MoveRecord,
     marks: Mapping[Incarnation, Marked],
@@ -372,7 +380,10 @@ def waiting_for(
         prepared: Tasks of which it is heard that they are, whatever the marks say by now.
     """
     living = {h.incarnation for h in hosts}
-    return {t.task: _wait_of(t, record, marks, living, prepared) for t in record.tasks if not t.outcome}
+    unready = Counter(t.batch for t in record.tasks if _gets_ready(t, record, marks))
+    return {
+        t.task: _wait_of(t, record, marks, living, prepared, unready) for t in record.tasks if not t.outcome
+    }
 
 
 def _wait_of(
@@ -381,6 +392,7 @@ def _wait_of(
     marks: Mapping[Incarnation, Marked],
     living: Collection[Incarnation],
     prepared: Collection[int],
+    unready: Counter[int],
 ) -> str:
     source, target = worker_of(task.source), worker_of(task.target)
     phase = stage_of(task, record, marks)[0]
@@ -395,9 +407,11 @@ def _wait_of(
             return f"worker {target}, to prepare it"
         if marked and not _ready(task, marks):
             return f"worker {target}, to fetch what was copied ahead"
-        others = (t for t in record.tasks if t.batch == task.batch and t is not task and not t.outcome)
-        if any(not {t.source, t.target} <= marks.keys() or not _ready(t, marks) for t in others):
+        own = _gets_ready(task, record, marks)
+        if unready[task.batch] > own:
             return "the other tasks of its batch, to be ready"
+        if unready.total() > own and task.batch == record.paused:
+            return "others that get ready with it: nobody stands still meanwhile"
         return before if task.batch else "Nimbus, to pause it"
     if phase is Phase.PAUSED:
         return f"worker {source}, to have all fences and to save it"

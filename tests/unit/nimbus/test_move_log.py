@@ -380,6 +380,21 @@ def test_a_task_that_has_told_that_it_is_prepared_is_not_said_to_wait_for_that()
     ]
 
 
+def test_a_task_whose_turn_it_is_waits_for_those_that_get_ready_with_it() -> None:
+    log = MoveLog(kept=5, linger=2)
+    first, second, third = record(1, Outcome.OPEN, 2, 3, 4).tasks
+    going = replace(record(1), tasks=(first, replace(second, batch=1), replace(third, batch=2)), ready=2)
+    here = facts(going)
+    marks = Marks(A, asked=(2, 3)), Marks(B, prepared={2: 1})
+    here.moves[Epoch(1)] = MoveFacts(going, 0, {m.incarnation: Marked(m, 0) for m in marks})
+    log.see(here, 10.0)
+    assert log.waits(T) == [
+        "move 1: task 2 waits for others that get ready with it: nobody stands still meanwhile",
+        "move 1: task 3 waits for worker t@n2/0, to prepare it",
+        "move 1: task 4 waits for batch 0 of 2, which comes before it",
+    ]
+
+
 def test_a_task_that_is_ready_before_its_turn_waits_for_the_batch_before_it() -> None:
     """By itself in its batch it has no others to wait for."""
     log = MoveLog(kept=5, linger=2)
