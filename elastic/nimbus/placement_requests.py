@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from elastic.coordination import paths
@@ -211,7 +211,7 @@ def _plan(
     failures = t.plan.without(tasks).failures if t.plan is not None and not t.plan.halted else ()
     if t.plan is not None and placing.to_come(t, reign.rules) - tasks:
         why = whys.several(t.plan.why, why, REASON)  # they may go in one move
-    plan = Plan(desired, why, facts.now, True, share or 0.0, failures)
+    plan = Plan(desired, why, facts.now, True, share or 0.0, failures, shares=_shares(t, tasks, share or 0.0))
     step = placing.asked(t, facts, plan)
     # What was wanted before and has been given up is still missing, and is no change.
     as_before = t.plan is not None and same_places(desired, t.base) and failures == t.plan.failures
@@ -229,3 +229,16 @@ def _plan(
         {n: there[n] for n in tasks if n in there},
         reign.aborted.times(t.name),
     )
+
+
+def _shares(t: TopologyFacts, tasks: Collection[TaskId], share: float) -> tuple[tuple[TaskId, float], ...]:
+    """Of what earlier requests want and has not come yet, other shares than this request's."""
+    if t.plan is None or t.plan.halted or t.assignment is None:
+        return ()
+    own, now = dict(t.plan.shares), t.assignment.place_of()
+    before = {
+        n: own.get(n, t.plan.share)
+        for n, w in t.plan.assignment.place_of().items()
+        if n not in tasks and now.get(n) != w
+    }
+    return tuple((n, s) for n, s in sorted(before.items()) if s != share)

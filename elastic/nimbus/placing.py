@@ -246,10 +246,13 @@ def begin(
             now.append(change)
     if not now:
         return None
-    share = plan.share or rules.share or (1.0 if len(now) <= rules.at_once else HALF)
+    shares = dict(plan.shares)
+    named = shares.get(now[0].task, plan.share)
+    now = [c for c in now if shares.get(c.task, plan.share) == named]  # the others have a move of their own
+    share = named or rules.share or (1.0 if len(now) <= rules.at_once else HALF)
     living = seats(t)
     part = now[: _fitting(t, now, living)]
-    bound = None if plan.share else _bound([c.task for c in part], rules, sizes or {})
+    bound = None if named else _bound([c.task for c in part], rules, sizes or {})
     try:
         move = plan_move(
             t.spec, Epoch(t.latest + 1), plan.why, part, living, busy=t.moving, share=share, bound=bound

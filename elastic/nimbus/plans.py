@@ -60,11 +60,12 @@ class Plan:
         why: What asked for it, for people.
         asked: When it was made or changed last, seconds since 1970.
         requested: Whether somebody asked for it, and not only nodes came or went.
-        share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default.
+        share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default. As the newest request has it.
         failures: Of tasks that have not come to their place, ascending.
         halted: Why no further move begins because of it, or "". It is replaced by the next request.
         awaited: Nodes whose state stores are waited for.
         left: Tasks that workers have to let go of before they are placed anew, ascending. The plan stays for as long as there are some.
+        shares: Of tasks that an earlier request wants, with another share than the newest.
     """
 
     assignment: Assignment
@@ -76,6 +77,7 @@ class Plan:
     halted: str = ""
     awaited: tuple[NodeId, ...] = ()
     left: tuple[Left, ...] = ()
+    shares: tuple[tuple[TaskId, float], ...] = ()
 
     def failure(self, task: int) -> Failure | None:
         """How the task has failed so far, if it has."""

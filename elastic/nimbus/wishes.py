@@ -171,11 +171,15 @@ def _missing(
     wanted, now = _wanted(found), a.place_of()
     moving = {n for n in wish.tasks if n in found.moving}
     if reign.aborted.times(t.name) > placed.aborts:
-        if not moving and any(now.get(n) != place for n, place in placed.places.items()):
-            raise Refused(
-                f"topology {t.name!r}: tasks stay where they are: {reign.aborted.why(t.name)}",
-                remedy="ask again if it is still wanted",
+        elsewhere = any(wanted.get(n) not in (place, now.get(n)) for n, place in placed.places.items())
+        said, why = wish.overtaken(found) if elsewhere else "", reign.aborted.why(t.name)
+        if (said or not moving) and any(now.get(n) != place for n, place in placed.places.items()):
+            what = (
+                f"{why}; something else was asked for since: {said}"
+                if said
+                else f"tasks stay where they are: {why}"
             )
+            raise Refused(f"topology {t.name!r}: {what}", remedy="ask again if it is still wanted")
     elif said := wish.overtaken(found):
         cause = f" ({found.plan.why})" if found.plan is not None else ""
         raise Refused(

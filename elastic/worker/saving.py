@@ -42,8 +42,8 @@ log = logging.getLogger("elastic.worker")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
 COPYING = 8
-"""Threads that copy ahead: others than those that save. A batch is copied while the one before it stands still, one state after the other,
-and as long as an executor is within a tuple: what stands still must not wait for that."""
+"""Threads that copy ahead: others than those that save. Tasks of one move may be copied while those of another stand still, one
+state after the other, and as long as an executor is within a tuple: what stands still must not wait for that."""
 PART = 512 << 10
 """Bytes of small states that are saved with one message, about."""
 SLICE = 0.002

@@ -14,7 +14,8 @@ from elastic.migration.record import Phase
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, TaskId, WorkerId, node_of
 from elastic.model.views import PLANNED, MoveView
-from elastic.nimbus import subjects
+from elastic.nimbus import placement_requests, subjects
+from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
 
 A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
@@ -374,3 +375,58 @@ def test_who_waits_for_what_is_aborted_is_told_also_when_something_else_is_asked
     moving.actors.let()
     with pytest.raises(Refused, match="tasks stay where they are: tea time"):
         waiting.result(PATIENCE)
+
+
+def test_who_is_told_of_an_abort_is_told_what_was_asked_for_since(
+    moving_in_memory: Moving, background: ThreadPoolExecutor
+) -> None:
+    """Its task does not stay where it is: another request has it go elsewhere."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    moving.actors.hold_of("prepared", 6)
+    waiting = background.submit(nimbus.move, "wc", "6", "b", wait=PATIENCE)
+    moving.phase(nimbus, Phase.PREPARING)
+    reign = nimbus._reign
+    assert reign is not None
+    with reign.lock:  # whoever waits looks when both have been asked for
+        nimbus.abort_move("wc", why="tea time")
+        nimbus.move("wc", "6", "c", wait=0)
+    with pytest.raises(
+        Refused, match="tea time; something else was asked for since: task 6 shall run in wc@c/0 now"
+    ):
+        waiting.result(PATIENCE)
+    moving.actors.let()
+
+
+def each_request_keeps_its_share(moving: Moving) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.cluster.nodes["b"].down.add(B)
+    nimbus.move("wc", "6-7", "b", wait=0, share=1.0)
+    nimbus.move("wc", "3", "b", wait=0, share=0.5)
+    nimbus.move("wc", "8-9", "b", wait=0)
+    moving.actors.hold("prepared")
+    moving.cluster.nodes["b"].start(B)
+    batches: dict[int, tuple[int, int]] = {}
+
+    def seen(t: TopologyFacts) -> bool:
+        batches.update((x.task, (m.record.epoch, x.batch)) for m in t.moves.values() for x in m.record.tasks)
+        return len(batches) == 5
+
+    moving.until(nimbus, seen)
+    assert batches[6] == batches[7], "at once"
+    assert batches[8][0] == batches[9][0] and batches[8][1] != batches[9][1], "one by one"
+    assert len({epoch for epoch, _ in batches.values()}) == 3
+    moving.actors.let()
+    assert tasks_in(moving.quiet(nimbus), B) == {3, 6, 7, 8, 9}
+
+
+def test_each_request_keeps_its_share(moving_in_memory: Moving) -> None:
+    each_request_keeps_its_share(moving_in_memory)
+
+
+def test_a_request_that_takes_anothers_share_is_found(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement_requests, "_shares", lambda t, tasks, share: ())
+    with pytest.raises(AssertionError):
+        each_request_keeps_its_share(moving_in_memory)
