@@ -23,7 +23,8 @@ from tests.unit.worker.moving_harness import Moving
 
 PATIENCE = 30.0
 AT_FIRST = 1 + SOON
-"""Tasks that get ready before the first is paused; those after them do so while these come, one by one."""
+"""Tasks that get ready before the first is paused; those after them do so when only `SOON // 2` of these have not come."""
+COME = AT_FIRST - SOON // 2
 TASKS = AT_FIRST + SOON // 2
 
 
@@ -82,7 +83,7 @@ def test_who_is_restored_runs_while_others_are_prepared(kind: type[Bolt]) -> Non
             target=lambda: record.append(cluster.move(dict.fromkeys(tasks, 1), share=1 / TASKS)), daemon=True
         )
         moving.start()
-        came = world.here[tasks[AT_FIRST - 1]].wait(PATIENCE)
+        came = world.here[tasks[COME - 1]].wait(PATIENCE)
         world.may_prepare.set()
         moving.join(PATIENCE)
         assert came, "it has waited for what others prepare"
