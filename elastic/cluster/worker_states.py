@@ -91,7 +91,9 @@ class States:
                     self._forget(task)
 
     def _follow(self, epoch: Epoch, part: TaskMove) -> None:
-        self._lost.pop(part.task, None)
+        # A move that begins before the task does goes back, and nothing has been lost since.
+        if part.outcome is not Outcome.ROLLED_BACK or self._lost.get(part.task) == part.source:
+            self._lost.pop(part.task, None)
         if part.outcome is Outcome.COMMITTED:
             self._forget(part.task)
             if part.source == self._me:

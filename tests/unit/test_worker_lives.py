@@ -13,6 +13,7 @@ import pytest
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
 from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
 from elastic.cluster.worker_progress import SINCE
+from elastic.cluster.worker_states import States
 from elastic.coordination import paths
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import Unavailable
@@ -269,6 +270,33 @@ def test_a_move_that_brings_a_task_back_takes_back_that_its_state_was_lost_on_it
     assert lost(life, {2}) == {}
     view(life, *there_and_back)
     assert lost(life, {2}) == {THERE: "2"}
+
+
+def lost_and_about_to_move(life: Any) -> None:
+    """Nimbus begins another move of it at once, which goes back: it has not begun where it was to leave."""
+    elsewhere(life, Held(THERE, 6, (2,)))
+    of_loss = (1, SECOND, Outcome.LOST)
+    view(life, of_loss)
+    view(life, of_loss, (2, Incarnation("t@m/5#1"), Outcome.ROLLED_BACK), source=SECOND)
+    assert lost(life, {2}) == {}
+
+
+def test_what_a_move_has_lost_is_said_once_also_when_another_goes_back_meanwhile(life: Any) -> None:
+    lost_and_about_to_move(life)
+    view(life, (3, FIRST, Outcome.ROLLED_BACK), source=THERE)
+    assert lost(life, {2}) == {THERE: "2"}, "who had lost it has had it again since"
+
+
+def test_a_loss_that_a_later_move_takes_back_is_found(life: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = States._follow
+
+    def forgets(states: States, epoch: Epoch, part: TaskMove) -> None:
+        states._lost.pop(part.task, None)
+        given(states, epoch, part)
+
+    monkeypatch.setattr(States, "_follow", forgets)
+    with pytest.raises(AssertionError):
+        lost_and_about_to_move(life)
 
 
 def test_whoever_hands_a_task_on_says_who_has_it_before_the_record_of_the_move_may_go(life: Any) -> None:
