@@ -13,7 +13,7 @@ from elastic.worker.haste import FEW, FEW_STILL
 SWITCH = 0.005
 SWITCH_MOVING = 0.0005
 SWITCH_PAUSED = 0.00005
-SWITCH_MANY = 0.002
+SWITCH_MANY = 0.001
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
 task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks or batches."""
 SWITCH_AFTER = 0.001
