@@ -178,6 +178,8 @@ def test_patterns_are_the_same_after_tasks_have_moved(tmp_path: Path, cluster: P
         events = (e for _, e in client.events(topology=name, follow=True))
         for _ in range(2):
             assert any(e.kind == "worker-started" for e in events)
+        # What no process runs yet is placed elsewhere without a move: this waits until all have begun.
+        client.rebalance(name, workers=2, wait=LIMIT)
         places: dict[str, set[str]] = {}
         for e in client.describe(name).executors:
             places.setdefault(str(e.component), set()).add(e.worker)
