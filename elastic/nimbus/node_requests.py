@@ -124,10 +124,8 @@ def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
         anew, over = t.plan.without(there), bool(placing.stuck(t, reign.rules))
         if there and t.plan.halted:
             # Nothing else of it is wanted any more, whether or not that has been written already.
-            anew, over = (
-                replace(anew, assignment=t.base or t.plan.assignment, halted="", share=0.0, shares=()),
-                True,
-            )
+            anew = replace(anew, assignment=t.base or t.plan.assignment, halted="", share=0.0, shares=())
+            over = True
         if anew != t.plan:
             if over:  # nobody else is at it any more
                 anew = replace(anew, why=f"node {node} is being drained")

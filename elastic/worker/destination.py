@@ -72,6 +72,18 @@ class Destination:
         """Whether the task is here and has nothing to do."""
         return self.local is not None and not self.local.scheduled
 
+    def starves(self, emitter: Emitter | None) -> bool:
+        """Whether the task is here and its executor has nothing to do: neither for it nor for others.
+
+        Args:
+            emitter: Who asks. What is for one of its own tasks is done next.
+        """
+        local = self.local
+        if local is None or local.scheduled:
+            return False
+        executor = local.executor
+        return executor is not None and (executor is emitter or executor.rests)
+
     def signal(self) -> None:
         """There may be room, or another way: waiting emitters look again. Called from any thread."""
         # Mostly nobody waits, and a worker has thousands of these. Each number is given once: the sequence is never again what somebody

@@ -70,6 +70,7 @@ class Executor:
         self.coming: set[int] = set()
         self._retiring = self._over = False
         self.ended = False  # under the worker's lock
+        self.closed = False  # for tasks; under the lock of `hands`
         self.busy_since = 0.0
         self.current: Task | None = None
         self._handing: list[Task] = []
@@ -196,6 +197,11 @@ class Executor:
         return self.idle + (now - idle_since if idle_since else 0.0), blocked
 
     @property
+    def rests(self) -> bool:
+        """Whether it waits for something to do."""
+        return self._idle_since != 0.0
+
+    @property
     def emitting(self) -> Task | None:
         """The task of whose output something is being handed on, or that is within a tuple; None: neither."""
         return next(reversed(self._handing), self.current)  # in one look: its thread goes on meanwhile
@@ -303,7 +309,7 @@ class Executor:
             self._told(self._loop)
             self._over = True  # first: what comes from here on is passed on by whoever brings it
             self._pass_on()
-            for task in list(self.tasks.values()):
+            for task in self._hands.close(self):
                 self.current, self.busy_since = task, time.monotonic()
                 if not self._abandon and not task.closed:
                     self._told(task.outputs.flush)
@@ -415,8 +421,8 @@ class Executor:
         if task.deferred:
             self._do_deferred(task)
         outputs = task.outputs
-        if not task.stopped and outputs.hungry():
-            self.hand_on(task, outputs.flush_hungry)
+        if not task.stopped and outputs.starving():
+            self.hand_on(task, outputs.flush_starving)
         if task.stopped:
             return
         if outputs.pending():

@@ -113,6 +113,12 @@ class Hands:
 
         executor.on_task(task, close)
 
+    def close(self, executor: Executor) -> list[Task]:
+        """Have nobody give it a task any more, as it ends; those that it has, to be cleaned up."""
+        with self._lock:
+            executor.closed = True
+            return list(executor.tasks.values())
+
     def may_end(self, executor: Executor) -> bool:
         """Whether it has no task and none is coming."""
         with self._lock:
@@ -121,8 +127,10 @@ class Hands:
 
 def _give(task: Task, holder: Executor, to: Executor) -> None:
     """On the holder's thread, under the lock of all hands."""
-    holder.tasks.pop(task.id, None)
     to.coming.discard(task.id)
+    if to.closed:
+        return  # the worker ends: who holds the task cleans it up
+    holder.tasks.pop(task.id, None)
     to.tasks[task.id] = task
     task.holder = to
     task.give_to(to)

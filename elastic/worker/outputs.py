@@ -195,18 +195,26 @@ class Outputs:
             if out.rows:
                 self._flush(out)
 
-    def hungry(self) -> bool:
-        """Whether something waits for a task with nothing to do."""
-        return any(True for _ in self._hungry())
+    def starving(self) -> bool:
+        """Whether something waits for an executor with nothing to do."""
+        return any(True for _ in self._starving())
 
-    def flush_hungry(self, besides: Out | None = None) -> None:
-        """Hand on what is for tasks with nothing to do."""
-        for out in self._hungry():
-            if out is not besides:
+    def flush_starving(self) -> None:
+        """Hand on what is for executors with nothing to do.
+
+        One that is at another of its tasks would not come to it yet: what waits for it here meanwhile goes along as one batch.
+        """
+        for out in self._starving():
+            self._flush(out)
+
+    def _starving(self) -> Iterator[Out]:
+        return (o for o in self._list if o.rows and o.destination.starves(self.emitter))
+
+    def flush_hungry(self, besides: Out) -> None:
+        """Hand on what is for tasks with nothing to do, but not this: whoever waits for room there may do so for long."""
+        for out in self._list:
+            if out is not besides and out.rows and out.destination.hungry():
                 self._flush(out)
-
-    def _hungry(self) -> Iterator[Out]:
-        return (o for o in self._list if o.rows and o.destination.hungry())
 
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""

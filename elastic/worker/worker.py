@@ -434,25 +434,6 @@ class Worker:
             left = [t.marks.drained for t in self.tasks.values() if not t.marks.finished]
             return min(left, default=1 << 30) if self.tasks else 0
 
-    def _close_tasks(self, until: float) -> bool:
-        """Clean up what was on its way from one executor to another when these ended: neither has done that.
-
-        Returns:
-            Whether that came to its end by that monotonic time.
-        """
-        left = [t for t in list(self.tasks.values()) if not t.closed and (t.holder is None or t.holder.ended)]
-        if not left:
-            return True
-
-        def close() -> None:
-            for task in left:
-                task.close()
-
-        closing = threading.Thread(target=close, name="cleanup", daemon=True)
-        closing.start()
-        closing.join(max(0.0, until - time.monotonic()))
-        return not closing.is_alive()
-
     def close(self, grace: float) -> bool:
         """Stop all executors and close the transport.
 
@@ -466,9 +447,7 @@ class Worker:
             self._closed = True
             self.executors.stop()
             self.ways.signal_all()
-            until = time.monotonic() + grace
             done = self.executors.wait(grace)
-        done = self._close_tasks(until) and done
         self.saving.close()
         self.leaving.close()
         if self._transport is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from elastic import Bolt, TopologyBuilder
 from elastic.api.context import TopologyContext
-from elastic.worker.worker import Worker
+from elastic.worker.hands import Hands
 from tests.unit.worker.harness import Ascending, InProcess
 
 PATIENCE = 30.0
@@ -68,6 +68,6 @@ def test_a_task_that_changes_its_executor_while_its_worker_ends_is_cleaned_up() 
 
 
 def test_a_task_that_nobody_cleans_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "_close_tasks", lambda worker, until: True)
+    monkeypatch.setattr(Hands, "close", lambda hands, executor: list(executor.tasks.values()))
     with pytest.raises(AssertionError):
         ends_while_a_task_changes_its_executor()
