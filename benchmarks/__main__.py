@@ -11,6 +11,7 @@ from types import ModuleType
 
 import benchmarks
 from benchmarks.harness import Session, Wrong, to_json, to_table
+from elastic.interrupts import forget
 from elastic.procs import interrupt_once
 
 
@@ -97,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{given.name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        forget()
         _print(given, session)  # what there is by then
         print("Interrupted.", file=sys.stderr)
         return 130

@@ -9,6 +9,7 @@ from chaos.moves import KINDS, Moves
 from chaos.plan import COST, FREE, FROZEN
 from chaos.run import FLOOD, FLOODED, RATE, Options, Run
 from chaos.watch import STEPS
+from elastic.interrupts import forget
 from elastic.procs import interrupt_once
 
 
@@ -98,4 +99,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
+        forget()
         sys.exit(130)

@@ -26,6 +26,7 @@ from chaos.run import FLOOD, FLOODED, RATE, Options, Part, Run
 from chaos.watch import Seen, Watch, reached, stage
 from elastic.cluster.launcher import UpOptions
 from elastic.errors import ElasticError
+from elastic.interrupts import forget
 from elastic.model.ids import node_of, worker_of
 from elastic.procs import interrupt_once
 
@@ -242,4 +243,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
+        forget()
         sys.exit(130)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
 from elastic.errors import ElasticError, NotFound
+from elastic.interrupts import forget
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -100,6 +101,7 @@ def perform(name: str, body: Callable[[Path], bool], story: Story, *, keep: bool
     try:
         code = 0 if body(home) else 1
     except KeyboardInterrupt:
+        forget()
         story.say("\nInterrupted.")
         code = 130
     except ElasticError as error:

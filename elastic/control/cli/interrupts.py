@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from elastic.interrupts import forget
+
 _AGAIN = 0.05
 _INTERRUPTED = 130
 
@@ -54,5 +56,6 @@ def heard() -> Iterator[None]:
     try:
         yield
     finally:
+        forget()
         for number, before in ours.items():
             signal.signal(number, before)
