@@ -23,6 +23,8 @@ BEHIND = 0.05
 HEAP = 5 << 30
 """Bytes of a Hazelcast member's heap. A quarter of it is used; room for twice the 256 MB of a state is kept while it is copied ahead,
 beside what the move before has not removed yet."""
+EVENTS = 40
+"""Of the cluster's last, so many are shown when something is missing."""
 AFTER = 0.5
 """Seconds after the last step of a move that belong to it."""
 
@@ -138,8 +140,10 @@ class Job:
         last = max((w.end for w in (*map(window_of, self.moves), *self.quiet)), default=0)
         if not self.notes.came or self.notes.came[-1] < last - AFTER * 1e9:
             known = (last - self.notes.came[-1]) / 1e9 if self.notes.came else float("inf")
+            files = sorted(f.name for f in self.directory.iterdir())
             raise RuntimeError(
-                f"{self.name}: the sink's notes end {known:.1f} s before what was to be measured"
+                f"{self.name}: the sink's notes end {known:.1f} s before what was to be measured; there are {files}\n"
+                + "\n".join(f"{e.time:.3f} {e.kind}: {e.message}" for _, e in self.client.events(tail=EVENTS))
             )
         return self.notes
 
