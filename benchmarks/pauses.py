@@ -139,15 +139,18 @@ class Pauses:
         given = self.session.options.get("rate")
         if given:
             return float(given)
+        most = self._sustained(arguments, *placements)
+        self.session.record(f"{label}: sustainable rate", [most], "tuples/s")
+        return most / 2
+
+    def _sustained(self, arguments: Sequence[object], *placements: Callable[[Job], None]) -> float:
         with self._job(*arguments, "--rate", 0) as flat:
             for place in placements:
                 place(flat)
                 time.sleep(SETTLE)
                 flat.rest(FLAT_OUT)
             notes = flat.end()
-        most = min(notes.rate(window) for window in flat.quiet)
-        self.session.record(f"{label}: sustainable rate", [most], "tuples/s")
-        return most / 2
+        return min(notes.rate(window) for window in flat.quiet)
 
     def _apart(self, one: Job) -> None:
         one.place("keys,stays,sink", "node-1")
@@ -161,6 +164,9 @@ class Pauses:
 
     def _together(self, one: Job) -> None:
         """As it was submitted."""
+
+    def _rescaled(self, one: Job) -> None:
+        one.client.rebalance(one.name, workers=2, wait=120.0)
 
     # ------------------------------------------------------------------ parts
 
@@ -229,18 +235,22 @@ class Pauses:
         name = f"rescaling {keys:,} keys"
         tasks = 32
         arguments = ("--keys", keys, "--tasks", tasks, "--executors", 2, "--groups", 1024, "--workers", 1)
-        rate = self.half(name, arguments, self._together)
+        given = self.session.options.get("rate")
         count = 2 if self.quick else 5
+        sustained: list[float] = []
         apart: list[Seen] = []
         overall: list[float] = []
         quiet: list[float] = []
         for _ in range(count):
-            with self._job(*arguments, "--rate", rate) as running:
+            # Anew each time: half of what a machine did a minute ago may be all that it does now.
+            if not given:
+                sustained.append(self._sustained(arguments, self._together, self._rescaled))
+            with self._job(*arguments, "--rate", given or sustained[-1] / 2) as running:
                 running.steady()
                 time.sleep(SETTLE)
                 running.rest(3.0, 3)
                 before = max((m.epoch for m in running.client.moves(running.name)), default=0)
-                running.client.rebalance(running.name, workers=2, wait=120.0)
+                self._rescaled(running)
                 running.followed(before)
                 time.sleep(SETTLE)
                 notes = running.end()
@@ -249,6 +259,8 @@ class Pauses:
             apart += [notes.seen([t], window) for t in holds]
             overall.append(notes.overall_gap(holds, window))
             quiet += [notes.overall_gap(holds, w) for w in running.quiet]
+        if sustained:
+            self.session.record(f"{name}: sustainable rate", sustained, "tuples/s")
         self._spread(f"{name}: gap of a key group", [s.gap for s in apart], {"max": wanted})
         goal = Goal(wanted, at_least=False)
         self.session.record(f"{name}: longest gap of all output", overall, "ms", goal=goal)
