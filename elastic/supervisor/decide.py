@@ -33,6 +33,9 @@ from elastic.supervisor.bundles import BundleState
 from elastic.supervisor.observe import TopologyView, Views
 from elastic.supervisor.options import SupervisorOptions
 
+ANSWER = 1.0
+"""Seconds before a worker is killed because it does not end, at which it is asked what its threads are doing."""
+
 
 class Phase(Enum):
     RUNNING = "running"
@@ -53,6 +56,7 @@ class Life:
         asked: Whether it was asked to end.
         dismiss_at: RUNNING without executors: stop it then.
         kill_at: STOPPING: kill it then.
+        questioned: STOPPING: it was asked what it is doing.
         registered: Whether it has been seen to be registered.
         absent_at: RUNNING, and its registration has gone: kill it then.
         broken: Why it makes no sense to start it again, or "".
@@ -71,6 +75,7 @@ class Life:
     asked: bool = False
     dismiss_at: float | None = None
     kill_at: float = 0.0
+    questioned: bool = False
     registered: bool = False
     absent_at: float | None = None
     broken: str = ""
@@ -172,6 +177,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Have it say what its threads are doing: it is about to be killed because it does not end."""
+
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """End it."""
 
@@ -227,6 +239,7 @@ Action = (
     | Registered
     | Absent
     | Stop
+    | Question
     | Kill
     | Want
     | Drop
@@ -286,6 +299,9 @@ def _steps(situation: Situation, worker: WorkerId, view: TopologyView | None) ->
     life = situation.lives.get(worker)
     if life is not None and life.phase is Phase.STOPPING:
         yield life.kill_at
+        yield life.kill_at - ANSWER
+        if life.kill_at - ANSWER <= situation.now and not life.questioned:
+            yield Question(worker)
         if life.kill_at <= situation.now:
             yield Kill(worker, "it did not end when asked to")
         return

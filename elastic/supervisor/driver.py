@@ -53,6 +53,8 @@ _RETRY = 1.0
 _STRAY = 2.0
 _ABORT = 10.0
 _GONE = 1000
+_SAID = 40_000
+"""Characters of what a worker's threads do in the event of its being killed."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class Driver:
         self._loading = Loading(parts.options.load_tries)
         self._lives: dict[WorkerId, Life] = {}
         self._allocations: dict[WorkerId, Allocation] = {}
+        self._said: dict[WorkerId, str] = {}
         self._gone: deque[Incarnation] = deque(maxlen=_GONE)
         self._seen: Views = {}
         self._look_at = 0.0
@@ -129,6 +132,12 @@ class Driver:
         with self._wake:
             self._exits.append((incarnation, exit))
         self.note_changed()
+
+    def note_stacks(self, worker: WorkerId, text: str) -> None:
+        """What its threads are doing: told when it is killed because it does not end."""
+        life = self._lives.get(worker)
+        if life is not None and life.questioned:
+            self._said[worker] = text
 
     def note_session(self, state: SessionState) -> None:
         self._connected = state is SessionState.CONNECTED
@@ -297,6 +306,9 @@ class Driver:
                 return self._start(action)
             case d.Stop(worker, reason, kill_at):
                 return self._stop(worker, reason, kill_at)
+            case d.Question(worker):
+                self._running[worker].signal(signal.SIGUSR1)
+                return self._change(worker, questioned=True)
             case d.Kill(worker, reason):
                 return self._kill(worker, reason)
             case d.Dismiss(worker, until):
@@ -387,9 +399,16 @@ class Driver:
 
     def _kill(self, worker: WorkerId, reason: str) -> bool:
         life = self._lives[worker]
+        said = self._said.pop(worker, "")
+        if said:
+            log.warning("%s is killed: %s\n%s", worker, reason, said)
         self._parts.report(
             self._parts.happenings.worker(
-                "worker-killed", life, f"worker {worker} is killed: {reason}", Severity.WARNING
+                "worker-killed",
+                life,
+                f"worker {worker} is killed: {reason}",
+                Severity.WARNING,
+                {"traceback": said[:_SAID]} if said else None,
             )
         )
         self._running[worker].kill()
@@ -427,6 +446,7 @@ class Driver:
                 self._ended(life, exit)
 
     def _ended(self, life: Life, exit: WorkerExit) -> None:
+        self._said.pop(life.worker, None)
         if life.asked or self._abort is not None or (life.dismiss_at is not None and exit.code == 0):
             self._lives[life.worker] = dataclasses.replace(life, phase=Phase.DEAD, failures=0, restart_at=0.0)
             self._parts.report(self._parts.happenings.stopped(life, exit))

@@ -246,6 +246,7 @@ class Supervisor:
         self._reporter.report(self._info.id, (report,), ())
 
     def on_stacks(self, incarnation: Incarnation, text: str) -> None:
+        self._driver.note_stacks(worker_of(incarnation), text)
         self._answer_stacks(worker_of(incarnation), text)
 
     def on_malformed(self, incarnation: Incarnation, what: str) -> None:

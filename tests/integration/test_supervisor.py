@@ -176,8 +176,20 @@ def test_a_worker_that_ignores_sigterm_is_killed(bench: Bench) -> None:
     worker = bench.launcher.wait_for(W)
     bench.world.set_state(TopologyStatus.KILLED, bench.sha)
     bench.reporter.wait_for("worker-stopped")
-    assert worker.signals == [signal.SIGTERM, signal.SIGKILL]
-    assert "worker-killed" in bench.reporter.kinds()
+    assert worker.signals == [signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL]
+    assert "traceback" not in bench.reporter.wait_for("worker-killed").details
+
+
+def test_what_a_worker_that_does_not_end_was_at_is_told(bench: Bench) -> None:
+    bench.launcher.obedient = False
+    started = bench.start(grace=1.5)
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.world.set_state(TopologyStatus.KILLED, bench.sha)
+    bench.wait(lambda: worker.signals == [signal.SIGTERM, signal.SIGUSR1])
+    started.on_stacks(worker.launch.incarnation, "waits for somebody")
+    assert bench.reporter.wait_for("worker-killed").details["traceback"] == "waits for somebody"
+    bench.reporter.wait_for("worker-stopped")
 
 
 def test_a_worker_that_never_registers_is_started_again(bench: Bench) -> None:

@@ -170,14 +170,24 @@ TABLE: dict[str, tuple[Situation, tuple[d.Action, ...], float | None]] = {
         (d.Stop(W, "the node stops", STOP_AT),),
         None,
     ),
-    "stopping, within grace": (situation(known=life(Phase.STOPPING, kill_at=NOW + 2)), (), NOW + 2),
+    "stopping, within grace": (situation(known=life(Phase.STOPPING, kill_at=NOW + 2)), (), NOW + 1),
+    "stopping, nearly too long": (
+        situation(known=life(Phase.STOPPING, kill_at=NOW + 1)),
+        (d.Question(W),),
+        NOW + 1,
+    ),
+    "stopping, nearly too long, and asked": (
+        situation(known=life(Phase.STOPPING, kill_at=NOW + 1, questioned=True)),
+        (),
+        NOW + 1,
+    ),
     "stopping, too long": (
-        situation(known=life(Phase.STOPPING, kill_at=NOW)),
+        situation(known=life(Phase.STOPPING, kill_at=NOW, questioned=True)),
         (d.Kill(W, "it did not end when asked to"),),
         None,
     ),
     "stopping, too long, not connected": (
-        situation(known=life(Phase.STOPPING, kill_at=NOW), connected=False),
+        situation(known=life(Phase.STOPPING, kill_at=NOW, questioned=True), connected=False),
         (d.Kill(W, "it did not end when asked to"),),
         None,
     ),
@@ -331,6 +341,8 @@ class History:
                 self.processes.add(incarnation)
             case d.Stop(worker, _, kill_at):
                 self.change(worker, phase=Phase.STOPPING, asked=True, kill_at=kill_at)
+            case d.Question(worker):
+                self.change(worker, questioned=True)
             case d.Kill(worker, _):
                 self.change(worker, phase=Phase.STOPPING, kill_at=float("inf"))
                 self.exit(-9)
