@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from elastic.queues import take
+
 T = TypeVar("T")
 Job = Callable[[], None]
 log = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ class Loop:
                 heapq.heappop(self._later)[2]()
                 continue
             try:
-                job = self._jobs.get(timeout=wait)
+                job = take(self._jobs, wait)
             except queue.Empty:
                 continue
             job()

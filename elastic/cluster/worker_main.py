@@ -37,6 +37,7 @@ from elastic.model.records import Allocation, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
+from elastic.queues import take
 from elastic.transport.base import Transport, TransportOptions
 from elastic.worker import memory, standing
 from elastic.worker.failures import user_traceback
@@ -178,7 +179,7 @@ class WorkerProcess:
         while True:
             try:
                 times = (self._cycle or None, self._progress.patience())
-                notice = self._notices.get(timeout=min((t for t in times if t is not None), default=None))
+                notice = take(self._notices, min((t for t in times if t is not None), default=None))
             except queue.Empty:
                 notice = "allocation"
             if notice == "lost":

@@ -19,6 +19,7 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import Marked, Marks, decode_marks, encode_marks
 from elastic.model.ids import Epoch, Incarnation, TopologyName
+from elastic.queues import take
 
 log = logging.getLogger("elastic.worker")
 _PAUSE = 1.0
@@ -108,7 +109,7 @@ class MarksWriter:
         while True:
             wait = max(0.0, self._again_at - time.monotonic()) if self._again_at else None
             try:
-                return self._orders.get(timeout=wait)
+                return take(self._orders, wait)
             except queue.Empty:
                 self._again_at = 0.0
                 for epoch in list(self._unknown):

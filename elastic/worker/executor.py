@@ -368,7 +368,7 @@ class Executor:
                     left = max(0.0, self._flush_at - began)
                     timeout = left if timeout is None else min(left, timeout)
                 try:
-                    item = ready.get(timeout=timeout)
+                    item = ready.get(timeout=timeout)  # it has looked before: elastic/queues.py
                 except queue.Empty:
                     item = _nothing
                 self._idle_since = 0.0
