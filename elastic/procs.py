@@ -34,6 +34,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from elastic.signals import insist
+
 PARENT_VARIABLE = "ELASTIC_PARENT_PID"
 """Tells a child made by `spawn` whose child it is."""
 
@@ -140,6 +142,7 @@ def interrupt_once() -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)
+    insist()
 
 
 def end_stray(pid: int, word: str, timeout: float) -> bool:

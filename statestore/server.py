@@ -28,6 +28,10 @@ LIMIT = 1 << 30
 
 EXIT_LOST = 5
 
+ASKED = (signal.SIGTERM, signal.SIGINT)
+"""Kept back, in all threads, until they are waited for: Python calls its handlers between two steps of the main thread, and one that
+comes just before that waits would be heard when the wait is over."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a state store until it is asked to end.
@@ -41,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--backend embedded needs --directory")
     if options.backend == "hazelcast" and not options.members:
         parser.error("--backend hazelcast needs --members")
+    signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)  # before there are other threads
     die_with_parent(options.parent)
     logging.basicConfig(
         stream=sys.stderr,
@@ -58,14 +63,12 @@ def _run(options: argparse.Namespace) -> int:
     from statestore.near_server import NearServer
     from statestore.service import StoreServer
 
-    asked, replaced = threading.Event(), threading.Event()
+    replaced = threading.Event()
 
     def on_replaced() -> None:
         replaced.set()
-        asked.set()
+        os.kill(os.getpid(), signal.SIGTERM)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.set())
     store = _store(options, on_replaced)
     try:
         server = StoreServer(store, options.listen, allow_remote=options.allow_remote, unix=options.unix)
@@ -78,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
             server.start()
             print(json.dumps({"address": server.address, "pid": os.getpid()}), flush=True)  # noqa: T201  the answer
             log.info("the state store (%s) serves at %s", options.backend, server.address)
-            asked.wait()
+            signal.sigwait(ASKED)
         finally:
             if near is not None:
                 near.close()

@@ -20,6 +20,7 @@ from elastic.cluster.directory import LOG, ClusterInfo, clean, owned, read_clust
 from elastic.cluster.options import UpOptions
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, NotFound
 from elastic.model.codec import encode
+from elastic.signals import insist
 
 __all__ = ["ClusterInfo", "UpOptions", "read_cluster", "run_foreground", "start_background", "stop"]
 
@@ -90,16 +91,14 @@ def run_foreground(
     os.environ.pop(procs.PARENT_VARIABLE, None)
     _prepare(options.validate(), on_progress)
     launcher = Launcher(options, on_progress, on_ready)
-    before = {
-        number: signal.signal(number, lambda *_: launcher.ask_stop())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # by nohup: it is to stay
-    }
+    numbers = {signal.SIGINT, signal.SIGTERM}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else by nohup: it is to stay
+        numbers.add(signal.SIGHUP)
+    undo = insist(dict.fromkeys(numbers, launcher.ask_stop))
     try:
         launcher.run()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        undo()
 
 
 def stop(

@@ -20,6 +20,7 @@ from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.options import UpOptions
 from elastic.errors import ElasticError, EnvironmentProblem
 from elastic.model.codec import decode, encode
+from elastic.signals import insist
 
 log = logging.getLogger("elastic.launcher")
 
@@ -74,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         launcher = Launcher(options, tell, ready)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: launcher.ask_stop())
+        insist(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), launcher.ask_stop))
         launcher.run()
     except ElasticError as error:
         log.error("%s", error)

@@ -17,11 +17,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from elastic import procs
 from elastic.cluster import network
 from elastic.errors import ElasticError
+from elastic.signals import insist
 
 log = logging.getLogger("elastic.supervisor")
 
@@ -119,11 +119,7 @@ def _run(options: argparse.Namespace, last: contextlib.ExitStack) -> int:
         server = NodeServer(supervisor, f"{host}:0", allow_remote=options.allow_remote)
         stack.callback(server.close)
 
-        def end(_number: int, _frame: FrameType | None) -> None:
-            supervisor.stop()
-
-        signal.signal(signal.SIGTERM, end)
-        signal.signal(signal.SIGINT, end)
+        insist({signal.SIGTERM: supervisor.stop, signal.SIGINT: supervisor.stop})
         server.start()
         supervisor.start(server.address)
         if options.store != NO_STORE:

@@ -17,12 +17,12 @@ from typing import NoReturn
 from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
+from elastic.cluster import worker_stacks
 from elastic.cluster.cores import keep_to_one, may_keep
 from elastic.cluster.switching import Switching
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader
 from elastic.cluster.worker_progress import ProgressWriter
-from elastic.cluster.worker_stacks import tell_on_signal
 from elastic.cluster.worker_stores import WorkerStores
 from elastic.cluster.worker_voice import Voice
 from elastic.coordination import paths
@@ -38,6 +38,7 @@ from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
 from elastic.queues import take
+from elastic.signals import insist
 from elastic.transport.base import Transport, TransportOptions
 from elastic.worker import memory, standing
 from elastic.worker.failures import user_traceback
@@ -208,9 +209,12 @@ class WorkerProcess:
                 log.warning("ZooKeeper cannot be reached: %s", e)
 
     def _install_signals(self) -> None:
-        signal.signal(signal.SIGTERM, lambda *_: self._notices.put("terminate"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
-        tell_on_signal(signal.SIGUSR1, self._voice.tell_stacks, lambda: standing.told(self.worker))
+
+        def tell_stacks() -> None:
+            self._voice.tell_stacks(worker_stacks.asked(lambda: standing.told(self.worker)))
+
+        insist({signal.SIGTERM: lambda: self._notices.put("terminate"), signal.SIGUSR1: tell_stacks})
 
     def _listen(self) -> None:
         """The supervisor writes a line for each new version in the store. Its end of file is its end."""

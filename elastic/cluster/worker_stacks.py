@@ -1,13 +1,11 @@
 """Where every thread of this process is, told when a signal asks for it.
 
-`faulthandler` walks other threads' frames while they run, and now and then brings the process down by that. So a thread of its own does
-it, with the interpreter to itself. The signal's number comes through a pipe, which the interpreter writes to wherever its main thread is.
+`faulthandler` walks other threads' frames while they run, and now and then brings the process down by that. So a thread does it, with
+the interpreter to itself: that which signals come to, wherever the main thread is (`elastic.signals`).
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 import traceback
@@ -20,17 +18,13 @@ FIRST = 1.0
 """Seconds that what is told before them may take."""
 
 
-def tell_on_signal(number: int, tell: Callable[[str], None], first: Callable[[], str] = str) -> None:
-    """Have all stacks told whenever that signal comes, on a thread of its own. From the main thread, once.
+def asked(first: Callable[[], str] = str) -> str:
+    """All stacks, and what is told before them.
 
     Args:
-        first: What is told before them; a call that fails, or does not return, costs no more than itself.
+        first: A call that fails, or does not return, costs no more than itself.
     """
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.signal(number, lambda *_: None)  # what counts is that it is written to the pipe
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_serve, args=(read, number, tell, first), name="stacks", daemon=True).start()
+    return f"{_within(first)}{stacks()}"[:MOST]
 
 
 def stacks() -> str:
@@ -41,12 +35,6 @@ def stacks() -> str:
         for ident, frame in sorted(sys._current_frames().items())
     ]
     return "\n".join(parts)[:MOST]
-
-
-def _serve(read: int, number: int, tell: Callable[[str], None], first: Callable[[], str]) -> None:
-    while signals := os.read(read, 1 << 10):
-        if number in signals:
-            tell(f"{_within(first)}{stacks()}"[:MOST])
 
 
 def _within(first: Callable[[], str]) -> str:

@@ -22,6 +22,7 @@ from elastic.errors import ConfigError, ElasticError
 from elastic.nimbus.options import NimbusOptions
 from elastic.procs import die_with_parent
 from elastic.rpc.server import Server
+from elastic.signals import insist
 
 SESSION_LOST = 4
 _END_WITHIN = 15.0
@@ -47,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, asked)
+    insist()
 
     def on_lost() -> None:
         lost.set()

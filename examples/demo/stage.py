@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background, stop
 from elastic.errors import ElasticError, NotFound
 from elastic.interrupts import forget
+from elastic.signals import insist
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -68,6 +69,7 @@ class Signals:
         self.ending = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        insist()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         first, self.caught = not self.caught, True

@@ -13,7 +13,8 @@ from elastic.cluster import worker_stacks
 
 PROGRAM = """
 import signal, sys, threading
-from elastic.cluster.worker_stacks import tell_on_signal
+from elastic.cluster.worker_stacks import asked
+from elastic.signals import insist
 
 def compute():
     def deeper(n):
@@ -24,7 +25,7 @@ def compute():
 def wait_for_ever():
     threading.Event().wait()
 
-tell_on_signal(signal.SIGUSR1, lambda text: print(text, file=sys.stderr, flush=True))
+insist({signal.SIGUSR1: lambda: print(asked(), file=sys.stderr, flush=True)})
 for n in range(3):
     threading.Thread(target=compute, name=f"busy-{n}", daemon=True).start()
 threading.Thread(target=wait_for_ever, name="idle", daemon=True).start()
