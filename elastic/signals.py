@@ -23,14 +23,17 @@ POKE = signal.SIGURG
 """Ends a wait of the main thread: nobody else uses it, and by default it does nothing."""
 AGAIN = 0.02
 """Seconds after which it is sent again, until the main thread has gone on: it may come a moment too early as well."""
+_NOBODY = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None)
 
 
 def insist(told: Mapping[int, Callable[[], None]] | None = None) -> Callable[[], None]:
     """From now on signals are heard when they come, whatever the main thread is about to do. From the main thread.
 
+    Handlers that are there are called on the main thread, as ever. A process that is forked from this one has none of this: what is sent
+    to it concerns nobody else.
+
     Args:
-        told: By number, what is called when a signal comes, on a thread of its own, wherever the main thread is. Of all others the
-            handlers are called, on the main thread, as they were installed.
+        told: By number, what is called when a signal comes, on a thread of its own, wherever the main thread is.
 
     Returns:
         What undoes it; from the main thread.
@@ -39,7 +42,8 @@ def insist(told: Mapping[int, Callable[[], None]] | None = None) -> Callable[[],
     read, write = os.pipe()
     os.set_blocking(write, False)
     gone_on: queue.SimpleQueue[None] = queue.SimpleQueue()  # its `put` may be called within itself
-    handlers = {number: signal.signal(number, lambda *_: None) for number in calls}
+    handlers = {n: signal.signal(n, lambda *_: None) for n in calls if signal.getsignal(n) in _NOBODY}
+    silent = {POKE, *handlers}
     handlers[POKE] = signal.signal(POKE, lambda *_: gone_on.put(None))
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     main = threading.get_ident()
@@ -52,17 +56,35 @@ def insist(told: Mapping[int, Callable[[], None]] | None = None) -> Callable[[],
                     calls[number]()
                 except Exception:  # the next one is to be heard all the same
                     log.exception("signal %d", number)
-            if any(n != POKE and n not in calls for n in numbers):
+            if not silent.issuperset(numbers):
                 _have_gone_on(main, gone_on, ended)
         os.close(read)
 
+    masks = threading.local()
+
+    def fork() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, calls)
+
+    def forked() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def begun() -> None:
+        if not ended.is_set():
+            signal.set_wakeup_fd(-1)  # it would write to the same pipe
+            put_back()
+        forked()
+
+    def put_back() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
     threading.Thread(target=listen, name="signals", daemon=True).start()
+    os.register_at_fork(before=fork, after_in_parent=forked, after_in_child=begun)
 
     def undo() -> None:
         ended.set()
         signal.set_wakeup_fd(before)
-        for number, handler in handlers.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        put_back()
         os.close(write)
 
     return undo

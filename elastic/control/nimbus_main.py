@@ -42,13 +42,12 @@ def main(arguments: list[str] | None = None) -> int:
     end, lost, owns = threading.Event(), threading.Event(), threading.Event()
 
     def asked(*_: object) -> None:
-        end.set()
         if not owns.is_set():
             raise _Ended  # out of the wait for ZooKeeper: nothing has been begun
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, asked)
-    insist()
+    insist({signal.SIGTERM: end.set, signal.SIGINT: end.set})
 
     def on_lost() -> None:
         lost.set()

@@ -84,6 +84,50 @@ def test_handlers_are_as_before_afterwards() -> None:
     assert signal.set_wakeup_fd(-1) == -1
 
 
+FORKS = """
+import os, signal, sys
+from elastic.signals import insist
+heard = []
+insist({signal.SIGTERM: lambda: heard.append("told")})
+child = os.fork()
+if not child:
+    signal.alarm(3)
+    while True:
+        signal.pause()
+os.kill(child, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+insist({signal.SIGUSR2: lambda: print(heard, flush=True) or os._exit(0)})
+os.kill(os.getpid(), signal.SIGUSR2)
+signal.pause()
+"""
+
+
+def forks(before: str = "") -> str:
+    done = subprocess.run([sys.executable, "-c", before + FORKS], capture_output=True, text=True, timeout=60)
+    return done.stdout
+
+
+def test_what_is_sent_to_a_forked_process_concerns_that_alone() -> None:
+    assert forks() == "-15\n[]\n"
+
+
+def test_what_a_forked_process_tells_its_parent_is_found() -> None:
+    """Planted fault: nothing is done where a process is forked."""
+    assert forks("import os\nos.register_at_fork = lambda **_: None\n") == "-14\n['told']\n"
+
+
+def test_handlers_and_what_is_told_are_both_called() -> None:
+    before, came, called = signal.getsignal(signal.SIGUSR2), threading.Event(), threading.Event()
+    signal.signal(signal.SIGUSR2, lambda *_: called.set())
+    undo = insist({signal.SIGUSR2: came.set})
+    try:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert came.wait(30) and called.wait(30)
+    finally:
+        undo()
+        signal.signal(signal.SIGUSR2, before)
+
+
 def test_what_a_handler_raises_ends_a_wait() -> None:
     code = """
 import signal, threading
