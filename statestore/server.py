@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from statestore.base import BackEnd
@@ -27,10 +28,6 @@ log = logging.getLogger("statestore")
 LIMIT = 1 << 30
 
 EXIT_LOST = 5
-
-ASKED = (signal.SIGTERM, signal.SIGINT)
-"""Kept back, in all threads, until they are waited for: Python calls its handlers between two steps of the main thread, and one that
-comes just before that waits would be heard when the wait is over."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--backend embedded needs --directory")
     if options.backend == "hazelcast" and not options.members:
         parser.error("--backend hazelcast needs --members")
-    signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)  # before there are other threads
     die_with_parent(options.parent)
     logging.basicConfig(
         stream=sys.stderr,
@@ -60,14 +56,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from statestore.near_server import NearServer
-    from statestore.service import StoreServer
-
+    # Python calls its handlers between two steps of the main thread: one that came just before that waits would be heard when the wait is
+    # over. What it writes to a pipe is there at once.
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     replaced = threading.Event()
 
     def on_replaced() -> None:
         replaced.set()
-        os.kill(os.getpid(), signal.SIGTERM)
+        with suppress(OSError):  # it has ended
+            os.write(write, b"\0")
+
+    try:
+        _serve(options, on_replaced, lambda: os.read(read, 1))
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(read)
+        os.close(write)
+    return EXIT_LOST if replaced.is_set() else 0
+
+
+def _serve(options: argparse.Namespace, on_replaced: Callable[[], None], wait: Callable[[], object]) -> None:
+    from statestore.near_server import NearServer
+    from statestore.service import StoreServer
 
     store = _store(options, on_replaced)
     try:
@@ -81,14 +95,13 @@ def _run(options: argparse.Namespace) -> int:
             server.start()
             print(json.dumps({"address": server.address, "pid": os.getpid()}), flush=True)  # noqa: T201  the answer
             log.info("the state store (%s) serves at %s", options.backend, server.address)
-            signal.sigwait(ASKED)
+            wait()
         finally:
             if near is not None:
                 near.close()
             server.close()
     finally:
         store.close()
-    return EXIT_LOST if replaced.is_set() else 0
 
 
 def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> BackEnd:

@@ -38,7 +38,14 @@ def main(arguments: list[str]) -> int:
     print(
         f"== Both groups took {time.monotonic() - began:.0f} s: {', '.join(PARTS)}: {code}; {', '.join(CLUSTERS)}: {clusters}"
     )
-    return max(0 if c == NOTHING_CHOSEN else c for c in (code, clusters))
+    return max(result(code), result(clusters))
+
+
+def result(code: int) -> int:
+    """A group's exit code as a result: 0 is good, and larger is worse. One that a signal has ended has a negative code."""
+    if code < 0:
+        return 128 - code
+    return 0 if code == NOTHING_CHOSEN else code
 
 
 def _command(paths: list[str], arguments: list[str]) -> list[str]:
