@@ -13,6 +13,7 @@ from elastic.coordination.base import Coordination
 from elastic.migration.record import Marks
 from elastic.migration.view import View
 from elastic.model import codec
+from elastic.model.assignment import Assignment
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
 from elastic.model.records import Progress
@@ -43,6 +44,7 @@ class ProgressWriter:
         of: Callable[[], Worker],
     ) -> None:
         self._coordination = coordination
+        self._topology = topology
         self._root = paths.progress(topology)
         self._path = paths.worker_progress(topology, id)
         self._incarnation = incarnation
@@ -105,7 +107,13 @@ class ProgressWriter:
         # Read just before this: whoever it came to may have ended before it could say since when.
         moves = [move.record for move in worker.moves.participant.view.moves]
         holders = last_holders(records, self._incarnation, moves)
-        lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting & holders.keys()}
+        starting = starting & holders.keys()
+        if starting:
+            # By a move that ended before this process began, as the process that had it.
+            assignment = self._coordination.get(paths.assignment(self._topology))
+            known = codec.decode(assignment.data, Assignment).lost if assignment is not None else {}
+            self._states.has_been_said({t: holders[t] for t in starting if t in known.get(holders[t], ())})
+        lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting}
         for component, before in sorted(lost):
             tasks = sorted(
                 t for t in starting & set(worker.spec.tasks_of(component)) if holders.get(t) == before

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from elastic.migration.record import MoveRecord, Outcome, TaskMove
 from elastic.model.ids import Epoch, Incarnation
@@ -105,6 +105,11 @@ class States:
         _, to = self._handed_on.pop(task, (0, None))
         if to is not None and self._earlier.get(task, (None, 0))[0] == to:
             del self._earlier[task]
+
+    def has_been_said(self, lost: Mapping[int, Incarnation]) -> None:
+        """Of tasks that are about to begin anew here: with whom their states ended, as a move has said."""
+        with self._lock:
+            self._lost.update(lost)
 
     def say(self, tasks: Iterable[int], before: Incarnation) -> list[int]:
         """That the states of these tasks, which are about to begin anew here, ended with that life: for which it has to be said."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from elastic.model.ids import ComponentId, Epoch, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,6 +43,8 @@ class Assignment:
         executors: Each executor's worker. Their ranges cover every task of the topology exactly once, except
             tasks that cannot be placed because no slot is free: those are in `unassigned`.
         unassigned: Executors that wait for a slot.
+        lost: Tasks whose states a move has lost, by the dead process that had them last: that has been said, and whoever begins such a
+            task anew finds nothing else that tells. Until another move brings the task a state.
     """
 
     topology: TopologyName
@@ -50,6 +52,7 @@ class Assignment:
     workers: Mapping[WorkerId, WorkerSlot] = field(default_factory=dict)
     executors: tuple[tuple[ExecutorId, WorkerId], ...] = ()
     unassigned: tuple[ExecutorId, ...] = ()
+    lost: Mapping[Incarnation, tuple[TaskId, ...]] = field(default_factory=dict)
 
     def executors_of(self, worker: WorkerId) -> tuple[ExecutorId, ...]:
         """The executors of one worker, sorted."""

@@ -22,7 +22,7 @@ from elastic.nimbus import store_waits, stories
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
 from elastic.nimbus.followed import read_versioned
 from elastic.nimbus.placing import Rules, came_true, held
-from elastic.nimbus.plans import Plan, after_outcomes, interim
+from elastic.nimbus.plans import Plan, after_outcomes, interim, losing
 
 T = TypeVar("T")
 REST_MOST = 0.1
@@ -146,7 +146,7 @@ class MovePorts:
             places = {**assignment.place_of(), **{TaskId(t): w for t, w in action.places}}
             staying = {**held(t, facts), **{w: slot_of(w) for _, w in action.places}}
             desired = plan.assignment if plan is not None else assignment
-            new = interim(assignment, desired, places, staying)
+            new = losing(interim(assignment, desired, places, staying), before, after, self.living)
             result.append(Set(paths.assignment(self._name), encode(new), version))
         if plan is not None:
             now = time.time()

@@ -178,6 +178,7 @@ def interim(
         {w: slots[w] for w in sorted(named, key=natural)},
         tuple(sorted(placed, key=lambda item: item[0].first)),
         tuple(sorted(unassigned, key=lambda e: e.first)),
+        present.lost,
     )
     unchanged = same(present, result) and dict(present.workers) == dict(result.workers)
     return present if unchanged else result
@@ -220,6 +221,22 @@ def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot:
         tuple(sorted(executors, key=lambda item: item[0].first)),
         tuple(sorted(unassigned, key=lambda e: e.first)),
     )
+
+
+def losing(
+    present: Assignment, before: MoveRecord, after: MoveRecord, living: Collection[Incarnation]
+) -> Assignment:
+    """An assignment with what these outcomes say of lost states: remembered of processes that have died, which cannot read it."""
+    lost = {task: life for life, tasks in present.lost.items() for task in tasks}
+    for task, old in zip(after.tasks, before.tasks, strict=True):
+        if task.outcome == old.outcome:
+            continue
+        if task.outcome is Outcome.COMMITTED:
+            lost.pop(TaskId(task.task), None)
+        elif task.outcome is Outcome.LOST and task.source not in living:
+            lost[TaskId(task.task)] = task.source
+    lives = {life: tuple(sorted(t for t, by in lost.items() if by == life)) for life in sorted({*lost.values()})}
+    return present if lives == present.lost else replace(present, lost=lives)
 
 
 def after_outcomes(

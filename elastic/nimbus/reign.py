@@ -259,12 +259,12 @@ class Reign:
         with self.lock:
             if not self._ready and not self._load():
                 return True
-            self._watch_nodes()
+            self._watch_nodes(self.facts())
             settled = self.moves.run(self.moves.see(self._shown()))
             self.note_moves()
             self.mirror.wake()  # who waits for what a move has come to
             for _ in range(_TRIES):
-                facts = self.facts()
+                facts = self._watch_nodes(self.facts())
                 if self._decided.covers(facts, self.scheduler):
                     return settled
                 for t in facts.topologies.values():
@@ -273,7 +273,7 @@ class Reign:
                     self._nothing_to_do(facts)
                     return settled
                 self._decided.forget()
-                shown, facts = facts, self.refresh()
+                shown, facts = facts, self._watch_nodes(self.refresh())
                 actions = self._decide(facts)
                 try:
                     if actions and not self._carry_out(actions, facts):
@@ -315,23 +315,33 @@ class Reign:
         self._on_ruling()
         return True
 
-    def _watch_nodes(self) -> None:
-        """Say which nodes have come and gone, and how long those that have gone keep what they have."""
-        facts = self.facts()
+    def _watch_nodes(self, facts: Facts) -> Facts:
+        """Say which nodes have come and gone, and how long those that have gone keep what they have.
+
+        Nothing is decided on nodes that this has not seen: a drain is forgotten as soon as its node has gone, and whoever looks at what has
+        gone only after that takes the node for lost.
+
+        Returns:
+            The same facts, with who is expected back by now.
+        """
         if {n: i.store for n, i in self._known.items()} != {n: i.store for n, i in facts.nodes.items()}:
             self.stores.nodes_changed()
+        gone = self._known.keys() - facts.nodes.keys()
+        # The mirror shows the end of a node sooner than what had it end, now and then: nodes, drains and assignments are read one by one.
+        true = reread(self.coordination, facts) if gone else facts
         for id in sorted({*self._known, *facts.nodes}):
             before, now = self._known.get(id), facts.nodes.get(id)
             if now is not None and (before is None or before.generation != now.generation):
                 self._expected.pop(id, None)
                 self.tell(node_joined(now, facts.now))
             elif before is not None and now is None:
-                asked = id in facts.drains or id not in facts.wanted
+                asked = id in true.drains or id not in true.wanted
                 if self.options.node_loss_grace > 0 and not asked:
                     self._expected[id] = facts.now + self.options.node_loss_grace
-                self.tell(node_lost(before, asked and id in facts.drains, facts))
+                self.tell(node_lost(before, asked and id in true.drains, true))
         self._known = dict(facts.nodes)
         self._expected = {n: u for n, u in self._expected.items() if u > facts.now}
+        return facts if facts.expected == self._expected else replace(facts, expected=dict(self._expected))
 
     def _carry_out(self, actions: Sequence[decisions.Action], facts: Facts) -> bool:
         """Returns whether anything could be written."""

@@ -225,6 +225,10 @@ class FakeLauncher:
         for name in set(names) - set(self.nodes):
             self.nodes[name] = self._cluster.node(name, 2)
 
+    def stop(self) -> None:
+        """Nodes stay as they are."""
+        self._watch.cancel()
+
 
 class Cluster:
     """Nimbuses and fake nodes on one coordination service."""

@@ -21,7 +21,7 @@ from elastic.migration.table import NotifierState
 from elastic.model.assignment import Assignment
 from elastic.model.codec import decode
 from elastic.model.events import Severity
-from elastic.model.ids import Epoch, WorkerId
+from elastic.model.ids import Epoch, TaskId, WorkerId
 from elastic.model.views import PLANNED
 from elastic.nimbus import move_stands, placing
 from elastic.nimbus.facts import Facts, TopologyFacts
@@ -366,6 +366,31 @@ def test_state_that_no_store_has_is_said_to_be_lost(moving_in_memory: Moving) ->
     (lost,) = [e for _, e in nimbus.events.since(0) if e.kind == "state-lost"]
     assert lost.task == 7 and "gone everywhere" in lost.message and nimbus.describe("wc").errors == (lost,)
     assert moving.moves(nimbus)[0].tasks[0].phase == "lost"
+
+
+def test_what_was_lost_with_both_nodes_is_remembered_until_the_task_moves_again(
+    moving_in_memory: Moving,
+) -> None:
+    """Whoever begins it anew may begin when nothing is left of the move."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    before = moving.facts(nimbus).workers[A].incarnation
+    moving.actors.hold("restored")
+    nimbus.move("wc", "7", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.cluster.nodes["a"].leave()
+    moving.until(nimbus, lambda t: A not in t.workers)
+    moving.actors.fails["restored", 7] = "it is gone everywhere"
+    moving.actors.let()
+    moving.quiet(nimbus)
+    assert moving.moves(nimbus)[0].tasks[0].phase == "lost"
+    after = moving.facts(nimbus).assignment
+    assert after is not None and after.lost == {before: (7,)}
+    del moving.actors.fails["restored", 7]
+    nimbus.move("wc", "6", "c", wait=PATIENCE)
+    assert moving.facts(nimbus).assignment.lost == {before: (7,)}  # type: ignore[union-attr]
+    nimbus.move("wc", "7", "c" if after.place_of()[TaskId(7)] == B else "b", wait=PATIENCE)
+    assert moving.facts(nimbus).assignment.lost == {}  # type: ignore[union-attr]
 
 
 # --- what fails again and again

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from coordination_harness import PATIENCE
@@ -14,9 +17,10 @@ from elastic.errors import (
     NotFound,
 )
 from elastic.model.events import Event, Severity
-from elastic.model.ids import TaskId, TopologyName
+from elastic.model.ids import NodeId, TaskId, TopologyName
 from elastic.model.load import ExecutorLoad, TaskLoad, WorkerReport
 from elastic.model.views import PLANNED
+from elastic.nimbus.facts import Facts
 from elastic.nimbus.nimbus import Nimbus
 
 WC = TopologyName("wc")
@@ -95,6 +99,63 @@ def test_draining_a_node_moves_what_may_move_and_ends_it(cluster: Cluster) -> No
     assert cluster.look.children(paths.WANTED) == ("node-2",) and cluster.look.children(paths.DRAINS) == ()
     assert "node-lost" not in cluster.kinds(nimbus)
     assert nimbus.add_nodes(1, wait=PATIENCE) == ("node-1",)
+
+
+def test_a_drained_node_that_goes_while_something_is_decided_was_not_lost(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its drain is forgotten by the very decision that first sees it gone."""
+    nimbus = cluster.nimbus()
+    launcher = FakeLauncher(cluster)
+    nimbus.add_nodes(2, wait=PATIENCE)
+    launcher.stop()
+    reign = nimbus._reign
+    assert reign is not None
+    carry_on = reign.moves.run
+
+    def run(events: Any) -> bool:
+        done = carry_on(events)
+        facts = reign.facts()
+        if NodeId("node-1") not in facts.wanted and NodeId("node-1") in facts.nodes:
+            launcher.nodes["node-1"].leave()
+            assert reign.mirror.wait_for(lambda: NodeId("node-1") not in reign.facts().nodes, PATIENCE)
+        return done
+
+    carry_out = reign._carry_out
+
+    def shown(*arguments: Any) -> bool:
+        done = carry_out(*arguments)
+        there = cluster.look.children(paths.DRAINS) or ()
+        assert reign.mirror.wait_for(lambda: set(reign.facts().drains) == set(there), PATIENCE)
+        return done
+
+    monkeypatch.setattr(reign.moves, "run", run)
+    monkeypatch.setattr(reign, "_carry_out", shown)
+    nimbus.drain_node("node-1", wait=PATIENCE)
+    cluster.event(nimbus, "node-left")
+    assert "node-lost" not in cluster.kinds(nimbus)
+
+
+def test_what_a_drained_node_had_is_read_anew_when_it_goes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror may show its end before the assignment that left it."""
+    nimbus = cluster.nimbus()
+    FakeLauncher(cluster)
+    nimbus.add_nodes(2, slots=2, wait=PATIENCE)
+    cluster.started(nimbus, spec(stateful=False))
+    reign = nimbus._reign
+    assert reign is not None
+    show, old = reign.mirror.facts, reign.facts().topologies
+
+    def behind(now: float, expected: Mapping[NodeId, float]) -> Facts:
+        seen = show(now, expected)
+        return seen if NodeId("node-1") in seen.nodes else replace(seen, topologies=old, drains={})
+
+    monkeypatch.setattr(reign.mirror, "facts", behind)
+    nimbus.drain_node("node-1", wait=0)
+    cluster.event(nimbus, "node-left")
+    assert "node-lost" not in cluster.kinds(nimbus)
 
 
 def drained_but_for(cluster: Cluster, nimbus: Nimbus, stuck: TaskId) -> None:

@@ -20,6 +20,7 @@ from elastic.errors import Unavailable
 from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
+from elastic.model.assignment import Assignment
 from elastic.model.ids import (
     ComponentId,
     Epoch,
@@ -239,6 +240,25 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     again = Incarnation(f"{OTHER}#10")
     elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
     assert lost(life, {2, 3}) == {again: "2", THERE: "3"}
+
+
+def lost_before_it_began(life: Any) -> dict[str, str]:
+    """Both nodes of a move had gone, its record went as well: the assignment alone says that it has been said."""
+    elsewhere(life, Held(THERE, 6, (2, 3)))
+    path = paths.assignment("t")  # type: ignore[arg-type]
+    life._coordination.put(path, codec.encode(Assignment("t", 7, lost={THERE: (2,), FIRST: (3,)})))  # type: ignore[arg-type]
+    return lost(life, {2, 3})
+
+
+def test_what_a_move_has_lost_before_a_process_began_is_not_said_by_that(life: Any) -> None:
+    assert lost_before_it_began(life) == {THERE: "3"}, "task 3 has had another holder since"
+
+
+def test_a_process_that_does_not_look_at_what_has_been_said_is_found(
+    life: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(States, "has_been_said", lambda *_: None)
+    assert lost_before_it_began(life) == {THERE: "2, 3"}
 
 
 def test_what_ended_with_a_process_is_said_once_however_often_it_is_begun(
