@@ -111,8 +111,15 @@ class ProgressWriter:
         if starting:
             # By a move that ended before this process began, as the process that had it.
             assignment = self._coordination.get(paths.assignment(self._topology))
-            known = codec.decode(assignment.data, Assignment).lost if assignment is not None else {}
-            self._states.has_been_said({t: holders[t] for t in starting if t in known.get(holders[t], ())})
+            known = codec.decode(assignment.data, Assignment).lost if assignment is not None else ()
+            self._states.has_been_said(
+                {
+                    t: n.incarnation
+                    for n in known
+                    for t in n.tasks
+                    if t in starting and holders[t] == n.incarnation
+                }
+            )
         lost = {(worker.spec.component_of(TaskId(t)).id, holders[t]) for t in starting}
         for component, before in sorted(lost):
             tasks = sorted(

@@ -33,6 +33,14 @@ class WorkerSlot:
     slot: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Lost:
+    """Tasks whose states ended with one life of a worker."""
+
+    incarnation: Incarnation
+    tasks: tuple[TaskId, ...]
+
+
 @dataclass(frozen=True)
 class Assignment:
     """The placement of one topology.
@@ -43,8 +51,8 @@ class Assignment:
         executors: Each executor's worker. Their ranges cover every task of the topology exactly once, except
             tasks that cannot be placed because no slot is free: those are in `unassigned`.
         unassigned: Executors that wait for a slot.
-        lost: Tasks whose states a move has lost, by the dead process that had them last: that has been said, and whoever begins such a
-            task anew finds nothing else that tells. Until another move brings the task a state.
+        lost: States that moves have lost with processes that have died. That has been said, and whoever begins such a task anew finds
+            nothing else that tells. Until another move brings the task a state.
     """
 
     topology: TopologyName
@@ -52,7 +60,7 @@ class Assignment:
     workers: Mapping[WorkerId, WorkerSlot] = field(default_factory=dict)
     executors: tuple[tuple[ExecutorId, WorkerId], ...] = ()
     unassigned: tuple[ExecutorId, ...] = ()
-    lost: Mapping[Incarnation, tuple[TaskId, ...]] = field(default_factory=dict)
+    lost: tuple[Lost, ...] = ()
 
     def executors_of(self, worker: WorkerId) -> tuple[ExecutorId, ...]:
         """The executors of one worker, sorted."""

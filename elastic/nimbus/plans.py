@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic.migration.record import MoveRecord, Outcome, briefly
-from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
+from elastic.model.assignment import Assignment, ExecutorId, Lost, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, worker_of
 from elastic.scheduler.round_robin import natural
 
@@ -227,7 +227,7 @@ def losing(
     present: Assignment, before: MoveRecord, after: MoveRecord, living: Collection[Incarnation]
 ) -> Assignment:
     """An assignment with what these outcomes say of lost states: remembered of processes that have died, which cannot read it."""
-    lost = {task: life for life, tasks in present.lost.items() for task in tasks}
+    lost = {task: one.incarnation for one in present.lost for task in one.tasks}
     for task, old in zip(after.tasks, before.tasks, strict=True):
         if task.outcome == old.outcome:
             continue
@@ -235,8 +235,9 @@ def losing(
             lost.pop(TaskId(task.task), None)
         elif task.outcome is Outcome.LOST and task.source not in living:
             lost[TaskId(task.task)] = task.source
-    lives = {life: tuple(sorted(t for t, by in lost.items() if by == life)) for life in sorted({*lost.values()})}
-    return present if lives == present.lost else replace(present, lost=lives)
+    lives = sorted({*lost.values()})
+    result = tuple(Lost(life, tuple(sorted(t for t, by in lost.items() if by == life))) for life in lives)
+    return present if result == present.lost else replace(present, lost=result)
 
 
 def after_outcomes(

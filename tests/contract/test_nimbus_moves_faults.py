@@ -18,7 +18,7 @@ from elastic.coordination.base import Delete, Operation, SessionState, Set, Vers
 from elastic.errors import Conflict, NotConnected, NotFound, Refused, Unavailable
 from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
 from elastic.migration.table import NotifierState
-from elastic.model.assignment import Assignment
+from elastic.model.assignment import Assignment, Lost
 from elastic.model.codec import decode
 from elastic.model.events import Severity
 from elastic.model.ids import Epoch, TaskId, WorkerId
@@ -385,12 +385,12 @@ def test_what_was_lost_with_both_nodes_is_remembered_until_the_task_moves_again(
     moving.quiet(nimbus)
     assert moving.moves(nimbus)[0].tasks[0].phase == "lost"
     after = moving.facts(nimbus).assignment
-    assert after is not None and after.lost == {before: (7,)}
+    assert after is not None and after.lost == (Lost(before, (TaskId(7),)),)
     del moving.actors.fails["restored", 7]
     nimbus.move("wc", "6", "c", wait=PATIENCE)
-    assert moving.facts(nimbus).assignment.lost == {before: (7,)}  # type: ignore[union-attr]
+    assert moving.facts(nimbus).assignment.lost == (Lost(before, (TaskId(7),)),)  # type: ignore[union-attr]
     nimbus.move("wc", "7", "c" if after.place_of()[TaskId(7)] == B else "b", wait=PATIENCE)
-    assert moving.facts(nimbus).assignment.lost == {}  # type: ignore[union-attr]
+    assert moving.facts(nimbus).assignment.lost == ()  # type: ignore[union-attr]
 
 
 # --- what fails again and again

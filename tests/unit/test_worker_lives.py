@@ -20,7 +20,7 @@ from elastic.errors import Unavailable
 from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model import codec
-from elastic.model.assignment import Assignment
+from elastic.model.assignment import Assignment, Lost
 from elastic.model.ids import (
     ComponentId,
     Epoch,
@@ -246,7 +246,9 @@ def lost_before_it_began(life: Any) -> dict[str, str]:
     """Both nodes of a move had gone, its record went as well: the assignment alone says that it has been said."""
     elsewhere(life, Held(THERE, 6, (2, 3)))
     path = paths.assignment("t")  # type: ignore[arg-type]
-    life._coordination.put(path, codec.encode(Assignment("t", 7, lost={THERE: (2,), FIRST: (3,)})))  # type: ignore[arg-type]
+    life._coordination.put(
+        path, codec.encode(Assignment("t", 7, lost=(Lost(THERE, (2,)), Lost(FIRST, (3,)))))
+    )  # type: ignore[arg-type]
     return lost(life, {2, 3})
 
 

@@ -407,6 +407,7 @@ class Assignment(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     EXECUTORS_FIELD_NUMBER: _builtins.int
     UNASSIGNED_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     topology: _builtins.str
     epoch: _builtins.int
     """Grows with every change."""
@@ -418,6 +419,10 @@ class Assignment(_message.Message):
     def unassigned(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExecutorId]:
         """Executors that wait for a slot."""
 
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lost]:
+        """States that moves have lost with processes that have died."""
+
     def __init__(
         self,
         *,
@@ -426,14 +431,40 @@ class Assignment(_message.Message):
         workers: _abc.Mapping[_builtins.str, Global___WorkerSlot] | None = ...,
         executors: _abc.Iterable[Global___PlacedExecutor] | None = ...,
         unassigned: _abc.Iterable[Global___ExecutorId] | None = ...,
+        lost: _abc.Iterable[Global___Lost] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "executors", b"executors", "topology", b"topology", "unassigned", b"unassigned", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "executors", b"executors", "lost", b"lost", "topology", b"topology", "unassigned", b"unassigned", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class Lost(_message.Message):
+    """Tasks whose states ended with one life of a worker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        tasks: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lost: _TypeAlias = Lost  # noqa: Y015
 
 @_typing.final
 class WorkerSlot(_message.Message):
