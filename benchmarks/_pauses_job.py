@@ -194,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
         ("executors", 1),
         ("size", 0),
         ("workers", 2),
-        ("keep-core", 0),
+        ("keep-core", 2),
     ):
         made.add_argument(f"--{name}", type=int, default=usual)
     made.add_argument("--rate", type=float, default=0.0)

@@ -245,6 +245,11 @@ _lock = threading.Lock()
 _instance: _Spawner | None = None
 
 
+def begin() -> None:
+    """Start the thread that starts programs, if there is none yet: what it inherits from this one, they do too."""
+    _spawner()
+
+
 def _spawner() -> _Spawner:
     global _instance
     with _lock:

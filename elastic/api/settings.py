@@ -84,11 +84,13 @@ SETTINGS: dict[str, Setting] = {
     ),
     "report_interval": Setting(1.0, (int, float), "Seconds between two measurements.", 0.05, whole=True),
     "keep_core": Setting(
-        0,
+        2,
         (int,),
-        "1: a worker on the launcher's machine keeps to a core that no other worker keeps to, if there is one, unless a component takes"
-        " record batches. Its threads then hand the interpreter on sooner; for a machine that has its cores for these workers.",
+        "When a worker on the launcher's machine keeps to a core that no other worker keeps to, if there is one and no component takes"
+        " record batches: its threads then hand the interpreter on sooner. 0: never. 1: always; for a machine that has its cores for these"
+        " workers, as programs and threads that components start keep to that core, too. 2: while something moves.",
         0,
+        2,
         whole=True,
     ),
     "stop_grace": Setting(

@@ -6,6 +6,10 @@ these threads wait for each other, and spreads them.
 
 The first worker of each core keeps to it; further ones go where there is room, as without this. Who has which core is a lock on a file:
 it ends with its process.
+
+While something moves most threads of a worker compute, and its processor's time is what everybody waits for: so then it is done by
+itself, for a while. At all other times only where it was asked for, since programs and threads that user code starts would keep to that
+core as well.
 """
 
 from __future__ import annotations
@@ -16,7 +20,11 @@ import logging
 import os
 import random
 import tempfile
+import threading
+import time
+from collections.abc import Callable, Container
 from pathlib import Path
+from typing import NamedTuple
 
 from elastic.api.settings import setting
 from elastic.cluster.network import is_loopback
@@ -24,49 +32,189 @@ from elastic.model.topology import TopologySpec
 
 log = logging.getLogger("elastic.worker")
 
-_held: list[int] = []
-"""Descriptors with the locks: open for as long as this process lives."""
+NEVER, ALWAYS, IN_MOVES = 0, 1, 2
+"""The setting `keep_core`."""
+LONGEST = 30.0
+"""Seconds that a worker keeps to a core because of moves: a move that waits may last, and others may use that core."""
+ONE = 1.25
+"""Cores that a worker uses at most while its threads wait for each other. One that uses more computes without the interpreter."""
+_PASSES = 8
+"""So often it is looked for threads that were just being started, at most."""
 
 
-def may_keep(spec: TopologySpec, host: str) -> bool:
-    """Whether a worker that listens there should keep to one core: with record batches it computes on more than one, and of other machines
+def how(spec: TopologySpec, host: str) -> int:
+    """When a worker that listens there is to keep to one core: with record batches it computes on more than one, and of other machines
     nobody knows what else runs there."""
     vector = any(c.vector for c in spec.components)
-    return bool(setting("keep_core", spec.config)) and not vector and is_loopback(host)
+    return NEVER if vector or not is_loopback(host) else int(setting("keep_core", spec.config))
 
 
-def keep_to_one(directory: Path | None = None) -> int | None:
-    """Have this process run on a core that no other worker of this user keeps to.
+class _Held(NamedTuple):
+    """A core that is kept to.
+
+    Attributes:
+        lock: The descriptor of its lock.
+        before: Where threads ran before.
+        others: Threads that ran on this core alone by themselves.
+    """
+
+    core: int
+    lock: int
+    before: frozenset[int]
+    others: frozenset[str]
+
+
+class Core:
+    """The core that this process keeps to, if it does. Thread-safe.
 
     Args:
         directory: Where the locks are; without it, in a directory of this user among the temporary files.
-
-    Returns:
-        The core; None when it is any of them, as before: there is one only, all are taken, or the system does not offer this.
     """
-    if not hasattr(os, "sched_setaffinity"):
-        return None
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        return None
-    # Not in order: workers in containers of one machine do not see each other's locks, and must not all come to the first core.
-    random.shuffle(cores)
-    with contextlib.suppress(OSError):
-        place = directory or Path(tempfile.gettempdir()) / f"elastic-cores-{os.getuid()}"
-        place.mkdir(mode=0o700, exist_ok=True)
-        if place.lstat().st_uid != os.getuid() or place.is_symlink():
-            log.warning("%s is not this user's: this worker keeps to no core", place)
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._held: _Held | None = None
+
+    def keep(self) -> int | None:
+        """Have this process run on a core that no other worker of this user keeps to: all threads but those that have cores of their own.
+
+        Returns:
+            The core; None when it is any of them, as before: there is one only, all are taken, or the system does not offer this.
+        """
+        if not hasattr(os, "sched_setaffinity"):
             return None
-        for core in cores:
-            lock = os.open(place / str(core), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for thread in Path("/proc/self/task").iterdir():
-                    with contextlib.suppress(ProcessLookupError):  # it has just ended
-                        os.sched_setaffinity(int(thread.name), {core})
-            except OSError:
-                os.close(lock)
-                continue
-            _held.append(lock)
-            return core
-    return None
+        with self._lock:
+            if self._held is not None:
+                return self._held.core
+            before = frozenset(os.sched_getaffinity(0))
+            if len(before) < 2:
+                return None
+            # Not in order: workers in containers of one machine do not see each other's locks, and must not all come to the first core.
+            cores = random.sample(sorted(before), len(before))
+            with contextlib.suppress(OSError):
+                place = self._directory or Path(tempfile.gettempdir()) / f"elastic-cores-{os.getuid()}"
+                place.mkdir(mode=0o700, exist_ok=True)
+                if place.lstat().st_uid != os.getuid() or place.is_symlink():
+                    log.warning("%s is not this user's: this worker keeps to no core", place)
+                    return None
+                for core in cores:
+                    lock = os.open(place / str(core), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    try:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        threads = _threads("self")
+                        others = frozenset(t for t in threads if _cores_of(t) == {core})
+                        _change(before, frozenset((core,)))
+                    except OSError:
+                        os.close(lock)
+                        continue
+                    self._held = _Held(core, lock, before, others)
+                    return core
+            return None
+
+    def leave(self) -> None:
+        """Run on any core again. Programs that were started meanwhile do, too."""
+        with self._lock:
+            if self._held is None:
+                return
+            held, self._held = self._held, None
+            with contextlib.suppress(OSError):
+                _change(frozenset((held.core,)), held.before, held.others, programs=True)
+            os.close(held.lock)
+
+
+def _change(
+    present: frozenset[int], wanted: frozenset[int], but: Container[str] = (), *, programs: bool = False
+) -> None:
+    """Of all threads that run on just those cores, and of those of the programs that they have started.
+
+    Raises:
+        OSError: These cores are not for this process.
+    """
+    for _ in range(_PASSES):
+        changed = False
+        threads = _threads("self")
+        if programs:
+            threads += [t for thread in threads for child in _children(thread) for t in _threads(child)]
+        for thread in threads:
+            if thread not in but and _cores_of(thread) == present:
+                with contextlib.suppress(
+                    ProcessLookupError, PermissionError
+                ):  # it has just ended, or is another user's
+                    os.sched_setaffinity(int(thread), wanted)
+                    changed = True
+        if not changed:
+            return
+
+
+def _cores_of(thread: str) -> set[int]:
+    try:
+        return os.sched_getaffinity(int(thread))
+    except OSError:
+        return set()
+
+
+def _threads(process: str) -> list[str]:
+    try:
+        return [t.name for t in Path(f"/proc/{process}/task").iterdir()]
+    except OSError:
+        return []
+
+
+def _children(thread: str) -> list[str]:
+    try:
+        return Path(f"/proc/self/task/{thread}/children").read_text().split()
+    except OSError:
+        return []
+
+
+class Keeping:
+    """Has a worker keep to a core while something moves, as long as its threads wait for each other. Thread-safe.
+
+    Args:
+        core: None: it does not.
+        clock: Monotonic seconds.
+        used: Seconds of processor time that this process has used.
+    """
+
+    def __init__(
+        self,
+        core: Core | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        used: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._core, self._clock, self._used = core, clock, used
+        self._lock = threading.Lock()
+        self._since = 0.0  # since when something moves; 0: nothing does
+        self._sample = clock(), used()
+        self._cores = 0.0
+
+    def measure(self) -> None:
+        """To be called about once a second: how many cores this process uses while it keeps to none."""
+        with self._lock:
+            now, used = self._clock(), self._used()
+            then, before = self._sample
+            self._sample = now, used
+            if not self._since and now > then:
+                self._cores = (used - before) / (now - then)
+            self._end_in_time(now)
+
+    def moving(self, moving: bool) -> None:
+        """Whether something moves."""
+        with self._lock:
+            if self._core is None:
+                return
+            now = self._clock()
+            if not moving:
+                self._since = 0.0
+                self._core.leave()
+            elif not self._since:
+                self._since = now
+                if self._cores <= ONE:
+                    self._core.keep()
+            self._end_in_time(now)
+
+    def _end_in_time(self, now: float) -> None:
+        if self._core is not None and self._since and now - self._since > LONGEST:
+            self._core.leave()

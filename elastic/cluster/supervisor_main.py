@@ -21,6 +21,7 @@ from pathlib import Path
 from elastic import procs
 from elastic.cluster import network
 from elastic.errors import ElasticError
+from elastic.priority import behind_streams
 from elastic.signals import insist
 
 log = logging.getLogger("elastic.supervisor")
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     procs.die_with_parent()
+    behind_streams()
     # Workers inherit this, and say what their threads do as soon as they can: one that is just starting must not end by being asked.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     options = _parser().parse_args(argv)

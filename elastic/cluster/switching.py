@@ -40,10 +40,17 @@ class Switching:
 
     Args:
         set_interval: Takes seconds.
+        moving: Told whether something moves, or has until just now.
     """
 
-    def __init__(self, set_interval: Callable[[float], None] = sys.setswitchinterval) -> None:
+    def __init__(
+        self,
+        set_interval: Callable[[float], None] = sys.setswitchinterval,
+        *,
+        moving: Callable[[bool], None] = lambda moving: None,
+    ) -> None:
         self._set = set_interval
+        self._moving = moving
         self._lock = threading.Lock()
         self._after = 0.0  # what it is to be when the move is over; 0: there was none
         self._timer: threading.Timer | None = None
@@ -55,6 +62,7 @@ class Switching:
                 self._cancel()
                 interval = switch_interval(view)
                 self._after = max(interval, SWITCH_AFTER)
+                self._moving(True)
                 self._set(interval)
             elif not self._after:
                 self._set(SWITCH)
@@ -79,3 +87,4 @@ class Switching:
             if threading.current_thread() is self._timer:
                 self._timer, self._after = None, 0.0
                 self._set(SWITCH)
+                self._moving(False)

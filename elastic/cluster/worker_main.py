@@ -18,7 +18,7 @@ from elastic import procs
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster import worker_stacks
-from elastic.cluster.cores import keep_to_one, may_keep
+from elastic.cluster.cores import ALWAYS, IN_MOVES, Core, Keeping, how
 from elastic.cluster.switching import Switching
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader
@@ -82,6 +82,7 @@ class WorkerProcess:
         components: ShippedComponents,
         report_fd: int,
         cycle: float,
+        keeping: Keeping,
     ) -> None:
         self.id = id
         self.incarnation = incarnation
@@ -110,8 +111,9 @@ class WorkerProcess:
         outside = Outside(self._marks, self._stores, lambda: progress.life)
         self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)
         self._views = ViewReader(coordination, topology, self._on_view, incarnation)
-        self._switching = Switching()
-        self._voice = Voice(report_fd, Measurer(self.worker), setting("report_interval", self.spec.config))
+        self._switching = Switching(moving=keeping.moving)
+        interval = setting("report_interval", self.spec.config)
+        self._voice = Voice(report_fd, Measurer(self.worker), interval, keeping.measure)
         self._watchdog = Watchdog(self.worker, setting("watchdog", self.spec.config))
         self._watch = coordination.watch_session(self._on_session)
 
@@ -375,8 +377,9 @@ def _run(options: argparse.Namespace) -> int:
     incarnation = Incarnation(options.incarnation)
     run_dir = Path(options.run_dir) if options.run_dir else None
     spec = _spec(coordination, TopologyName(options.topology))
-    if may_keep(spec, options.host) and (core := keep_to_one()) is not None:
-        log.info("this worker keeps to core %d", core)
+    core, kept = Core(), how(spec, options.host)
+    if kept == ALWAYS and (one := core.keep()) is not None:
+        log.info("this worker keeps to core %d", one)
     transport = SocketTransport(
         incarnation,
         host=options.host,
@@ -393,6 +396,7 @@ def _run(options: argparse.Namespace) -> int:
         components=components,
         report_fd=options.report_fd,
         cycle=options.cycle,
+        keeping=Keeping(core if kept == IN_MOVES else None),
     )
     return process.run()
 

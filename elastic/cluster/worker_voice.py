@@ -11,6 +11,7 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from elastic.model import codec
 from elastic.model.events import Event, Severity
@@ -41,9 +42,13 @@ class Voice:
 
     Args:
         interval: Seconds between two measurements; more where that would cost more than `SHARE`.
+        also: Called at each of them.
     """
 
-    def __init__(self, fd: int, measurer: Measurer, interval: float) -> None:
+    def __init__(
+        self, fd: int, measurer: Measurer, interval: float, also: Callable[[], None] = lambda: None
+    ) -> None:
+        self._also = also
         self._fd = fd
         self._measurer = measurer
         self._interval = interval
@@ -128,6 +133,7 @@ class Voice:
     def _report(self) -> float:
         """Measure and say so. Returns the seconds until the next time."""
         began = time.thread_time()
+        self._also()
         try:
             body = b'{"report":' + codec.encode(self._measurer.report()) + b"}"
         except Exception:  # a report that cannot be made must not silence the events

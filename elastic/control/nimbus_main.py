@@ -20,6 +20,7 @@ from elastic.cluster.nimbus_wiring import open_nimbus
 from elastic.control.server import ControlServer
 from elastic.errors import ConfigError, ElasticError
 from elastic.nimbus.options import NimbusOptions
+from elastic.priority import behind_streams
 from elastic.procs import die_with_parent
 from elastic.rpc.server import Server
 from elastic.signals import insist
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     die_with_parent()
+    behind_streams()
     end, lost, owns = threading.Event(), threading.Event(), threading.Event()
 
     def asked(*_: object) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from elastic import Fields, Spout, TopologyBuilder
-from elastic.cluster.cores import may_keep
+from elastic.cluster import cores
+from elastic.cluster.cores import ALWAYS, IN_MOVES, NEVER, Keeping, how
 from elastic.model.topology import TopologySpec
 
 needs_cores = pytest.mark.skipif(
@@ -21,7 +22,7 @@ needs_cores = pytest.mark.skipif(
 PROGRAM = """
 import os, sys, threading
 from pathlib import Path
-from elastic.cluster.cores import keep_to_one
+from elastic.cluster.cores import Core
 ready, end = threading.Event(), threading.Event()
 found = []
 def other():
@@ -31,12 +32,48 @@ def other():
 thread = threading.Thread(target=other)
 thread.start()
 ready.wait()
-core = keep_to_one(Path(sys.argv[1]))
+one = Core(Path(sys.argv[1]))
+core = one.keep()
 end.set()
 thread.join()
 assert core is None or found == [{core}] == [os.sched_getaffinity(0)], (core, found)
 print(core, flush=True)
 sys.stdin.read()
+"""
+BACK = """
+import os, subprocess, sys, threading
+from pathlib import Path
+from elastic.cluster.cores import Core
+before = os.sched_getaffinity(0)
+own = {min(before)}
+running, end = threading.Barrier(3), threading.Event()
+found = {}
+def other(name, cores):
+    if cores:
+        os.sched_setaffinity(0, cores)
+    running.wait()
+    end.wait()
+    found[name] = os.sched_getaffinity(0)
+threads = [threading.Thread(target=other, args=a) for a in (("usual", None), ("its own", own))]
+for thread in threads:
+    thread.start()
+running.wait()
+one = Core(Path(sys.argv[1]))
+core = one.keep()
+assert core is not None and core == one.keep()
+child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+assert os.sched_getaffinity(child.pid) == os.sched_getaffinity(0) != before
+one.leave()
+one.leave()
+end.set()
+for thread in threads:
+    thread.join()
+assert os.sched_getaffinity(0) == before == os.sched_getaffinity(child.pid)
+child.communicate(b"\\n")
+assert found == {"usual": before, "its own": own}, found
+third = Core(Path(sys.argv[1]))
+assert third.keep() is not None
+print("ok")
 """
 
 
@@ -78,6 +115,80 @@ def test_a_directory_that_cannot_be_had_is_no_trouble(tmp_path: Path) -> None:
         assert one == "None"
 
 
+@needs_cores
+def test_all_that_kept_to_a_core_runs_anywhere_again(tmp_path: Path) -> None:
+    """Threads, and programs that they have started; not a thread that has cores of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", BACK, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "ok\n", done.stderr
+
+
+class Place:
+    """Instead of a core: whether it is kept to."""
+
+    def __init__(self) -> None:
+        self.kept: list[bool] = []
+
+    def keep(self) -> None:
+        self.kept.append(True)
+
+    def leave(self) -> None:
+        if self.kept and self.kept[-1]:
+            self.kept.append(False)
+
+
+class Rig:
+    """A `Keeping` with a clock that is set by hand, and a process that uses so many cores."""
+
+    def __init__(self) -> None:
+        self.now, self.used = 100.0, 0.0
+        self.place = Place()
+        self.keeping = Keeping(self.place, clock=lambda: self.now, used=lambda: self.used)  # type: ignore[arg-type]
+
+    def passes(self, seconds: float, cores: float) -> None:
+        self.now += seconds
+        self.used += seconds * cores
+        self.keeping.measure()
+
+
+def test_a_core_is_kept_while_something_moves() -> None:
+    rig = Rig()
+    for _ in range(2):
+        rig.passes(1.0, 0.9)
+        rig.keeping.moving(True)
+        rig.keeping.moving(True)
+        rig.keeping.moving(False)
+    assert rig.place.kept == [True, False] * 2
+
+
+def test_who_uses_more_than_one_core_keeps_to_none() -> None:
+    rig = Rig()
+    rig.passes(1.0, 1.8)
+    rig.keeping.moving(True)
+    rig.passes(1.0, 1.0)  # while it would be kept to, this says nothing
+    rig.keeping.moving(False)
+    rig.keeping.moving(True)
+    assert rig.place.kept == []
+    rig.keeping.moving(False)
+    rig.passes(1.0, 1.0)
+    rig.keeping.moving(True)
+    assert rig.place.kept == [True]
+
+
+def test_a_move_that_lasts_does_not_keep_a_worker_from_other_cores() -> None:
+    rig = Rig()
+    rig.keeping.moving(True)
+    rig.passes(cores.LONGEST / 2, 1.0)
+    assert rig.place.kept == [True]
+    rig.passes(cores.LONGEST, 1.0)
+    rig.keeping.moving(True)
+    assert rig.place.kept == [True, False], "nor does it begin anew"
+    rig.keeping.moving(False)
+    rig.keeping.moving(True)
+    assert rig.place.kept == [True, False, True]
+
+
 class Rows(Spout):
     outputs = Fields(n=int)
 
@@ -99,7 +210,8 @@ def spec_of(spout: Spout, **settings: int) -> TopologySpec:
 
 
 def test_who_computes_on_several_cores_keeps_to_none() -> None:
-    assert may_keep(spec_of(Rows(), keep_core=1), "127.0.0.1")
-    assert not may_keep(spec_of(Batches(), keep_core=1), "127.0.0.1")
-    assert not may_keep(spec_of(Rows()), "127.0.0.1")
-    assert not may_keep(spec_of(Rows(), keep_core=1), "10.0.0.5"), "who knows what else runs there"
+    assert how(spec_of(Rows(), keep_core=1), "127.0.0.1") == ALWAYS
+    assert how(spec_of(Batches(), keep_core=1), "127.0.0.1") == NEVER == how(spec_of(Batches()), "127.0.0.1")
+    assert how(spec_of(Rows()), "127.0.0.1") == IN_MOVES
+    assert how(spec_of(Rows(), keep_core=0), "127.0.0.1") == NEVER
+    assert how(spec_of(Rows(), keep_core=1), "10.0.0.5") == NEVER, "who knows what else runs there"

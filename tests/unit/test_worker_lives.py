@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic.cluster.cores import Keeping
 from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
 from elastic.cluster.worker_progress import SINCE
 from elastic.cluster.worker_states import States
@@ -77,6 +78,7 @@ def life(tmp_path: Path) -> Any:
         components=None,  # type: ignore[arg-type]
         report_fd=write,
         cycle=0,
+        keeping=Keeping(None),
     )
     made.said, made.service = [], service
     made.on_event = made.said.append

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic.cluster.cores import Keeping
 from elastic.cluster.worker_main import WorkerProcess
 from elastic.coordination import paths
 from elastic.coordination.base import Set
@@ -85,6 +86,7 @@ class Beginning:
             components=LocalComponents(topology),  # type: ignore[arg-type]
             report_fd=self.pipe[1],
             cycle=0,
+            keeping=Keeping(None),
         )
         self.said: list[Any] = []
         self.process.on_event = self.said.append

@@ -1,0 +1,58 @@
+"""Who coordinates stands behind streams where processors are short; what it starts does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastic import procs
+from elastic.priority import BEHIND
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+AUTOGROUP = Path("/proc/self/autogroup")
+PROGRAM = """
+import os, subprocess, sys, threading
+from elastic import procs
+from elastic.priority import behind_streams
+if len(sys.argv) > 1:  # the fault: the thread that starts programs begins behind
+    procs.begin = lambda: None
+behind_streams()
+later = []
+thread = threading.Thread(target=lambda: later.append(os.getpriority(os.PRIO_PROCESS, 0)))
+thread.start()
+thread.join()
+say = "import os; print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)"
+child = procs.spawn([sys.executable, "-c", say], stdout=subprocess.PIPE)
+inner = child.communicate()[0].decode().strip()
+group = open("/proc/self/autogroup").read().split()[-1] if os.path.exists("/proc/self/autogroup") else "none"
+print(os.getpriority(os.PRIO_PROCESS, 0), later[0], inner, group, flush=True)
+"""
+
+
+def run(*faults: str, leads: bool = True) -> list[str]:
+    """The nice values of a process that stands behind, of a thread and a program that it has started, and of its session."""
+    argv = [sys.executable, "-c", PROGRAM, *faults]
+    process = procs.spawn(argv, stdout=subprocess.PIPE, new_session=leads)
+    return process.communicate()[0].decode().split()
+
+
+def test_a_process_stands_behind_and_what_it_starts_does_not() -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    assert usual < BEHIND, "these tests stand behind themselves"
+    mine, thread, child, session = run()
+    assert int(mine) == int(thread) == BEHIND and int(child) == usual
+    assert session in ("none", str(BEHIND))
+
+
+def test_the_session_of_others_stays_as_it_is() -> None:
+    before = AUTOGROUP.read_text().split()[-1] if AUTOGROUP.exists() else "none"
+    assert run(leads=False)[3] == before
+
+
+def test_programs_that_would_stand_behind_are_found() -> None:
+    _, _, child, _ = run("fault")
+    assert int(child) == BEHIND
