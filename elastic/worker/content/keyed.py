@@ -33,9 +33,11 @@ LITTLE_BYTES = 256 << 10
 MOST_LAYERS = 4
 """A state that is bytes still, in more layers, is read before it moves on."""
 MOST_WRITTEN = 1
+LEAST_WRITTEN = 4 << 20
 WRITTEN = 16 << 20
-"""When what has changed has been written so many times as often as there are entries, and so many bytes more, all of it is written once
-more in its place: what is written has a bound."""
+"""When what has changed has been written so many times as often as there are entries, and beyond that twice as many bytes as these take,
+but not fewer and not more than these, all of it is written once more in its place: what is written has a bound. The stores keep all of it
+until the move has ended: of 64 tasks with 2 MB each half a gigabyte at most."""
 RENEWED = 2
 RENEWED_BYTES = 4 << 20
 """So many times as much of it as has changed goes with a round, and at least so many bytes: while all is written once more, half as much
@@ -175,7 +177,9 @@ class KeyedCopier:
 
     def _repeats(self, changed: int, most: int) -> bool:
         """Whether what has changed, with what was written of that before, is more than so many times what there is."""
-        return self._written + changed > most * dict.__len__(self._state) + WRITTEN / self._weight
+        count = dict.__len__(self._state)
+        more = min(WRITTEN, max(LEAST_WRITTEN, 2 * count * self._weight))
+        return self._written + changed > most * count + more / self._weight
 
     def _few(self) -> int:
         """So many changed keys are left to the pause."""

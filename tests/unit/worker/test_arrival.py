@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from elastic import KeyedState, StatefulBolt
-from elastic.worker.content import Arrival, Content, Copier
+from elastic.worker.content import Arrival, Content, Copier, keyed
 from elastic.worker.content.keyed import KeyedCopier
 from elastic.worker.content.layout import has_caught_up
 
@@ -138,7 +138,9 @@ def test_what_is_written_has_a_bound_and_little_is_left_at_any_time() -> None:
         follow_for_long()
 
 
-@pytest.mark.parametrize("fault", [{"WRITTEN": 1 << 30}, {"RENEWED": 0, "WRITTEN": 0}])
+@pytest.mark.parametrize(
+    "fault", [{"WRITTEN": 1 << 30, "LEAST_WRITTEN": 1 << 30}, {"RENEWED": 0, "WRITTEN": 0}]
+)
 def test_that_nothing_is_written_anew_is_found(fault: dict[str, int]) -> None:
     faults = {"RENEWED_BYTES": 0, **fault}
     with (
@@ -146,6 +148,30 @@ def test_that_nothing_is_written_anew_is_found(fault: dict[str, int]) -> None:
         pytest.raises(AssertionError, match="after 100"),
     ):
         follow_for_long()
+
+
+def most_written() -> int:
+    """Bytes of a commit of a state of 2 MB that changes all the time, at most: stores keep these until the move has ended."""
+    source, most, value = Source(), 0, "v" * 1000
+    source.bolt.state.clear()
+    source.bolt.state.update({f"k{n}": value for n in range(2000)})
+    source.copier = Copier(source.bolt)
+    source.copier.read_at_once()
+    source.copier.size()
+    source.copy()
+    for turn in range(60):
+        for n in range(500):
+            source.bolt.state[f"k{(turn * 500 + n) % 2000}"] = f"{turn}{value}"
+        while source.copier._keyed[0].busy:
+            source.pieces.update(source.copier.ahead(time.monotonic() + 0.01))
+        most = max(most, sum(len(source.pieces[n]) for n in source.copier.so_far().order))
+    return most
+
+
+def test_a_small_state_takes_little_room_however_long_it_is_copied() -> None:
+    assert 4 << 20 < most_written() < 12 << 20
+    with patch.object(keyed, "LEAST_WRITTEN", 16 << 20), patch.object(keyed, "WRITTEN", 16 << 20):
+        assert most_written() > 12 << 20, "the fault: as much more as of a large one"
 
 
 def stop_in_the_midst() -> None:
