@@ -138,9 +138,8 @@ def _change(
             threads += [t for thread in threads for child in _children(thread) for t in _threads(child)]
         for thread in threads:
             if thread not in but and _cores_of(thread) == present:
-                with contextlib.suppress(
-                    ProcessLookupError, PermissionError
-                ):  # it has just ended, or is another user's
+                # It may have just ended, or be another user's.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.sched_setaffinity(int(thread), wanted)
                     changed = True
         if not changed:
