@@ -4,8 +4,8 @@ Only one of them runs Python at a time, and whoever wants the interpreter next h
 that a worker with some busy threads gets half as much done (`docs/decisions.md`, "One core for each worker"). Linux does not know that
 these threads wait for each other, and spreads them.
 
-The first worker of each core keeps to it; further ones go where there is room, as without this. Who has which core is a lock on a file:
-it ends with its process.
+The first worker of each core keeps to it; further ones go where there is room, as without this. Who has which core is a name among the
+system's sockets (abstract ones): it ends with its process, and leaves nothing behind.
 
 While something moves most threads of a worker compute, and its processor's time is what everybody waits for: so then it is done by
 itself, for a while. At all other times only where it was asked for, since programs and threads that user code starts would keep to that
@@ -15,11 +15,9 @@ core as well.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import logging
 import os
 import random
-import tempfile
+import socket
 import threading
 import time
 from collections.abc import Callable, Container
@@ -29,8 +27,6 @@ from typing import NamedTuple
 from elastic.api.settings import setting
 from elastic.cluster.network import is_loopback
 from elastic.model.topology import TopologySpec
-
-log = logging.getLogger("elastic.worker")
 
 NEVER, ALWAYS, IN_MOVES = 0, 1, 2
 """The setting `keep_core`."""
@@ -53,13 +49,13 @@ class _Held(NamedTuple):
     """A core that is kept to.
 
     Attributes:
-        lock: The descriptor of its lock.
+        lock: Has the core's name.
         before: Where threads ran before.
         others: Threads that ran on this core alone by themselves.
     """
 
     core: int
-    lock: int
+    lock: socket.socket
     before: frozenset[int]
     others: frozenset[str]
 
@@ -68,11 +64,11 @@ class Core:
     """The core that this process keeps to, if it does. Thread-safe.
 
     Args:
-        directory: Where the locks are; without it, in a directory of this user among the temporary files.
+        name: Which others look for cores beside this one; without it, all of this user's workers.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
+    def __init__(self, name: str = "") -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._held: _Held | None = None
 
@@ -92,24 +88,17 @@ class Core:
                 return None
             # Not in order: workers in containers of one machine do not see each other's locks, and must not all come to the first core.
             cores = random.sample(sorted(before), len(before))
-            with contextlib.suppress(OSError):
-                place = self._directory or Path(tempfile.gettempdir()) / f"elastic-cores-{os.getuid()}"
-                place.mkdir(mode=0o700, exist_ok=True)
-                if place.lstat().st_uid != os.getuid() or place.is_symlink():
-                    log.warning("%s is not this user's: this worker keeps to no core", place)
-                    return None
-                for core in cores:
-                    lock = os.open(place / str(core), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                    try:
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        threads = _threads("self")
-                        others = frozenset(t for t in threads if _cores_of(t) == {core})
-                        _change(before, frozenset((core,)))
-                    except OSError:
-                        os.close(lock)
-                        continue
-                    self._held = _Held(core, lock, before, others)
-                    return core
+            for core in cores:
+                lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                try:
+                    lock.bind(f"\0{self._name or f'elastic-{os.getuid()}'}-core-{core}")
+                    others = frozenset(t for t in _threads("self") if _cores_of(t) == {core})
+                    _change(before, frozenset((core,)))
+                except OSError:
+                    lock.close()
+                    continue
+                self._held = _Held(core, lock, before, others)
+                return core
             return None
 
     def leave(self) -> None:
@@ -120,7 +109,7 @@ class Core:
             held, self._held = self._held, None
             with contextlib.suppress(OSError):
                 _change(frozenset((held.core,)), held.before, held.others, programs=True)
-            os.close(held.lock)
+            held.lock.close()
 
 
 def _change(

@@ -21,7 +21,6 @@ needs_cores = pytest.mark.skipif(
 )
 PROGRAM = """
 import os, sys, threading
-from pathlib import Path
 from elastic.cluster.cores import Core
 ready, end = threading.Event(), threading.Event()
 found = []
@@ -32,7 +31,7 @@ def other():
 thread = threading.Thread(target=other)
 thread.start()
 ready.wait()
-one = Core(Path(sys.argv[1]))
+one = Core(sys.argv[1])
 core = one.keep()
 end.set()
 thread.join()
@@ -42,7 +41,6 @@ sys.stdin.read()
 """
 BACK = """
 import os, subprocess, sys, threading
-from pathlib import Path
 from elastic.cluster.cores import Core
 before = os.sched_getaffinity(0)
 own = {min(before)}
@@ -58,7 +56,7 @@ threads = [threading.Thread(target=other, args=a) for a in (("usual", None), ("i
 for thread in threads:
     thread.start()
 running.wait()
-one = Core(Path(sys.argv[1]))
+one = Core(sys.argv[1])
 core = one.keep()
 assert core is not None and core == one.keep()
 child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -71,17 +69,17 @@ for thread in threads:
 assert os.sched_getaffinity(0) == before == os.sched_getaffinity(child.pid)
 child.communicate(b"\\n")
 assert found == {"usual": before, "its own": own}, found
-third = Core(Path(sys.argv[1]))
+third = Core(sys.argv[1])
 assert third.keep() is not None
 print("ok")
 """
 
 
 @contextlib.contextmanager
-def worker(directory: Path) -> Iterator[str]:
+def worker(name: str) -> Iterator[str]:
     """A process that keeps to a core; which one."""
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(directory)],
+        [sys.executable, "-c", PROGRAM, name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -99,27 +97,31 @@ def test_each_core_is_kept_by_one_worker_at_a_time(tmp_path: Path) -> None:
     if len(available) > 8:
         pytest.skip("that would be many processes")
     with contextlib.ExitStack() as running:
-        first = running.enter_context(worker(tmp_path))
-        others = {running.enter_context(worker(tmp_path)) for _ in range(len(available) - 1)}
+        first = running.enter_context(worker(name_of(tmp_path)))
+        others = {running.enter_context(worker(name_of(tmp_path))) for _ in range(len(available) - 1)}
         assert {first} | others == available
-        with worker(tmp_path) as further:
+        with worker(name_of(tmp_path)) as further:
             assert further == "None", "there is none left"
-    with worker(tmp_path) as again:
+    with worker(name_of(tmp_path)) as again:
         assert again in available
 
 
 @needs_cores
-def test_a_directory_that_cannot_be_had_is_no_trouble(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with worker(tmp_path / "file") as one:
+def test_a_name_that_cannot_be_had_is_no_trouble(tmp_path: Path) -> None:
+    with worker(name_of(tmp_path) * 9) as one:
         assert one == "None"
+
+
+def name_of(directory: Path) -> str:
+    """Of no other test's."""
+    return f"{os.getpid()}-{directory.name}"[-90:]
 
 
 @needs_cores
 def test_all_that_kept_to_a_core_runs_anywhere_again(tmp_path: Path) -> None:
     """Threads, and programs that they have started; not a thread that has cores of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", BACK, str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", BACK, name_of(tmp_path)], capture_output=True, text=True, check=False
     )
     assert done.stdout == "ok\n", done.stderr
 
