@@ -109,7 +109,7 @@ class ProgressWriter:
         holders = last_holders(records, self._incarnation, moves)
         starting = starting & holders.keys()
         if starting:
-            # By a move that ended before this process began, as the process that had it.
+            # A move may have said so, and have ended with all that it left before this process began.
             assignment = self._coordination.get(paths.assignment(self._topology))
             known = codec.decode(assignment.data, Assignment).lost if assignment is not None else ()
             self._states.has_been_said(
