@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 _NOTHING = "/nothing"
 _AGAIN = 5.0
 _ENDING = 10.0
+_AFTER = 1.0
+"""Seconds from the end of a move until the store is looked through: hardly ever is anything left there, and the end of a move is when
+processes have enough to do. So it is once for many moves that follow each other."""
 
 
 def sweep(coordination: Coordination, store: StateStore) -> Collected:
@@ -93,11 +98,13 @@ class Sweeper:
         self._swept = swept
         self._condition = threading.Condition()
         self._address = ""
-        self._due = False
+        self._due = math.inf  # when, monotonic
         self._closed = False
         self._interrupted = False
         self._moves: dict[str, Watch] = {}
-        self._followed: set[str] = set()  # topologies whose moves have been read
+        self._followed: dict[
+            str, tuple[set[str], int]
+        ] = {}  # the moves of topologies as read last, and the greatest number ever
         self._watches: list[Watch] = []
         self._store: GrpcStore | None = None
         self._thread = threading.Thread(target=self._work, name="elastic-sweep", daemon=True)
@@ -114,8 +121,7 @@ class Sweeper:
         """The store has begun to serve; any thread."""
         with self._condition:
             self._address = StoreAddress.parse(address).tcp
-            self._due = True
-            self._condition.notify()
+        self._note()
 
     def close(self) -> None:
         """End; a sweep that is under way is given up. Safe to call twice."""
@@ -142,7 +148,7 @@ class Sweeper:
         for name in gone:
             with self._condition:
                 self._moves.pop(name).cancel()
-            self._followed.discard(name)
+            self._followed.pop(name, None)
         for name in set(names) - self._moves.keys():
             watch = self._coordination.watch_children(
                 paths.moves(TopologyName(name)), functools.partial(self._on_moves, name)
@@ -155,23 +161,30 @@ class Sweeper:
             self._note()
 
     def _on_moves(self, name: str, epochs: tuple[str, ...]) -> None:
-        # Whatever has come: one that has come and gone meanwhile is not named.
-        if name in self._followed:
-            self._note()
-        self._followed.add(name)
+        now = set(epochs)
+        before, greatest = self._followed.get(name) or (None, 0)
+        new = sorted(int(e) for e in now.difference(before or ()))
+        if before is not None:
+            # One that has come and gone meanwhile is not named: that this was called says so, or the number of the next one.
+            missed = now == before or (new and new != list(range(greatest + 1, new[-1] + 1)))
+            if before - now or missed:
+                self._note(_AFTER)
+        self._followed[name] = now, max([greatest, *new])
 
-    def _note(self) -> None:
+    def _note(self, after: float = 0.0) -> None:
         with self._condition:
-            self._due = True
+            self._due = min(self._due, time.monotonic() + after)
             self._condition.notify()
 
     def _work(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._closed or (self._due and self._address))
+                while not self._closed and not (self._address and self._due <= time.monotonic()):
+                    known = self._address and self._due < math.inf
+                    self._condition.wait(max(0.0, self._due - time.monotonic()) if known else None)
                 if self._closed:
                     return
-                self._due = False
+                self._due = math.inf
                 store = self._connected()
             try:
                 done = sweep(self._coordination, store)
@@ -181,16 +194,17 @@ class Sweeper:
                 log.info("the state store is looked through again later: %s", error)
                 store.close()
                 with self._condition:
-                    self._due, self._store = True, None
+                    self._store = None
                 if self._ended(_AGAIN):
                     return
+                self._note()
             else:
                 if done.keys:
                     log.info("removed what %d tasks of ended moves had left: %d bytes", done.keys, done.size)
                 self._swept(done)
 
     def _connected(self) -> GrpcStore:
-        """To where the store serves now; kept, as every move that begins or ends has it looked through. With the condition."""
+        """To where the store serves now; kept, as every move that ends has it looked through. With the condition."""
         if self._store is None or self._store.address != self._address:
             if self._store is not None:
                 self._store.close()

@@ -32,7 +32,7 @@ from elastic.migration.events import MarksRead
 from elastic.migration.view import View
 from elastic.model import codec
 from elastic.model.events import Event, Severity
-from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId, node_of
+from elastic.model.ids import Incarnation, TopologyName, WorkerId, node_of
 from elastic.model.records import Allocation, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.nodestore import keys
@@ -267,8 +267,7 @@ class WorkerProcess:
             self._views.read()
         starting = self.worker.missing(allocation)
         if starting:
-            stateful = {t for t in starting if self.spec.component_of(TaskId(t)).stateful}
-            self._progress.begin(stateful, finished=allocation.finished)
+            self._progress.begin(starting)
             # Once more: from here on, whoever takes part in a move knows of this process.
             self._views.read()
         try:

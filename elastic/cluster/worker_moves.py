@@ -9,7 +9,7 @@ import functools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from elastic.coordination import paths
@@ -28,6 +28,10 @@ T = TypeVar("T")
 _TRIES = 20
 """Times that a view is read anew because a move ended while it was being read."""
 
+_ON_THEIR_WAY = 0.005
+"""Seconds that a view waits for values that watches are reading already: they are here within that, nearly always, and would be asked for a
+second time else."""
+
 _Key = tuple[str, bool]
 """A path, and whether it is about the names of its children instead of its value."""
 
@@ -45,7 +49,11 @@ class Mirror:
         self._below = f"{passing}/"
         self._notice = notice
         self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
         self._watches: dict[_Key, Watch] = {}
+        self._told: set[_Key] = (
+            set()
+        )  # nothing was heard of these since their watches gave a value: the next change is
         self._present: dict[_Key, Any] = {}
         self._last: dict[_Key, Any] = {}
         self._words: dict[_Key, int] = {}
@@ -65,6 +73,7 @@ class Mirror:
         for key in self._watches.keys() - keys:
             self._watches.pop(key).cancel()
             with self._lock:
+                self._told.discard(key)
                 for known in (self._present, self._last, self._words, self._looked):
                     known.pop(key, None)
 
@@ -76,6 +85,17 @@ class Mirror:
         """What was read came to nothing: whatever the watches say next is news."""
         with self._lock:
             self._last.clear()
+
+    def await_values(self, timeout: float, but: Collection[str] = ()) -> None:
+        """Wait until all that is watched has been read since it changed. Not on the watches' own thread.
+
+        Args:
+            timeout: Seconds, at most.
+            but: Values that need not be waited for.
+        """
+        keys = {k for k in self._watches if k[1] or k[0] not in but}
+        with self._arrived:
+            self._arrived.wait_for(lambda: keys <= self._told, timeout)
 
     def doubt(self, keys: Iterable[_Key]) -> None:
         """What is known of these does not go with what is known of others: it is asked for again."""
@@ -109,7 +129,7 @@ class Mirror:
             with self._lock:
                 known = {k: self._present[k] for k in keys if k in self._present}
                 given = {p: v for p, v in (own or {}).items() if (p, False) not in known}
-                words = {k: self._words.get(k, 0) for k in keys if k[1] and k not in known}
+                words = {k: self._words.get(k, 0) for k in keys if k not in known}
             found = self._coordination.look(
                 [p for p in values if (p, False) not in known and p not in given],
                 [p for p in children if (p, True) not in known],
@@ -119,11 +139,17 @@ class Mirror:
                 # asked for: a committed move with the places from before it, and tuples would be sent to where a task has been.
                 if any(k not in self._present or self._present[k] is not v for k, v in known.items()):
                     continue
-                for path, value in found.values.items():
-                    self._last[path, False] = value
-                for path, names in found.children.items():
-                    self._last[path, True] = names or ()
-                self._looked.update(words)
+                self._last.update({(path, False): value for path, value in found.values.items()})
+                self._last.update({(path, True): names or () for path, names in found.children.items()})
+                self._looked.update({k: heard for k, heard in words.items() if k[1]})
+                # What is watched is the present again: of a change before that answer there would have been word.
+                self._present.update(
+                    {
+                        k: self._last[k]
+                        for k, heard in words.items()
+                        if k in self._told and self._words.get(k, 0) == heard and k[0] not in given
+                    }
+                )
             return Looked(
                 {
                     p: known[p, False] if (p, False) in known else (given.get(p) or found.values[p])
@@ -136,6 +162,7 @@ class Mirror:
     def _heard(self, key: _Key) -> None:
         # The value follows (`_given`): who is told only then does not ask for it a second time.
         with self._lock:
+            self._told.discard(key)
             self._present.pop(key, None)
             self._words[key] = self._words.get(key, 0) + 1
 
@@ -145,6 +172,8 @@ class Mirror:
             if key[1] and self._looked.get(key) != self._words.get(key, 0):
                 news = True  # the same names may be other nodes: a worker that has begun anew while the server was away
             self._present[key] = self._last[key] = value
+            self._told.add(key)
+            self._arrived.notify_all()
         if news:
             self._notice()
 
@@ -208,10 +237,13 @@ class ViewReader:
         Raises:
             Unavailable: There is no connection.
         """
+        self._hand_on(0.0)
+
+    def _hand_on(self, wait: float) -> None:
         with self._reading:
             if not self._closed:
                 self._number += 1
-                self._on_view(*self._read(self._number))
+                self._on_view(*self._read(self._number, wait))
 
     def wrote(self, path: str, value: Versioned) -> None:
         """Own marks were written, and that was answered: a view follows without another question. From any thread."""
@@ -227,7 +259,7 @@ class ViewReader:
         while self._notices.get():
             self._told.clear()
             try:
-                self.read()
+                self._hand_on(_ON_THEIR_WAY)
             except Unavailable as e:
                 # Every watch fires when the connection is back.
                 self._mirror.forget()
@@ -235,12 +267,18 @@ class ViewReader:
             except Exception:  # one view that cannot be followed must not be the last
                 log.exception("a view could not be followed")
 
-    def _read(self, number: int) -> tuple[View, tuple[WorkerInfo, ...]]:
-        """Reads what has changed, as long as the same moves, participants and workers are there as in the view before; else again."""
+    def _read(self, number: int, wait: float) -> tuple[View, tuple[WorkerInfo, ...]]:
+        """Reads what has changed, as long as the same moves, participants and workers are there as in the view before; else again.
+
+        Args:
+            wait: Seconds that it waits each time for what watches read at that moment, at most.
+        """
         name = self._topology
         latest, placed, workers = paths.moves(name), paths.assignment(name), paths.workers(name)
         written = dict(self._own)
         for _ in range(_TRIES):
+            if wait:
+                self._mirror.await_values(wait, written)
             moves, lives = self._moves, self._workers
             marks = [paths.move_marks(name, e, i) for e, parts in moves.items() for i in parts]
             own = {

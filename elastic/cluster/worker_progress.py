@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from elastic.cluster.worker_states import States, last_holders, listed
@@ -74,21 +74,23 @@ class ProgressWriter:
         """A view of coordination, before anything follows from it."""
         self._states.see([move.record for move in view.moves], set(view.living.values()))
 
-    def begin(self, starting: Collection[int], finished: Collection[int]) -> None:
-        """Write down that stateful tasks are about to be started without a state, and say of which of them one is lost.
-
-        Args:
-            starting: These tasks.
-            finished: Those which have, and need none any more.
+    def begin(self, starting: Collection[int]) -> None:
+        """Find out which of the tasks that are about to be started without a state have finished; write down the stateful ones, and say of
+        which of them a state is lost.
 
         Raises:
             Unavailable: It may not have been written.
         """
+        worker = self._of()
+        stateful = {t for t in starting if worker.spec.component_of(TaskId(t)).stateful}
+        records = self._records()
+        finished = {t for record in records for t in record.finished}.intersection(starting)
+        worker.history.finish(finished)
         # Written before they begin: whatever happens afterwards, nobody starts them empty without noticing. And the place of this write
         # among all writes is the number of the lives that begin: none that these tasks had before is greater.
-        self._say_lost({*starting}.difference(finished))
+        self._say_lost(stateful - finished, records)
         with self._lock:
-            self._starting = starting
+            self._starting = stateful
             self.life = self._write(self._now())
 
     def begun(self) -> None:
@@ -96,13 +98,14 @@ class ProgressWriter:
         self._states.begun(self._starting)
         self._starting = ()
 
-    def _say_lost(self, starting: set[int]) -> None:
+    def _records(self) -> list[Progress]:
+        """What all workers of the topology have written down, the dead ones too."""
+        names = self._coordination.children(self._root) or ()
+        found = self._coordination.look([f"{self._root}/{name}" for name in names]).values
+        return [codec.decode(stored.data, Progress) for stored in found.values() if stored is not None]
+
+    def _say_lost(self, starting: set[int], records: Sequence[Progress]) -> None:
         """Tasks that an earlier process had started, with state that ended with it, and nobody has said so."""
-        found = [
-            self._coordination.get(f"{self._root}/{name}")
-            for name in self._coordination.children(self._root) or ()
-        ]
-        records = [codec.decode(stored.data, Progress) for stored in found if stored is not None]
         worker = self._of()
         # Read just before this: whoever it came to may have ended before it could say since when.
         moves = [move.record for move in worker.moves.participant.view.moves]

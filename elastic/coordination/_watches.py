@@ -104,6 +104,7 @@ class Watches:
         self._states: deque[tuple[SessionState, list[Subscription]]] = deque()
         self._state = SessionState.CONNECTED
         self._closed = False
+        self._busy = False
         self._on_end: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -111,6 +112,18 @@ class Watches:
     @property
     def state(self) -> SessionState:
         return self._state
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that this session has heard of has been told."""
+        with self._wake:
+            return (
+                self._state is SessionState.CONNECTED
+                and not self._closed
+                and not self._busy
+                and not self._dirty
+                and not self._states
+            )
 
     def subscribe(
         self,
@@ -237,8 +250,10 @@ class Watches:
     def _next(self) -> tuple[Key, Any] | Callable[[], None] | None:
         """Waits for the next thing to do. Session states go before values: whoever must stop learns of it first."""
         with self._wake:
+            self._busy = False
             while not self._closed:
                 if self._states:
+                    self._busy = True
                     state, subscriptions = self._states.popleft()
                     return functools.partial(self._tell, subscriptions, state)
                 wait = _IDLE
@@ -247,6 +262,7 @@ class Watches:
                     if wait <= 0:
                         return self._expire
                 if self._dirty and self._state is SessionState.CONNECTED:
+                    self._busy = True
                     key = next(iter(self._dirty))
                     return key, self._dirty.pop(key)
                 self._wake.wait(wait)

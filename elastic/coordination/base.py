@@ -103,6 +103,12 @@ class Coordination(Protocol):
         Read in the order in which they are given: none is older than one before it.
         """
 
+    def caught_up(self) -> bool:
+        """Whether every watch of this session has told by now what was so when this was called. On the thread of the callbacks: no.
+
+        One short question to the service, however much is watched: word of changes comes before answers.
+        """
+
     def children(self, path: str) -> tuple[str, ...] | None:
         """Names (not paths) of the children, sorted; None when there is no such node."""
 

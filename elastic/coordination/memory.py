@@ -181,6 +181,10 @@ class MemoryCoordination:
         with self._connected("look"):
             return Looked({p: self.get(p) for p in values}, {p: self.children(p) for p in children})
 
+    def caught_up(self) -> bool:
+        with self._connected("ask for news"):
+            return self._watches.idle
+
     def children(self, path: str) -> tuple[str, ...] | None:
         with self._connected(check(path)):
             node = self._server._nodes.get(path)

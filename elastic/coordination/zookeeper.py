@@ -208,6 +208,11 @@ class ZooKeeperCoordination:
             },
         )
 
+    def caught_up(self) -> bool:
+        # kazoo's thread takes word of changes before it takes an answer that came after it (`_Handler`).
+        self._ask("ask for news", lambda: self._client.exists_async("/"))
+        return self._watches.idle
+
     def children(self, path: str) -> tuple[str, ...] | None:
         check(path)
         try:

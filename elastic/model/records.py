@@ -142,7 +142,6 @@ class Allocation:
         status: Of the topology.
         executors: (component, first task, last task) to run here; none while tasks are only on their way here, or gone. When to stop is
             for the supervisor to say.
-        finished: Tasks that are not to be started again.
         places: Each task's worker, as (first task, last task, worker).
         peers: The living incarnation of each worker of the topology.
     """
@@ -154,7 +153,6 @@ class Allocation:
     status: TopologyStatus
     drain: int
     executors: tuple[tuple[str, int, int], ...] = ()
-    finished: tuple[int, ...] = ()
     places: tuple[tuple[int, int, WorkerId], ...] = ()
     peers: tuple[WorkerInfo, ...] = ()
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)

@@ -156,6 +156,12 @@ class Mirror:
             )
 
     @property
+    def complete(self) -> bool:
+        """Whether the facts show every topology that is listed: none is still being read, none is without what it needs."""
+        with self.changed:
+            return self._listed and self._newest().topologies.keys() == self._topologies.keys()
+
+    @property
     def elasticity(self) -> ElasticitySettings:
         """Who resizes and places topologies, as far as it was read."""
         with self.changed:
@@ -171,18 +177,22 @@ class Mirror:
             expected: See `Facts`.
         """
         with self.changed:
-            if self._facts is None or self._facts[0] != self.revision:
-                known = {n: t.facts() for n, t in sorted(self._topologies.items())}
-                new = Facts(
-                    now=0.0,
-                    nodes={NodeId(n): i for n, i in (self._nodes.snapshot or {}).items()},
-                    wanted={NodeId(n): w for n, w in (self._wanted.snapshot or {}).items()},
-                    drains={NodeId(n): data == FORCE for n, data in (self._drains.snapshot or {}).items()},
-                    topologies={n: t for n, t in known.items() if t is not None},
-                )
-                self._facts = (self.revision, new)
-            seen = self._facts[1]
+            seen = self._newest()
         return Facts(now, seen.nodes, seen.wanted, seen.drains, dict(expected), seen.topologies)
+
+    def _newest(self) -> Facts:
+        """What is known, put together once for each revision. With the lock."""
+        if self._facts is None or self._facts[0] != self.revision:
+            known = {n: t.facts() for n, t in sorted(self._topologies.items())}
+            new = Facts(
+                now=0.0,
+                nodes={NodeId(n): i for n, i in (self._nodes.snapshot or {}).items()},
+                wanted={NodeId(n): w for n, w in (self._wanted.snapshot or {}).items()},
+                drains={NodeId(n): data == FORCE for n, data in (self._drains.snapshot or {}).items()},
+                topologies={n: t for n, t in known.items() if t is not None},
+            )
+            self._facts = (self.revision, new)
+        return self._facts[1]
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until it is true; it is asked again at every change. Returns what it said last."""

@@ -3,7 +3,8 @@
     LOADING (nothing is decided before everything was read) -> RULING -> OVER (lost or closed, for ever)
 
 One thread reconciles, woken by watches and by the next deadline. Requests share its lock for what they decide themselves. Whoever
-decides reads the states and assignments anew first: the mirror may lag, and an assignment that it does not show yet takes slots.
+decides makes sure first that the mirror does not lag, and reads states and assignments anew when it does: an assignment that it does not
+show yet takes slots.
 Every write is one transaction with the versions that were read and with the guard of the election, so that a leader that has been
 superseded changes nothing.
 """
@@ -178,7 +179,9 @@ class Reign:
         return self.mirror.facts(time.time(), self._expected)
 
     def refresh(self) -> Facts:
-        """What the mirror shows, with what `reread` reads just now. With the lock."""
+        """What is so now: what the mirror shows when it has caught up, else with what `reread` reads. With the lock."""
+        if self.coordination.caught_up() and self.mirror.complete:
+            return self.facts()
         return reread(self.coordination, self.facts())
 
     def read(self, path: str, kind: type[T]) -> tuple[T | None, int]:

@@ -34,7 +34,6 @@ def allocation(view: TopologyView, worker: WorkerId) -> Allocation:
         status=view.state.status,
         drain=view.state.drain,
         executors=tuple((e.component, e.first, e.last) for e in view.assignment.executors_of(worker)),
-        finished=view.finished,
         places=tuple(sorted((e.first, e.last, w) for e, w in view.assignment.executors)),
         peers=view.workers,
         settings=dict(view.state.settings),

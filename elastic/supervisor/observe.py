@@ -17,7 +17,7 @@ from elastic.errors import Unavailable
 from elastic.model import codec
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TopologyName
-from elastic.model.records import Progress, TopologyState, TopologyStatus, WorkerInfo
+from elastic.model.records import TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import TopologySpec
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,6 @@ class TopologyView:
 
     Attributes:
         workers: The registered workers, by their path element, sorted.
-        finished: Tasks that have worked off all they will ever get, sorted.
         config: Its settings, with what was changed since.
     """
 
@@ -39,7 +38,6 @@ class TopologyView:
     state: TopologyState | None = None
     assignment: Assignment | None = None
     workers: tuple[WorkerInfo, ...] = ()
-    finished: tuple[int, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -138,7 +136,6 @@ class _Topology:
         self._assignment: Assignment | None = None
         self._config: Mapping[str, Any] = {}
         self._workers: dict[str, WorkerInfo] = {}
-        self._progress: dict[str, Progress] = {}
         self._closed = False
 
     def start(self) -> None:
@@ -146,10 +143,7 @@ class _Topology:
         self._watches = [
             watch.watch_value(paths.state(name), self._on_state),
             watch.watch_value(paths.assignment(name), self._on_assignment),
-            *(
-                watch.watch_children(parent, functools.partial(self._on_leaves, parent))
-                for parent in (paths.progress(name), paths.workers(name))
-            ),
+            watch.watch_children(paths.workers(name), self._on_leaves),
         ]
 
     def refresh(self) -> None:
@@ -162,13 +156,11 @@ class _Topology:
         now = _read(self._coordination, self._name)
         with self._lock:
             self._state, self._assignment, self._config = state, now.assignment, now.config
-            self._workers, self._progress = now.workers, now.progress
+            self._workers = now.workers
 
     def view(self) -> TopologyView:
         with self._lock:
-            return _view(
-                self._name, self._state, self._assignment, self._workers, self._progress, self._config
-            )
+            return _view(self._name, self._state, self._assignment, self._workers, self._config)
 
     def close(self) -> None:
         self._closed = True
@@ -191,31 +183,27 @@ class _Topology:
             self._assignment = assignment
         self._changed()
 
-    def _on_leaves(self, parent: str, names: tuple[str, ...]) -> None:
-        wanted = {f"{parent}/{n}" for n in names}
-        for path in [p for p in self._leaves if p.startswith(parent + "/") and p not in wanted]:
-            self._leaves.pop(path).cancel()
-            self._on_leaf(path, None)
+    def _on_leaves(self, names: tuple[str, ...]) -> None:
+        for leaf in self._leaves.keys() - set(names):
+            self._leaves.pop(leaf).cancel()
+            self._on_leaf(leaf, None)
         with self._lock:
-            known = {
-                f"{parent}/{n}"
-                for n in (self._workers if parent == paths.workers(self._name) else self._progress)
-            }
+            known = self._workers.keys() | set(names)
         # Also what is known and is not among the names: it was there when all was read, and may have gone before there was a watch on it.
-        for path in sorted((wanted | known) - self._leaves.keys()):
+        for leaf in sorted(known - self._leaves.keys()):
             if not self._closed:
-                callback = functools.partial(self._on_leaf, path)
-                self._leaves[path] = self._coordination.watch_value(path, callback)
+                path = f"{paths.workers(self._name)}/{leaf}"
+                self._leaves[leaf] = self._coordination.watch_value(
+                    path, functools.partial(self._on_leaf, leaf)
+                )
 
-    def _on_leaf(self, path: str, value: Versioned | None) -> None:
-        parent, _, leaf = path.rpartition("/")
-        if parent == paths.workers(self._name):
-            _keep(self._lock, self._workers, leaf, _decode(self._name, leaf, value, WorkerInfo))
-        else:
-            before, now = self._progress.get(leaf), _decode(self._name, leaf, value, Progress)
-            _keep(self._lock, self._progress, leaf, now)
-            if before is not None and now is not None and before.finished == now.finished:
-                return  # nothing else of it is looked at, and in a move it changes all the time
+    def _on_leaf(self, leaf: str, value: Versioned | None) -> None:
+        info = _decode(self._name, leaf, value, WorkerInfo)
+        with self._lock:
+            if info is None:
+                self._workers.pop(leaf, None)
+            else:
+                self._workers[leaf] = info
         self._changed()
 
 
@@ -230,7 +218,7 @@ def read_all(coordination: Coordination) -> Views:
         name = TopologyName(child)
         state = _decode(name, "state", coordination.get(paths.state(name)), TopologyState)
         now = _read(coordination, name)
-        found[name] = _view(name, state, now.assignment, now.workers, now.progress, now.config)
+        found[name] = _view(name, state, now.assignment, now.workers, now.config)
     return found
 
 
@@ -238,7 +226,6 @@ def read_all(coordination: Coordination) -> Views:
 class _Parts:
     assignment: Assignment | None
     workers: dict[str, WorkerInfo]
-    progress: dict[str, Progress]
     config: Mapping[str, Any]
 
 
@@ -246,16 +233,15 @@ def _read(coordination: Coordination, name: TopologyName) -> _Parts:
     spec = _decode(name, "spec", coordination.get(paths.spec(name)), TopologySpec)
     return _Parts(
         _decode(name, "assignment", coordination.get(paths.assignment(name)), Assignment),
-        _read_leaves(coordination, name, paths.workers(name), WorkerInfo),
-        _read_leaves(coordination, name, paths.progress(name), Progress),
+        _read_workers(coordination, name),
         spec.config if spec else {},
     )
 
 
-def _read_leaves(coordination: Coordination, name: TopologyName, parent: str, kind: type[T]) -> dict[str, T]:
+def _read_workers(coordination: Coordination, name: TopologyName) -> dict[str, WorkerInfo]:
     found = {}
-    for leaf in coordination.children(parent) or ():
-        value = _decode(name, leaf, coordination.get(f"{parent}/{leaf}"), kind)
+    for leaf in coordination.children(paths.workers(name)) or ():
+        value = _decode(name, leaf, coordination.get(f"{paths.workers(name)}/{leaf}"), WorkerInfo)
         if value is not None:
             found[leaf] = value
     return found
@@ -266,21 +252,11 @@ def _view(
     state: TopologyState | None,
     assignment: Assignment | None,
     workers: Mapping[str, WorkerInfo],
-    progress: Mapping[str, Progress],
     config: Mapping[str, Any],
 ) -> TopologyView:
-    finished = sorted({t for p in progress.values() for t in p.finished})
     living = tuple(workers[leaf] for leaf in sorted(workers))
     settings = {**config, **(state.settings if state else {})}
-    return TopologyView(name, state, assignment, living, tuple(finished), settings)
-
-
-def _keep(lock: threading.Lock, values: dict[str, T], leaf: str, value: T | None) -> None:
-    with lock:
-        if value is None:
-            values.pop(leaf, None)
-        else:
-            values[leaf] = value
+    return TopologyView(name, state, assignment, living, settings)
 
 
 def _decode(topology: str, what: str, value: Versioned | None, kind: type[T]) -> T | None:

@@ -180,7 +180,6 @@ class Worker:
                 self.assigned.allocation = None
                 self.see(view, peers)
             self.assigned.begin(allocation)
-            self.history.finish(allocation.finished)
             missing = self.missing(allocation)
             late = missing.difference(missing if written is None else written)
             self._update_executors(self.assigned.executors(), missing - late)

@@ -480,6 +480,39 @@ def test_several_nodes_are_looked_at_in_one_exchange(session: Coordination) -> N
     assert session.look([], ["/a/x"]).children == {"/a/x": ()}
 
 
+def test_a_session_knows_whether_its_watches_have_told_everything(service: Service) -> None:
+    session, other = service.connect(), service.connect()
+    session.create("/a", b"1")
+    go, told, seen = threading.Event(), threading.Event(), Seen[Versioned | None]()
+    inside: list[bool] = []
+
+    def slowly(value: Versioned | None) -> None:
+        told.set()
+        inside.append(session.caught_up())
+        assert go.wait(PATIENCE)
+        seen(value)
+
+    session.watch_value("/a", slowly)
+    assert told.wait(PATIENCE)
+    assert not session.caught_up(), "it has not said yet that it was told"
+    assert other.caught_up()
+    go.set()
+    for n in range(2, 20):
+        other.set("/a", b"%d" % n)
+        while not session.caught_up():
+            seen.until_last(Versioned(b"%d" % n, n - 1))
+        assert seen.calls[-1] == Versioned(b"%d" % n, n - 1), "it was said before it had been told"
+    assert not any(inside), "a callback has not been told"
+
+
+def test_a_session_that_is_cut_off_has_not_caught_up(service: Service) -> None:
+    session = service.connect(session_timeout=2.0)
+    assert session.caught_up()
+    service.cut(session)
+    with pytest.raises((NotConnected, SessionExpired)):
+        session.caught_up()
+
+
 def test_the_place_of_a_write_among_all_writes_grows(session: Coordination) -> None:
     stamps = [session.put("/a", b"1"), session.put("/b", b"1")]
     session.create("/c", b"")

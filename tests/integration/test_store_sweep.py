@@ -10,6 +10,7 @@ import pytest
 
 from elastic.cluster.store_sweep import Sweeper, sweep
 from elastic.coordination import paths
+from elastic.coordination.base import Create, Delete, Set
 from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import Unavailable
 from elastic.migration.record import MoveRecord, TaskMove, state_key
@@ -141,3 +142,36 @@ def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
             bench.coordination.delete(paths.move(T, Epoch(epoch)))
             while bench.held() != kept:
                 done.get(timeout=30)
+
+
+def test_it_sweeps_when_a_move_has_come_and_gone_unseen(bench: Bench) -> None:
+    bench.newest(0)
+    with sweeping(bench) as done:
+        assert done.get(timeout=30).keys == 0
+        path = paths.move(T, Epoch(1))
+        bench.save(1, 1)
+        bench.coordination.transaction([Set(paths.moves(T), b"1"), Create(path), Delete(path)])
+        assert done.get(timeout=30).keys == 1
+        # And when others are there by the time it is told.
+        bench.save(2, 2)
+        bench.record(3, 3)
+        bench.save(3, 3)
+        bench.newest(3)
+        while bench.held() != {"t/3": 3}:
+            done.get(timeout=30)
+
+
+def test_it_does_not_sweep_when_a_move_begins(bench: Bench) -> None:
+    """Processes have enough to do then, and nothing is over."""
+    bench.newest(0)
+    with sweeping(bench) as done:
+        assert done.get(timeout=30).keys == 0
+        bench.newest(1)
+        bench.record(1, 1)
+        bench.save(1, 1)
+        bench.newest(2)
+        bench.record(2, 2)
+        with pytest.raises(queue.Empty):
+            done.get(timeout=1.5)
+        bench.coordination.delete(paths.move(T, Epoch(1)))
+        assert done.get(timeout=30).keys == 1

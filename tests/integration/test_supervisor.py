@@ -59,16 +59,6 @@ def test_changes_are_written_and_told_to_the_same_process(bench: Bench) -> None:
     assert len(bench.launcher.started) == 1
 
 
-def test_finished_tasks_are_named(bench: Bench) -> None:
-    other = WorkerId("t@elsewhere/0")
-    progress = Progress(f"{other}#1", 1, finished=(4, 2))  # type: ignore[arg-type]
-    bench.world.coordination.put(paths.worker_progress(T, other), codec.encode(progress))
-    bench.start()
-    bench.run_topology()
-    bench.launcher.wait_for(W)
-    assert bench.allocation().finished == (2, 4)  # from the first moment: a finished task must not be started
-
-
 def test_a_dead_worker_is_unregistered_and_started_again(bench: Bench) -> None:
     bench.start()
     bench.run_topology()

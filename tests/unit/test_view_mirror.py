@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ class Session:
         self.heard: dict[str, Callable[[], None]] = {}
         self.given: dict[str, Callable[[Any], None]] = {}
         self.meanwhile: Callable[[], None] = lambda: None
+        self.asked: list[str] = []
 
     def watch_value(
         self, path: str, given: Callable[[Any], None], *, early: Callable[[], None], until_gone: bool
@@ -40,6 +42,7 @@ class Session:
     def look(self, values: Sequence[str], children: Sequence[str]) -> Looked:
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
+        self.asked += [*values, *children]
         return Looked({p: self.values[p] for p in values}, dict.fromkeys(children, NAMES))
 
     def commit(self) -> None:
@@ -102,3 +105,52 @@ def test_the_same_names_may_be_other_workers() -> None:
     assert mirror.look([], [WORKERS]).children[WORKERS] == NAMES
     session.given[WORKERS](NAMES)
     assert told == [1], "who has asked since then need not be told"
+
+
+def test_what_was_doubted_is_asked_for_once() -> None:
+    session = Session()
+    mirror = Mirror(session, lambda: None, "/moves")  # type: ignore[arg-type]
+    mirror.follow({(PLACES, False), (WORKERS, True)})
+    mirror.doubt([(PLACES, False), (WORKERS, True)])
+    for _ in range(2):
+        assert mirror.look([PLACES], [WORKERS]).values[PLACES] == session.values[PLACES]
+    assert session.asked == [PLACES, WORKERS]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_an_answer_that_something_was_heard_after_is_not_kept(when: str) -> None:
+    session = Session()
+    mirror = Mirror(session, lambda: None, "/moves")  # type: ignore[arg-type]
+    mirror.follow({(PLACES, False)})
+    mirror.doubt([(PLACES, False)])
+    if when == "before":
+        session.heard[PLACES]()
+    else:
+        session.meanwhile = session.heard[PLACES]
+    mirror.look([PLACES], [])
+    session.values[PLACES] = Versioned(b"here", 1)
+    assert mirror.look([PLACES], []).values[PLACES] == Versioned(b"here", 1)
+
+
+def test_what_a_watch_reads_already_is_waited_for() -> None:
+    session = Session()
+    mirror = Mirror(session, lambda: None, "/moves")  # type: ignore[arg-type]
+    mirror.follow({(RECORD, False), (PLACES, False)})
+    session.heard[PLACES]()
+    given = threading.Timer(0.05, session.given[PLACES], [Versioned(b"here", 1)])
+    given.start()
+    mirror.await_values(60.0)
+    found = mirror.look([RECORD, PLACES], [])
+    assert found.values[PLACES] == Versioned(b"here", 1) and session.asked == []
+    given.join()
+
+
+def test_what_does_not_come_is_asked_for() -> None:
+    session = Session()
+    mirror = Mirror(session, lambda: None, "/moves")  # type: ignore[arg-type]
+    mirror.follow({(PLACES, False), (RECORD, False)})
+    session.heard[RECORD]()
+    mirror.await_values(60.0, {RECORD})  # known already, from elsewhere
+    session.heard[PLACES]()
+    mirror.await_values(0.01)
+    assert mirror.look([PLACES], []).values[PLACES] == session.values[PLACES] and session.asked == [PLACES]

@@ -103,6 +103,15 @@ def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -
     assert lost(life, {2, 3, 5}) == {FIRST: "2, 3"}
 
 
+def test_what_has_finished_anywhere_is_not_started_again(life: Any) -> None:
+    """Whatever process it was in: what that has written down is read before the task begins. Nobody misses its state."""
+    record = Progress(THERE, 4, finished=(3, 5))  # type: ignore[arg-type]
+    life._coordination.put(paths.worker_progress("t", OTHER), codec.encode(record))  # type: ignore[arg-type]
+    life._progress.begin({1, 2, 3, 4})
+    assert [t for t in range(1, 6) if life.worker.history.has_finished(t)] == [1, 3]
+    assert [e.details["tasks"] for e in life.said] == ["2"]
+
+
 def test_a_failure_is_written_down_whatever_user_code_has_raised(life: Any) -> None:
     life.on_failure(
         "Task 3 of 'count' gave up: No such file: 'caf\udce9.txt'" + "x" * 10**6,
@@ -119,7 +128,7 @@ def lost(life: Any, starting: set[int]) -> dict[str, str]:
     life.said.clear()
     states = life._progress._states
     known = dict(states._lost)
-    life._progress._say_lost(starting)
+    life._progress._say_lost(starting, life._progress._records())
     states._lost = known
     assert all(e.kind == "state-lost" for e in life.said)
     return {e.details["before"]: e.details["tasks"] for e in life.said}
@@ -235,7 +244,7 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     assert lost(life, {2}) == {} and lost(life, {2, 3}) == {THERE: "3"}
     view(life)
     assert lost(life, {2}) == {}, "the record of the move has gone before the task begins anew"
-    life._progress.begin({2}, ())
+    life._progress.begin({2})
     assert lost(life, {2}) == {}, "it has not begun yet"
     life._progress.begun()
     assert lost(life, {2}) == {THERE: "2"}, "it came back to the same life, and ended with it"
@@ -273,12 +282,12 @@ def test_what_ended_with_a_process_is_said_once_however_often_it_is_begun(
     with monkeypatch.context() as patch:
         patch.setattr(life._coordination, "put", fails)
         with pytest.raises(Unavailable):
-            life._progress.begin({2}, ())
+            life._progress.begin({2})
     for _ in range(2):
-        life._progress.begin({2}, ())
+        life._progress.begin({2})
     assert [e.kind for e in life.said] == ["state-lost"]
     life._progress.begun()
-    life._progress.begin({2}, ())
+    life._progress.begin({2})
     assert [e.kind for e in life.said] == ["state-lost"] * 2, "it had begun, and was lost again"
 
 
@@ -450,7 +459,7 @@ def test_coordination_is_read_before_something_is_started_and_not_for_what_is_he
     life.worker.arriving[4] = SimpleNamespace()
 
     def named(*executors: tuple[str, int, int]) -> Any:
-        return SimpleNamespace(executors=executors, finished=())
+        return SimpleNamespace(executors=executors)
 
     life._apply(named(("count", 2, 4)))
     life._apply(named(("count", 3, 3)))
