@@ -29,6 +29,9 @@ _OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-Dzookeeper.preAllocSize=1024",
     "-Dzookeeper.forceSync=no",
+    # One thread that reads, and answers: of a few dozen connections others would only have to be woken for each request.
+    "-Dzookeeper.nio.numSelectorThreads=1",
+    "-Dzookeeper.nio.numWorkerThreads=0",
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Djava.net.preferIPv4Stack=true",
     # Instantiated, and then found to be no such provider, before it listens: so Java's management is set up by then. By itself the

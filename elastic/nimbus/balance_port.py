@@ -21,12 +21,20 @@ class Ruler(Protocol):
 
     rules: Rules
 
-    def wait_changed(self, seen: int, timeout: float | None) -> int:
+    def wait_changed(self, seen: int, timeout: float) -> int:
         """Wait until something in coordination has changed, the reign is over, or the time is.
 
         Args:
             seen: What the call before has returned; -1 at first.
-            timeout: Seconds; None: without a bound, as a reign's end is one.
+            timeout: Seconds.
+        """
+
+    def wait_asked(self, seen: int) -> int:
+        """Wait until it may be another thing that is asked of it, or the reign is over. That is who resizes and places, and what topologies
+        there are, in what state; what moves and measurements change is not of it.
+
+        Args:
+            seen: What the call before has returned; -1 at first.
         """
 
     def facts(self) -> Facts: ...

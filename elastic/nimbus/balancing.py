@@ -99,10 +99,10 @@ class Balancer:
     # --- its thread
 
     def _run(self) -> None:
-        seen = -1
+        seen = asked = -1
         while True:
             if not self._active:
-                seen = self._ruler.wait_changed(seen, None)
+                asked = self._ruler.wait_asked(asked)
             elif self._resizing.begun:
                 seen = self._ruler.wait_changed(seen, self._tick())  # to notice when it is carried out
             else:

@@ -104,21 +104,29 @@ class Mirror:
 
     Args:
         coordination: Stays the caller's.
+
+    Attributes:
+        revision: Grows with every change.
+        asked: Grows when it may be another thing that is asked for: what topologies there are, in what state, and who resizes and places
+            them. How far workers are, and moves, is not of it.
     """
 
     def __init__(self, coordination: Coordination) -> None:
         self.coordination = coordination
-        self.changed = threading.Condition()
-        self.revision = 0
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self.revision = self.asked = 0
+        self._asked_anew = threading.Condition(lock)
+        self._asks: tuple[object, ...] = ()
         self._closed = False
         self._facts: tuple[int, Facts] | None = None
         self._topologies: dict[TopologyName, _Topology] = {}
         self._listed = False
         with self.changed:
+            self._elasticity = FollowedValue(self, paths.ELASTICITY, None)
             self._nodes = FollowedValues(self, paths.NODES, NodeInfo)
             self._wanted = FollowedValues(self, paths.WANTED, WantedNode)
             self._drains = FollowedValues(self, paths.DRAINS, None)
-            self._elasticity = FollowedValue(self, paths.ELASTICITY, None)
             self._watch = coordination.watch_children(paths.TOPOLOGIES, self._on_topologies)
 
     def touch(self) -> None:
@@ -127,7 +135,15 @@ class Mirror:
         if not self._closed:
             for part in self._parts():
                 part.settle()
+        if (asks := self._what_is_asked()) != self._asks:
+            self._asks = asks
+            self.asked += 1
+            self._asked_anew.notify_all()
         self.changed.notify_all()
+
+    def _what_is_asked(self) -> tuple[object, ...]:
+        topologies = [(n, t.state.version, t.loaded) for n, t in self._topologies.items()]
+        return self._elasticity.version, self._listed, topologies
 
     def _parts(self) -> list[FollowedValues | _Topology]:
         return [self._nodes, self._wanted, self._drains, *self._topologies.values()]
@@ -199,6 +215,11 @@ class Mirror:
         with self.changed:
             return self.changed.wait_for(predicate, timeout)
 
+    def wait_asked(self, predicate: Callable[[], bool]) -> None:
+        """Wait until it is true; it is asked again when `asked` has grown, and when this is closed."""
+        with self.changed:
+            self._asked_anew.wait_for(predicate)
+
     def nudge(self) -> None:
         """Something has changed that is not in coordination: who waits for a change goes on."""
         with self.changed:
@@ -218,6 +239,7 @@ class Mirror:
                 part.close()
             self._elasticity.close()
             self._watch.cancel()
+            self._asked_anew.notify_all()
             self.changed.notify_all()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -62,6 +62,9 @@ class Moves:
 
     Args:
         nudge: Makes the reign reconcile soon; called on any thread.
+
+    Attributes:
+        written: Grows with everything that `overlaid` puts into the facts.
     """
 
     def __init__(
@@ -81,6 +84,9 @@ class Moves:
         self._removed: set[_Key] = set()
         self._shown: dict[_Key, tuple[MoveRecord, int]] = {}
         self._hidden: frozenset[_Key] = frozenset()
+        self.written = 0
+        self._known: tuple[object, ...] = ()
+        self._overlay: tuple[object, int, Mapping[TopologyName, TopologyFacts]] = (None, 0, {})
         self._cleaner = ThreadPoolExecutor(_CLEANERS, thread_name_prefix="nimbus-cleans-stores")
         self._lock = threading.Lock()
         self._cleaned: list[_Key] = []
@@ -96,10 +102,15 @@ class Moves:
 
     def overlaid(self, facts: Facts) -> Facts:
         """The facts with what this leader has written since. Any thread may call."""
+        written = self.written  # read before what it counts: what is newer than that is taken for older, and made anew
         shown, hidden = self._shown, self._hidden
         if not shown and not hidden and not self._latest:
             return facts
-        return replace(facts, topologies={n: self._over(t, shown) for n, t in facts.topologies.items()})
+        below, when, made = self._overlay
+        if below is not facts.topologies or when != written:
+            made = {n: self._over(t, shown) for n, t in facts.topologies.items()}
+            self._overlay = facts.topologies, written, made
+        return replace(facts, topologies=made)
 
     def _over(self, t: TopologyFacts, shown: dict[_Key, tuple[MoveRecord, int]]) -> TopologyFacts:
         id = t.state.id
@@ -118,6 +129,10 @@ class Moves:
         now = {k: (j.notifier.record, j.notifier.version) for k, j in running.items()}
         self._shown = {**self._lost_sight, **now}
         self._hidden = frozenset(self._removed)
+        known = (self._shown, self._hidden, dict(self._latest))
+        if known != self._known:
+            self._known = known
+            self.written += 1
 
     # --- beginning and ending
 

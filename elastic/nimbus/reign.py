@@ -108,6 +108,7 @@ class Reign:
         self._known: dict[NodeId, NodeInfo] = {}
         self._expected: dict[NodeId, float] = {}
         self._prune = True
+        self._woken = 0
         self._decided = Decided()
         self._refusals = Refusals()
         self._stays = draining.Stays()
@@ -265,7 +266,9 @@ class Reign:
             self._watch_nodes(self.facts())
             settled = self.moves.run(self.moves.see(self._shown()))
             self.note_moves()
-            self.mirror.wake()  # who waits for what a move has come to
+            if self._woken != self.moves.written:
+                self._woken = self.moves.written
+                self.mirror.wake()  # who waits for what a move has come to
             for _ in range(_TRIES):
                 facts = self._watch_nodes(self.facts())
                 if self._decided.covers(facts, self.scheduler):

@@ -26,10 +26,15 @@ class ReignRuler:
         self._reign = reign
         self.rules = reign.rules
 
-    def wait_changed(self, seen: int, timeout: float | None) -> int:
+    def wait_changed(self, seen: int, timeout: float) -> int:
         mirror = self._reign.mirror
         mirror.wait_for(lambda: self._reign.over or mirror.revision != seen, timeout)
         return mirror.revision
+
+    def wait_asked(self, seen: int) -> int:
+        mirror = self._reign.mirror
+        mirror.wait_asked(lambda: self._reign.over or mirror.asked != seen)
+        return mirror.asked
 
     def facts(self) -> Facts:
         return self._reign.facts()

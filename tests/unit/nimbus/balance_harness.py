@@ -106,7 +106,10 @@ class Reign:
         self.written: dict[TopologyName, bytes] = {}
         self.of_nodes, self.writes = NodesMemory(), 0
 
-    def wait_changed(self, seen: int, timeout: float | None) -> int:
+    def wait_changed(self, seen: int, timeout: float) -> int:
+        return seen
+
+    def wait_asked(self, seen: int) -> int:
         return seen
 
     def facts(self) -> Facts:
