@@ -93,19 +93,26 @@ class Notes:
 
 
 def alike(quiet: Sequence[Window], windows: Sequence[Window]) -> list[Window]:
-    """Windows as long as those, spread over a time in which nothing moved: the longer one looks, the longer is the longest gap.
+    """Windows as long as those, spread over times in which nothing moved: the longer one looks, the longer is the longest gap.
 
-    They overlap where that time is shorter than all of them together; one that is longer than that time becomes as long as it.
+    They overlap where such a time is shorter than all of them together; one that is longer than it becomes as long as it.
 
     Args:
-        quiet: One behind the other.
+        quiet: Ascending; those that are one behind the other are one time. Each time gets as many windows.
     """
-    start, end = quiet[0].start, quiet[-1].end
+    times: list[Window] = []
+    for one in quiet:
+        if times and times[-1].end == one.start:
+            times[-1] = Window(times[-1].start, one.end)
+        else:
+            times.append(one)
     made = []
-    for number, window in enumerate(windows):
-        length = min(window.length, end - start)
-        first = start + (end - start - length) * number // max(1, len(windows) - 1)
-        made.append(Window(first, first + length))
+    for number, time in enumerate(times):
+        some = windows[len(windows) * number // len(times) : len(windows) * (number + 1) // len(times)]
+        for place, window in enumerate(some):
+            length = min(window.length, time.length)
+            first = time.start + (time.length - length) * place // max(1, len(some) - 1)
+            made.append(Window(first, first + length))
     return made
 
 

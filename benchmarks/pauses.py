@@ -179,9 +179,13 @@ class Pauses:
             self._apart(running)
             running.steady()
             time.sleep(SETTLE)
-            running.rest(count * 1.0, count)
+            # At both places: beside it those that stay have less of an interpreter than without it, also when nothing moves.
+            running.rest(count / 2, count // 2)
+            self._joined(running)
+            self._settle(running)
+            running.rest(count / 2, count // 2)
             for number in range(count):
-                running.move("hold", f"node-{1 + number % 2}")
+                running.move("hold", f"node-{2 - number % 2}")
                 self._settle(running)
             notes = running.end()
         moved = [notes.seen(_tasks(m), window_of(m)) for m in running.moves]

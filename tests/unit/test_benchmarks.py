@@ -224,6 +224,16 @@ def test_windows_without_a_move_are_as_long_as_those_with_one() -> None:
     assert alike(quiet, moves[:1]) == [Window(1000, 1300)]
 
 
+def test_windows_without_a_move_are_at_both_places_and_not_between() -> None:
+    quiet = [Window(1000, 1100), Window(1100, 1200), Window(3000, 3100), Window(3100, 3200)]
+    assert alike(quiet, [Window(5000 + n, 5050 + n) for n in range(4)]) == [
+        Window(1000, 1050),
+        Window(1150, 1200),
+        Window(3000, 3050),
+        Window(3150, 3200),
+    ]
+
+
 def test_what_the_host_takes_is_a_part_of_what_was_wanted() -> None:
     def times(user: float, system: float, **more: float) -> SimpleNamespace:
         return SimpleNamespace(user=user, system=system, **more)
