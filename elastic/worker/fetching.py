@@ -221,7 +221,7 @@ class Fetching:
                 before = coming.took or LONGEST
                 # Then executors rest between two slices: streams fall behind a little, or the pause would last for as long as this look.
                 with self._worker.haste if outrun else contextlib.nullcontext():
-                    coming.took = self._look(coming)
+                    self._look_and_say(coming)
                 if coming.whole is not None:
                     break
                 if not coming.caught_up:
@@ -244,7 +244,7 @@ class Fetching:
                 coming.followed += 1
                 coming.more = False  # what has been told of by now is looked at now
                 if not waited_for:
-                    coming.took = self._look(coming)
+                    self._look_and_say(coming)
                 elif not coming.over:
                     self._look(coming)
             except Exception as e:
@@ -270,6 +270,12 @@ class Fetching:
                 coming.arrival.over = True  # the executor may be at a part of it
             reason = error.message if isinstance(error, ElasticError) else described(error)
             log.info("task %d is fetched as a whole in its pause: %s", coming.side.task, reason)
+
+    def _look_and_say(self, coming: Coming) -> None:
+        """Look, and have the old side wait a little where that takes long although all was copied: what changes takes as long."""
+        coming.took = self._look(coming)
+        if coming.caught_up and coming.took >= SOON and not coming.over and not coming.last.is_set():
+            self._worker.moves.words.behind(coming.side.task, coming.side.epoch, coming.took)
 
     def _look(self, coming: Coming) -> float:
         """Put in what is new; returns how long that has taken, in seconds."""

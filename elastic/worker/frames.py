@@ -46,6 +46,10 @@ class Frames:
             if item.kind == wire.RESTORED:
                 worker.moves.feed(ev.RestoreHeard(item.epoch, tuple(wire.told_in(payload))))
                 return
+            if item.kind == wire.BEHIND:
+                for number, milliseconds in wire.told_in(payload):
+                    worker.saving.let_catch_up(number, item.epoch, milliseconds / 1e3)
+                return
             if item.kind >= wire.STORED:
                 worker.saving.fetching.told(item, payload)
                 return

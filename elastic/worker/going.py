@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import Unavailable
 from elastic.worker.along import Recent
+from elastic.worker.brake import Brake
 from elastic.worker.content import Copier
 from elastic.worker.failures import described
 from elastic.worker.stores import StateWrite
@@ -39,6 +40,7 @@ class Going:
     ahead: bool = False
     told: bool = False  # that something lies there ahead
     gave: float = 0.0  # when copying gave the executor back
+    brake: Brake = field(default_factory=Brake)
     ended: bool = False
     pausing: bool = False
     encoding: bool = False
@@ -105,6 +107,7 @@ class Going:
         Args:
             reading: Of what was given back: those that have not gone on yet, by task. It is among them until it has.
         """
+        self.brake.release()
         with self.lock:
             self.ended = True
             if self.encoding:

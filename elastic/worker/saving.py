@@ -301,15 +301,30 @@ class Saving:
                     break
             if some:
                 self._commit_ahead(old, old.copier, old.write)
+            if old.brake.on and not old.pausing:
+                # Done before the next look copies anything: that waits for its turn behind it.
+                old.task.call(functools.partial(self._hold_back, old))
         except Exception as e:
             self._failed(old, e)
             old.ended = True
+
+    def _hold_back(self, old: Going) -> None:
+        """On the task's executor, between two tuples of it."""
+        old.brake.hold(time.monotonic() - old.gave)
+        old.gave = time.monotonic()
+
+    def let_catch_up(self, task: int, epoch: int, took: float) -> None:
+        """What changes of a task's state takes its new side that long to put in, in seconds. From any thread; a hint."""
+        old = self._old.get(task)
+        if old is not None and old.epoch == epoch:
+            old.brake.press(took)
 
     def pausing(self, task: Task) -> None:
         """The task is about to stand still: what is not copied by now is saved then."""
         old = self._old.get(task.id)
         if old is not None:
             old.pausing = True
+            old.brake.release()
             if old.write is None:
                 self._stopping.add(task.id)
 

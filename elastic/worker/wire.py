@@ -13,6 +13,8 @@ then the body:
     ALONG    what is left of the state of that task (`elastic.worker.along`); count is the move's epoch
     SAVED    the stores have all of the states of these tasks: number (4) and size (8) of each; count is the move's epoch
     RESTORED these tasks have begun where this comes from: number (4) and attempt (8) of each; count is the move's epoch
+    BEHIND   who is to have the state of the task that it is for takes so many milliseconds (8) for what changes of it meanwhile; count is
+             the move's epoch
 
 The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
 topology are started together, from one installation.
@@ -35,7 +37,7 @@ from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.failures import described
 
-MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED, BEHIND = range(1, 12)
 _HEAD = struct.Struct("!BHIIQQ")
 _EACH = struct.Struct("!IQ")
 TOLD_MOST = (LARGEST_URGENT - _HEAD.size) // _EACH.size
@@ -157,8 +159,13 @@ def restored(tasks: Sequence[tuple[int, int]], epoch: int) -> tuple[Buffer, ...]
     return _each(RESTORED, tasks, epoch)
 
 
+def behind(task: int, epoch: int, milliseconds: int) -> tuple[Buffer, ...]:
+    """The frame that has the old side of a task let the new one catch up. It is a hint: that side may not listen."""
+    return _each(BEHIND, [(task, milliseconds)], epoch)
+
+
 def told_in(payload: memoryview) -> list[tuple[int, int]]:
-    """What `saved` or `restored` was given."""
+    """What `saved`, `restored` or `behind` was given."""
     return list(_EACH.iter_unpack(payload[_HEAD.size :]))
 
 
@@ -224,7 +231,7 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
 
 
 class Told(NamedTuple):
-    """What a link says about itself: `kind` is OPENED or FENCE; or STORED, SAVED, ALONG or RESTORED: `source` is the very task then."""
+    """What a link says about itself: `kind` is OPENED or FENCE; or one of those about states: `source` is the very task then."""
 
     kind: int
     source: int

@@ -1,5 +1,5 @@
-"""What the old side of a move says to the new one, and that one to the emitters, from process to process. Nothing but speed depends on it:
-what gets lost is found in coordination, or in the stores.
+"""What the two sides of a move say to each other, and the new one to the emitters, from process to process. Nothing but speed depends on
+it: what gets lost is found in coordination, or in the stores.
 """
 
 from __future__ import annotations
@@ -76,6 +76,12 @@ class Words:
         """
         for part in _parts(tasks):
             tell(self._link(where), part[0][0], wire.restored(part, epoch))
+
+    def behind(self, task: int, epoch: int, took: float) -> None:
+        """Say to the old side of a moving task that what changes of its state meanwhile takes so long to put in here, in seconds."""
+        part = self._view().part(task, epoch)
+        if part is not None and part.source != self._me:
+            tell(self._link(part.source), task, wire.behind(task, epoch, int(took * 1e3)))
 
     def _to(self, view: View, task: int, epoch: int) -> Incarnation | None:
         part = view.part(task, epoch)

@@ -1,0 +1,56 @@
+"""Holds a task back while its state is copied ahead, so that the process that it moves to can catch up.
+
+A state may change faster than it can be put in where it goes: that process has a stream to work off as well. What is left then is put in
+within the pause, and may be all of it. So whoever puts it in says how long that takes (`Words.behind`), and the old side gives the task
+less of the stream for as long: what has changed becomes less with each look. The stream falls behind meanwhile, by less than such a pause
+would have it fall behind, and its keys are never without a turn for longer than a moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+PART = 3
+"""So many times as long as the task had for its stream it is held back."""
+STINT = 0.016
+"""Seconds that it is held back at a time, at most: what copying takes of an executor at a time as well, where a state changes that fast."""
+LEAST = 0.25
+"""Seconds for which it is held back again and again after a word, at least: the pause follows soon on that everything is in, mostly."""
+LONGEST = 1.0
+"""The same at most: others may have been said, and have got lost."""
+IN_ALL = 2.0
+"""Seconds that it is held back in a move, at most: it may wait for its turn for long."""
+
+
+class Brake:
+    """Of one task and one move. `hold` is called on the task's executor, the rest from any thread."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._left = IN_ALL
+        self._released = threading.Event()
+
+    def press(self, took: float) -> None:
+        """What changes takes the other side that long, in seconds."""
+        self._until = time.monotonic() + min(LONGEST, max(LEAST, 2 * took))
+
+    def release(self) -> None:
+        """The task is to stand still, or does not move: it is not held back any more."""
+        self._released.set()
+
+    @property
+    def on(self) -> bool:
+        """Whether it is to be held back."""
+        return time.monotonic() < self._until and self._left > 0 and not self._released.is_set()
+
+    def hold(self, had: float) -> None:
+        """Hold it back, for a little.
+
+        Args:
+            had: Seconds that it had for its stream since it was held back, or copied, last.
+        """
+        if self.on and had > 0:
+            began = time.monotonic()
+            self._released.wait(min(STINT, PART * had, self._left))
+            self._left -= time.monotonic() - began
