@@ -1,9 +1,9 @@
-"""Holds a task back while its state is copied ahead, so that the process that it moves to can catch up.
+"""Holds a task back while its state is copied ahead, so that who copies it, and the process that it moves to, can catch up.
 
-A state may change faster than it can be put in where it goes: that process has a stream to work off as well. What is left then is put in
-within the pause, and may be all of it. So whoever puts it in says how long that takes (`Words.behind`), and the old side gives the task
-less of the stream for as long: what has changed becomes less with each look. The stream falls behind meanwhile, by less than such a pause
-would have it fall behind, and its keys are never without a turn for longer than a moment.
+A state may change faster than it can be copied, or put in where it goes: these processes have a stream to work off as well. What is left
+then is copied, and put in, within the pause, and may be all of it. So whoever puts it in says how long that takes (`Words.behind`), and the
+old side gives the task less of the stream for as long: what has changed becomes less with each look. The stream falls behind meanwhile, by
+less than such a pause would have it fall behind, and its keys are never without a turn for longer than a moment.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ class Brake:
         self._left = IN_ALL
         self._released = threading.Event()
 
-    def press(self, took: float) -> None:
-        """What changes takes the other side that long, in seconds."""
+    def press(self, took: float = 0.0) -> None:
+        """It is to be held back for a while.
+
+        Args:
+            took: What changes takes the other side that long, in seconds.
+        """
         self._until = time.monotonic() + min(LONGEST, max(LEAST, 2 * took))
 
     def release(self) -> None:

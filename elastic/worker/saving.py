@@ -228,6 +228,7 @@ class Saving:
             with self._turn:
                 self._copy_some(old, copier, write)
                 self._give_back(old, copier)
+                self._brake(old)
             if time.monotonic() >= due:
                 self._commit_ahead(old, copier, write)
                 due = time.monotonic() + COMMIT_EVERY
@@ -252,6 +253,8 @@ class Saving:
 
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
         pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if copier.outrun else SLICE))
+        if copier.outrun:  # here as well, so that less is left to be copied
+            old.brake.press()
         old.gave = time.monotonic()
         return pieces
 
@@ -301,12 +304,15 @@ class Saving:
                     break
             if some:
                 self._commit_ahead(old, old.copier, old.write)
-            if old.brake.on and not old.pausing:
-                # Done before the next look copies anything: that waits for its turn behind it.
-                old.task.call(functools.partial(self._hold_back, old))
+            self._brake(old)
         except Exception as e:
             self._failed(old, e)
             old.ended = True
+
+    def _brake(self, old: Going) -> None:
+        """Hold the task back before anything more of it is copied, if that is wanted: what copies waits for its turn behind that."""
+        if old.brake.on:
+            old.task.call(functools.partial(self._hold_back, old))
 
     def _hold_back(self, old: Going) -> None:
         """On the task's executor, between two tuples of it."""
