@@ -272,9 +272,9 @@ class Fetching:
             log.info("task %d is fetched as a whole in its pause: %s", coming.side.task, reason)
 
     def _look_and_say(self, coming: Coming) -> None:
-        """Look, and have the old side wait a little where that takes long although all was copied: what changes takes as long."""
+        """Look, and say to the old side when that takes long: what changes meanwhile takes as long."""
         coming.took = self._look(coming)
-        if coming.caught_up and coming.took >= SOON and not coming.over and not coming.last.is_set():
+        if coming.took >= SOON and not coming.over and not coming.last.is_set():
             self._worker.moves.words.behind(coming.side.task, coming.side.epoch, coming.took)
 
     def _look(self, coming: Coming) -> float:

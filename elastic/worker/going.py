@@ -39,6 +39,7 @@ class Going:
     recent: Recent = field(default_factory=Recent)
     ahead: bool = False
     told: bool = False  # that something lies there ahead
+    kept_up: bool = False  # all is copied, but for what changes
     gave: float = 0.0  # when copying gave the executor back
     brake: Brake = field(default_factory=Brake)
     ended: bool = False

@@ -273,6 +273,7 @@ class Saving:
 
     def _keep_up(self, old: Going) -> None:
         """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
+        old.kept_up = True
         with self._lock:
             self._kept.append(old)
             if self._keeping:
@@ -322,7 +323,7 @@ class Saving:
     def let_catch_up(self, task: int, epoch: int, took: float) -> None:
         """What changes of a task's state takes its new side that long to put in, in seconds. From any thread; a hint."""
         old = self._old.get(task)
-        if old is not None and old.epoch == epoch:
+        if old is not None and old.epoch == epoch and old.kept_up:
             old.brake.press(took)
 
     def pausing(self, task: Task) -> None:

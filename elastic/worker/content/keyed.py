@@ -49,6 +49,8 @@ _IN_VAIN = 4
 _NEAR = 64
 """So many times what has changed is copied again before the copy counts as done, and no more once it is a part of so many of the state. A
 round after which it has not become less by half counts as so many: a state may change as fast as it is copied."""
+_AT_ONCE = 8
+"""When there was nothing to copy a moment ago, and half of such a part of all has changed since, the next round has to be quicker."""
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
 _WHOLE = 8192
@@ -77,7 +79,7 @@ class KeyedCopier:
     Attributes:
         grid: Whether the first copy is one. To be set before the first step.
         piece: As given. To be set before the first step.
-        outrun: In the last round what has changed has not become less by half, and is much.
+        outrun: What has changed is much, and has not become less by half in a round since it was little.
     """
 
     def __init__(
@@ -148,11 +150,17 @@ class KeyedCopier:
             return next(self._steps)
         except StopIteration:
             pass
-        self.outrun = False
+        if self._settled() or self._near:
+            self.outrun, self._in_vain = False, 0
         if not self._settled():
-            self.outrun = 2 * len(self._state._changed) > self._last > 0 and not self._near
-            self._in_vain = 0 if self._near else self._in_vain + self.outrun
-            self._rounds += _IN_VAIN if self.outrun else 1
+            count = dict.__len__(self._state)
+            # The first round has copied everything: is most of that out of date, the next one has to be quicker at once.
+            before = self._last or (count // _AT_ONCE if self._rounds else count)
+            late = not self._near and 2 * len(self._state._changed) > before
+            in_vain = late and self._last > 0
+            self.outrun |= late  # until little is left: a stream that has fallen behind is quicker than ever
+            self._in_vain += in_vain
+            self._rounds += _IN_VAIN if in_vain else 1
             self._steps = self._again()
         return None
 

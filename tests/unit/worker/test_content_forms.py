@@ -513,3 +513,34 @@ def test_other_code_and_other_bytes_are_refused() -> None:
         install(Bolt(), b"\x94\x00\x90\xc0\x90", [])
     with pytest.raises(ExecutionError, match="'state' of Bolt cannot be read"):
         install(Bolt(), content.meta, [b"\x81" for _ in content.pieces])
+
+
+LONG = 10.0
+
+
+def test_a_state_that_is_outrun_once_is_copied_quickly_until_little_is_left() -> None:
+    """Also when a round has halved what was left: a stream that has been held back is quicker than ever once it is not."""
+    bolt = Bolt()
+    bolt.state.update((n, n) for n in range(2000))
+    with patch.multiple(keyed, SMALL=0, LITTLE=16):
+        copier = Copier(bolt, piece=1000)
+        copier.read_at_once()
+        (of,) = (k for k in copier._keyed if k.name == "state")
+
+        def a_round(changes: int) -> bool:
+            """So many entries have changed when it has ended; whether it is outrun then."""
+            steps, rounds = 0, of._rounds
+            while of._rounds == rounds and of.busy and steps < 10_000:
+                copier.ahead(time.monotonic())  # a step
+                steps += 1
+                if changes:
+                    bolt.state.update((n, -n) for n in range(changes))
+            return of.outrun
+
+        assert a_round(1900), "most of what the first round has copied is out of date"
+        assert a_round(800), "that is half as much as before, and too much still"
+        assert a_round(300)
+        while of.busy:
+            copier.ahead(time.monotonic() + LONG)
+        copier.ahead(time.monotonic() + LONG)
+        assert not of.outrun and of.caught_up

@@ -1,0 +1,135 @@
+"""A task is held back while its new side has not caught up with what changes: a little at a time, not for long, and never in its pause."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from elastic.migration.record import Outcome
+from elastic.worker import brake
+from elastic.worker.brake import IN_ALL, PART, STINT, Brake
+from elastic.worker.coming import Coming
+from elastic.worker.fetching import Fetching
+from elastic.worker.saving import Saving
+from elastic.worker.words import Words
+from tests.unit.worker.moving_harness import Moving
+from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
+
+LIMIT = 30.0
+
+
+class Clock:
+    """Nobody waits in truth: time passes by as much."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.waited = 100.0, []  # type: float, list[float]
+        monkeypatch.setattr(brake, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def of(self, one: Brake) -> Brake:
+        one._released.wait = self.wait  # type: ignore[method-assign, assignment]
+        return one
+
+    def wait(self, timeout: float) -> bool:
+        self.waited.append(round(timeout, 6))
+        self.now += timeout
+        return False
+
+
+def test_it_holds_by_what_the_stream_had_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    one = clock.of(Brake())
+    one.hold(1.0)
+    assert not one.on and clock.waited == [], "nobody has asked for it"
+    one.press(0.1)
+    one.hold(0.001)
+    one.hold(1.0)
+    assert clock.waited == [round(PART * 0.001, 6), STINT]
+    clock.now += brake.LEAST
+    one.hold(1.0)
+    assert not one.on and len(clock.waited) == 2, "it was a while ago"
+    one.press(1000.0)
+    clock.now += brake.LONGEST
+    assert not one.on
+
+
+def test_a_task_is_not_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    one = clock.of(Brake())
+    for _ in range(1000):
+        one.press()
+        one.hold(1.0)
+    assert not one.on and sum(clock.waited) == pytest.approx(IN_ALL)
+
+
+def test_who_is_to_stand_still_is_let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brake, "STINT", 10 * LIMIT)
+    monkeypatch.setattr(brake, "IN_ALL", 10 * LIMIT)
+    one = Brake()
+    one._left = 10 * LIMIT
+    one.press(LIMIT)
+    thread = threading.Thread(target=one.hold, args=(LIMIT,))
+    thread.start()
+    one.release()
+    thread.join(LIMIT)
+    assert not thread.is_alive() and not one.on
+    one.press(LIMIT)
+    assert not one.on, "what comes late"
+
+
+def held_back() -> list[tuple[str, bool]]:
+    """On which threads a task is held back that moves to where putting in takes long, and whether it was standing still."""
+    name, topology, large = with_a_large_state()
+    held: list[tuple[str, bool]] = []
+    began, took = threading.Event(), [1.0] * 3
+    look, hold_back, pausing = Fetching._look, Saving._hold_back, Saving.pausing
+    pauses: list[int] = []
+
+    def looks(self: Fetching, coming: Coming) -> float:
+        truly = look(self, coming)
+        if not took:
+            return truly
+        if len(took) == 1:
+            began.wait(
+                0.5
+            )  # it has been said by now: for as long as putting in takes more changes, and is copied
+        return took.pop()
+
+    def holds(self: Saving, old: Any) -> None:
+        if old.brake.on:
+            held.append((threading.current_thread().name, bool(pauses)))
+            began.set()
+        hold_back(self, old)
+
+    def pauses_now(self: Saving, task: Any) -> None:
+        pausing(self, task)
+        pauses.append(task.id)
+
+    with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
+        patch.setattr(Fetching, "_look", looks)
+        patch.setattr(Saving, "_hold_back", holds)
+        patch.setattr(Saving, "pausing", pauses_now)
+        (part,) = cluster.move({large: 1}).tasks
+        assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
+        cluster.wait_finished()
+    assert _found[name] == sum(range(ENTRIES)) + COUNT
+    return held
+
+
+def test_a_task_waits_for_who_puts_its_state_in() -> None:
+    held = held_back()
+    assert held, "nobody was held back"
+    assert all("executor" in thread or "large" in thread for thread, _ in held), held
+    assert not any(paused for _, paused in held), "somebody waits for it to stand still"
+
+
+def test_a_new_side_that_says_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(Words, "behind", lambda *_: None)
+    monkeypatch.setattr(brake, "LEAST", 0.0)  # by itself the old side, which copies fast enough, does not
+    with pytest.raises(AssertionError, match="nobody was held back"):
+        test_a_task_waits_for_who_puts_its_state_in()
