@@ -19,14 +19,21 @@ LEAST = 0.25
 """Seconds for which it is held back again and again after a word, at least: the pause follows soon on that everything is in, mostly."""
 LONGEST = 1.0
 """The same at most: others may have been said, and have got lost."""
+LARGE = 16 << 20
+"""Bytes of a state from which on it is held back: of a smaller one even all of it is put in within some milliseconds."""
 IN_ALL = 2.0
 """Seconds that it is held back in a move, at most: it may wait for its turn for long."""
 
 
 class Brake:
-    """Of one task and one move. `hold` is called on the task's executor, the rest from any thread."""
+    """Of one task and one move. `hold` is called on the task's executor, the rest from any thread.
+
+    Attributes:
+        size: Bytes of the state, about; 0: not known yet.
+    """
 
     def __init__(self) -> None:
+        self.size = 0
         self._until = 0.0
         self._left = IN_ALL
         self._released = threading.Event()
@@ -46,13 +53,18 @@ class Brake:
     @property
     def on(self) -> bool:
         """Whether it is to be held back."""
-        return time.monotonic() < self._until and self._left > 0 and not self._released.is_set()
+        return (
+            self.size >= LARGE
+            and time.monotonic() < self._until
+            and self._left > 0
+            and not self._released.is_set()
+        )
 
     def hold(self, had: float) -> None:
         """Hold it back, for a little.
 
         Args:
-            had: Seconds that it had for its stream since it was held back, or copied, last.
+            had: Seconds that its executor had for streams since it held back, or copied, last.
         """
         if self.on and had > 0:
             began = time.monotonic()

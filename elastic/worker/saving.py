@@ -77,6 +77,7 @@ class Saving:
         self._lock = threading.Lock()
         self._kept: list[Going] = []
         self._keeping = False
+        self._held_back: dict[int, float] = {}  # when threads of executors have held a task back last
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
         self._stopping = Stopping()
@@ -208,6 +209,7 @@ class Saving:
             old.write = self._stores.begin(
                 self._key(old.task.id), old.epoch, self._worker.incarnation, nodes, size
             )
+            old.brake.size = size
             old.ahead = size >= AHEAD
             if old.ahead:
                 copier.read_at_once(size)
@@ -313,12 +315,14 @@ class Saving:
     def _brake(self, old: Going) -> None:
         """Hold the task back before anything more of it is copied, if that is wanted: what copies waits for its turn behind that."""
         if old.brake.on:
-            old.task.call(functools.partial(self._hold_back, old))
+            with suppress(ExecutionError):  # nobody runs it any more
+                old.task.call(functools.partial(self._hold_back, old))
 
     def _hold_back(self, old: Going) -> None:
         """On the task's executor, between two tuples of it."""
-        old.brake.hold(time.monotonic() - old.gave)
-        old.gave = time.monotonic()
+        executor = threading.get_ident()
+        old.brake.hold(time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0)))
+        self._held_back[executor] = old.gave = time.monotonic()
 
     def let_catch_up(self, task: int, epoch: int, took: float) -> None:
         """What changes of a task's state takes its new side that long to put in, in seconds. From any thread; a hint."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from elastic.migration.record import Outcome
-from elastic.worker import brake
-from elastic.worker.brake import IN_ALL, PART, STINT, Brake
+from elastic.worker import brake, saving
+from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
 from elastic.worker.coming import Coming
 from elastic.worker.fetching import Fetching
 from elastic.worker.saving import Saving
@@ -40,9 +41,24 @@ class Clock:
         return False
 
 
+def large() -> Brake:
+    made = Brake()
+    made.size = LARGE
+    return made
+
+
+def test_a_small_state_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    one = clock.of(large())
+    one.size -= 1
+    one.press(1.0)
+    one.hold(1.0)
+    assert not one.on and not clock.waited
+
+
 def test_it_holds_by_what_the_stream_had_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    one = clock.of(Brake())
+    one = clock.of(large())
     one.hold(1.0)
     assert not one.on and clock.waited == [], "nobody has asked for it"
     one.press(0.1)
@@ -59,7 +75,7 @@ def test_it_holds_by_what_the_stream_had_and_not_for_long(monkeypatch: pytest.Mo
 
 def test_a_task_is_not_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    one = clock.of(Brake())
+    one = clock.of(large())
     for _ in range(1000):
         one.press()
         one.hold(1.0)
@@ -69,7 +85,7 @@ def test_a_task_is_not_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
 def test_who_is_to_stand_still_is_let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brake, "STINT", 10 * LIMIT)
     monkeypatch.setattr(brake, "IN_ALL", 10 * LIMIT)
-    one = Brake()
+    one = large()
     one._left = 10 * LIMIT
     one.press(LIMIT)
     thread = threading.Thread(target=one.hold, args=(LIMIT,))
@@ -110,6 +126,7 @@ def held_back() -> list[tuple[str, bool]]:
         pauses.append(task.id)
 
     with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
+        patch.setattr(brake, "LARGE", 0)
         patch.setattr(Fetching, "_look", looks)
         patch.setattr(Saving, "_hold_back", holds)
         patch.setattr(Saving, "pausing", pauses_now)
@@ -133,3 +150,16 @@ def test_a_new_side_that_says_nothing_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(brake, "LEAST", 0.0)  # by itself the old side, which copies fast enough, does not
     with pytest.raises(AssertionError, match="nobody was held back"):
         test_a_task_waits_for_who_puts_its_state_in()
+
+
+def test_tasks_of_one_executor_are_not_held_back_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others that it runs would wait for all of them."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(saving, "time", clock)
+    saver: Any = SimpleNamespace(_held_back={})
+    some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now) for _ in range(8)]
+    clock.now += 1.0
+    for one in some:
+        one.brake.press(1.0)
+        Saving._hold_back(saver, one)  # type: ignore[arg-type]
+    assert sum(clock.waited) == pytest.approx(STINT)
