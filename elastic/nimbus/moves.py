@@ -102,9 +102,8 @@ class Moves:
 
     def overlaid(self, facts: Facts) -> Facts:
         """The facts with what this leader has written since. Any thread may call."""
-        written = (
-            self.written
-        )  # read before what it counts: what is newer than that is taken for older, and made anew
+        # Read before what it counts: what is newer than that is taken for older, and made anew.
+        written = self.written
         shown, hidden = self._shown, self._hidden
         if not shown and not hidden and not self._latest:
             return facts
