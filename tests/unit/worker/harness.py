@@ -75,6 +75,7 @@ class InProcess:
             a = w._transport.address
             peers.append(WorkerInfo(w.id, w.incarnation, a.tcp, a.unix, a.boot, 0, Epoch(self.epoch)))
         for n, w in enumerate(self.workers):
+            w.history.finish(self.done)  # as a process reads it before it starts anything
             w.apply(
                 Allocation(
                     self.spec.name,
@@ -84,7 +85,6 @@ class InProcess:
                     self.status,
                     self.drain,
                     executors=tuple((e.component, e.first, e.last) for e, m in placed if m == n),
-                    finished=tuple(sorted(self.done)),
                     places=tuple((TaskId(e.first), TaskId(e.last), self.id(m)) for e, m in placed),
                     peers=tuple(peers),
                 )
