@@ -11,17 +11,17 @@ from __future__ import annotations
 import threading
 import time
 
-PART = 3
+PART = 6
 """So many times as long as the task had for its stream it is held back."""
-STINT = 0.016
-"""Seconds that it is held back at a time, at most: what copying takes of an executor at a time as well, where a state changes that fast."""
+STINT = 0.032
+"""Seconds that it is held back at a time, at most: twice what copying takes of an executor at a time where a state changes that fast."""
 LEAST = 0.25
 """Seconds for which it is held back again and again after a word, at least: the pause follows soon on that everything is in, mostly."""
 LONGEST = 1.0
 """The same at most: others may have been said, and have got lost."""
 LARGE = 16 << 20
 """Bytes of a state from which on it is held back: of a smaller one even all of it is put in within some milliseconds."""
-IN_ALL = 2.0
+IN_ALL = 4.0
 """Seconds that it is held back in a move, at most: it may wait for its turn for long."""
 
 
