@@ -133,8 +133,8 @@ def test_what_a_handler_raises_ends_a_wait() -> None:
 import signal, threading
 from elastic import procs
 procs.interrupt_once()
-print("up", flush=True)
 try:
+    print("up", flush=True)  # from here on it may come
     threading.Event().wait()
 except KeyboardInterrupt:
     print("heard", flush=True)
