@@ -2,7 +2,7 @@
 
 Nimbus cleans the stores that it reaches at the end of a move (`NodeStores.clean`). What it did not reach, and what topologies leave that
 were killed within a move, is found here, by the node itself: when its store begins to serve, when its session was interrupted, when the
-record of a move has come or gone, and when a topology has gone.
+record of a move has gone, and when a topology has gone.
 
 What is kept are the tasks of moves whose records are there. Their numbers only grow, also over topologies of one name; what is newer than
 the newest number that was read is left alone.
@@ -102,9 +102,8 @@ class Sweeper:
         self._closed = False
         self._interrupted = False
         self._moves: dict[str, Watch] = {}
-        self._followed: dict[
-            str, tuple[set[str], int]
-        ] = {}  # the moves of topologies as read last, and the greatest number ever
+        # Of topologies: their moves as read last, and the greatest number ever.
+        self._followed: dict[str, tuple[set[str], int]] = {}
         self._watches: list[Watch] = []
         self._store: GrpcStore | None = None
         self._thread = threading.Thread(target=self._work, name="elastic-sweep", daemon=True)

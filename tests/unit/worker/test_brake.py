@@ -110,9 +110,8 @@ def held_back() -> list[tuple[str, bool]]:
         if not took:
             return truly
         if len(took) == 1:
-            began.wait(
-                0.5
-            )  # it has been said by now: for as long as putting in takes more changes, and is copied
+            # It has been said by now. For as long as putting in takes more changes, and is copied.
+            began.wait(0.5)
         return took.pop()
 
     def holds(self: Saving, old: Any) -> None:
