@@ -2,7 +2,7 @@
 
 Nimbus cleans the stores that it reaches at the end of a move (`NodeStores.clean`). What it did not reach, and what topologies leave that
 were killed within a move, is found here, by the node itself: when its store begins to serve, when its session was interrupted, when the
-record of a move has gone, and when a topology has gone.
+records of moves have changed, and when a topology has gone.
 
 What is kept are the tasks of moves whose records are there. Their numbers only grow, also over topologies of one name; what is newer than
 the newest number that was read is left alone.
@@ -10,7 +10,6 @@ the newest number that was read is left alone.
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import threading
@@ -36,8 +35,8 @@ _NOTHING = "/nothing"
 _AGAIN = 5.0
 _ENDING = 10.0
 _AFTER = 1.0
-"""Seconds from the end of a move until the store is looked through: hardly ever is anything left there, and the end of a move is when
-processes have enough to do. So it is once for many moves that follow each other."""
+"""Seconds from a change among the moves until the store is looked through: hardly ever is anything left there, and when a move begins or
+ends is when processes have enough to do. So it is once for many changes that follow each other, both ends of a short move among them."""
 
 
 def sweep(coordination: Coordination, store: StateStore) -> Collected:
@@ -102,8 +101,6 @@ class Sweeper:
         self._closed = False
         self._interrupted = False
         self._moves: dict[str, Watch] = {}
-        # Of topologies: their moves as read last, and the greatest number ever.
-        self._followed: dict[str, tuple[set[str], int]] = {}
         self._watches: list[Watch] = []
         self._store: GrpcStore | None = None
         self._thread = threading.Thread(target=self._work, name="elastic-sweep", daemon=True)
@@ -147,11 +144,8 @@ class Sweeper:
         for name in gone:
             with self._condition:
                 self._moves.pop(name).cancel()
-            self._followed.pop(name, None)
         for name in set(names) - self._moves.keys():
-            watch = self._coordination.watch_children(
-                paths.moves(TopologyName(name)), functools.partial(self._on_moves, name)
-            )
+            watch = self._coordination.watch_children(paths.moves(TopologyName(name)), self._on_moves)
             with self._condition:
                 self._moves[name] = watch
                 if self._closed:
@@ -159,16 +153,10 @@ class Sweeper:
         if gone:
             self._note()
 
-    def _on_moves(self, name: str, epochs: tuple[str, ...]) -> None:
-        now = set(epochs)
-        before, greatest = self._followed.get(name) or (None, 0)
-        new = sorted(int(e) for e in now.difference(before or ()))
-        if before is not None:
-            # One that has come and gone meanwhile is not named: that this was called says so, or the number of the next one.
-            missed = now == before or (new and new != list(range(greatest + 1, new[-1] + 1)))
-            if before - now or missed:
-                self._note(_AFTER)
-        self._followed[name] = now, max([greatest, *new])
+    def _on_moves(self, _: tuple[str, ...]) -> None:
+        # What has come and gone between two looks is in none of them, so the second look may be like the first, or lack only what is
+        # there still: whatever is said, something may have ended. The first look may come after the store was looked through.
+        self._note(_AFTER)
 
     def _note(self, after: float = 0.0) -> None:
         with self._condition:

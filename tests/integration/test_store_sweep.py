@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -114,6 +115,31 @@ def sweeping(bench: Bench) -> Iterator[queue.Queue[Collected]]:
         server.close()
 
 
+@contextlib.contextmanager
+def told_late(bench: Bench) -> Iterator[None]:
+    """Who watches is told nothing as long as this goes on."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        held.set()
+        go_on.wait(30)
+
+    watch = bench.coordination.watch_children(paths.TOPOLOGIES, hold)
+    try:
+        assert held.wait(30)
+        yield
+    finally:
+        go_on.set()
+        watch.cancel()
+
+
+def swept(bench: Bench, done: queue.Queue[Collected], held: dict[str, int]) -> bool:
+    """Wait until the store holds this and no more."""
+    while bench.held() != held:
+        done.get(timeout=30)
+    return True
+
+
 def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) -> None:
     bench.newest(6)
     bench.record(6, 1)
@@ -123,8 +149,7 @@ def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) 
         assert done.get(timeout=30).keys == 1
         assert bench.held() == {"t/1": 6}
         bench.coordination.delete(paths.topology(T), recursive=True)
-        assert done.get(timeout=30).keys == 1
-        assert bench.held() == {}
+        assert swept(bench, done, {})
 
 
 def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
@@ -140,8 +165,7 @@ def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
                 continue
             kept = {f"t/{e}": e for e in (6,) if epoch == 7}
             bench.coordination.delete(paths.move(T, Epoch(epoch)))
-            while bench.held() != kept:
-                done.get(timeout=30)
+            assert swept(bench, done, kept)
 
 
 def test_it_sweeps_when_a_move_has_come_and_gone_unseen(bench: Bench) -> None:
@@ -151,27 +175,53 @@ def test_it_sweeps_when_a_move_has_come_and_gone_unseen(bench: Bench) -> None:
         path = paths.move(T, Epoch(1))
         bench.save(1, 1)
         bench.coordination.transaction([Set(paths.moves(T), b"1"), Create(path), Delete(path)])
-        assert done.get(timeout=30).keys == 1
+        assert swept(bench, done, {})
         # And when others are there by the time it is told.
         bench.save(2, 2)
         bench.record(3, 3)
         bench.save(3, 3)
         bench.newest(3)
-        while bench.held() != {"t/3": 3}:
-            done.get(timeout=30)
+        assert swept(bench, done, {"t/3": 3})
 
 
-def test_it_does_not_sweep_when_a_move_begins(bench: Bench) -> None:
-    """Processes have enough to do then, and nothing is over."""
+def test_it_sweeps_when_a_move_has_gone_unseen_that_began_after_one_that_stays(bench: Bench) -> None:
     bench.newest(0)
     with sweeping(bench) as done:
         assert done.get(timeout=30).keys == 0
-        bench.newest(1)
-        bench.record(1, 1)
-        bench.save(1, 1)
-        bench.newest(2)
-        bench.record(2, 2)
-        with pytest.raises(queue.Empty):
-            done.get(timeout=1.5)
-        bench.coordination.delete(paths.move(T, Epoch(1)))
-        assert done.get(timeout=30).keys == 1
+        for first in (1, 3):  # at its first look, and at one after that
+            with told_late(bench):
+                bench.newest(first + 1)
+                for epoch in (first, first + 1):
+                    bench.record(epoch, epoch)
+                    bench.save(epoch, epoch)
+                bench.coordination.delete(paths.move(T, Epoch(first + 1)))
+            assert swept(bench, done, {f"t/{e}": e for e in range(1, first + 1, 2)})
+
+
+def test_it_sweeps_what_ended_before_it_was_told_of_any_topology(bench: Bench) -> None:
+    bench.newest(1)
+    with contextlib.ExitStack() as later:
+        later.enter_context(told_late(bench))
+        with sweeping(bench) as done:
+            assert done.get(timeout=30).keys == 0
+            bench.record(1, 1)
+            bench.save(1, 1)
+            bench.coordination.delete(paths.move(T, Epoch(1)))
+            later.close()
+            assert swept(bench, done, {})
+
+
+def test_it_does_not_sweep_for_each_of_many_moves(bench: Bench) -> None:
+    """Processes have enough to do while they go on, and hardly ever is there anything left."""
+    bench.newest(0)
+    with sweeping(bench) as done:
+        for epoch in range(1, 101):
+            bench.newest(epoch)
+            bench.record(epoch, 1)
+            bench.save(1, epoch)
+            bench.coordination.delete(paths.move(T, Epoch(epoch)))
+        times = 0
+        while bench.held():
+            done.get(timeout=30)
+            times += 1
+        assert times < 50  # of 200 changes
