@@ -20,7 +20,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,13 +51,15 @@ class _Held(NamedTuple):
     Attributes:
         lock: Has the core's name.
         before: Where threads ran before.
-        others: Threads that ran on this core alone by themselves.
+        since: Clock ticks from the start of the system until then.
+        own: Threads that run Python and had cores of their own.
     """
 
     core: int
     lock: socket.socket
     before: frozenset[int]
-    others: frozenset[str]
+    since: int
+    own: frozenset[int]
 
 
 class Core:
@@ -71,9 +73,11 @@ class Core:
         self._name = name
         self._lock = threading.Lock()
         self._held: _Held | None = None
+        self._left: list[_Held] = []  # what was kept to, and may still be by programs
 
     def keep(self) -> int | None:
-        """Have this process run on a core that no other worker of this user keeps to: all threads but those that have cores of their own.
+        """Have this process run on a core that no other worker of this user keeps to: all threads that run Python, but those that have
+        cores of their own.
 
         Returns:
             The core; None when it is any of them, as before: there is one only, all are taken, or the system does not offer this.
@@ -92,47 +96,95 @@ class Core:
                 lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 try:
                     lock.bind(f"\0{self._name or f'elastic-{os.getuid()}'}-core-{core}")
-                    others = frozenset(t for t in _threads("self") if _cores_of(t) == {core})
-                    _change(before, frozenset((core,)))
+                    since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+                    own = _put(before, core)
                 except OSError:
                     lock.close()
                     continue
-                self._held = _Held(core, lock, before, others)
+                self._held = _Held(core, lock, before, since, own)
                 return core
             return None
 
     def leave(self) -> None:
-        """Run on any core again. Programs that were started meanwhile do, too."""
+        """Have the threads that run Python run on any core again. For all else there is `tidy`."""
         with self._lock:
             if self._held is None:
                 return
             held, self._held = self._held, None
-            with contextlib.suppress(OSError):
-                _change(frozenset((held.core,)), held.before, held.others, programs=True)
+            for thread in _python():
+                if thread not in held.own:
+                    with contextlib.suppress(OSError):
+                        if os.sched_getaffinity(thread) == {held.core}:
+                            os.sched_setaffinity(thread, held.before)
+            self._left.append(held)
             held.lock.close()
 
+    def tidy(self) -> None:
+        """Have programs and other threads that were started while a core was kept to run on any core, too, if it is not any more.
 
-def _change(
-    present: frozenset[int], wanted: frozenset[int], but: Container[str] = (), *, programs: bool = False
-) -> None:
-    """Of all threads that run on just those cores, and of those of the programs that they have started.
+        It may take a second where threads compute: it is not for who is in a hurry.
+        """
+        with self._lock:
+            left, self._left = self._left, []
+        for held in left:
+            with contextlib.suppress(OSError):  # the cores of before are not for this process any more
+                _tidy(held)
+
+
+def _python() -> set[int]:
+    """Threads that run Python."""
+    return {t.native_id for t in threading.enumerate() if t.native_id is not None}
+
+
+def _put(before: frozenset[int], core: int) -> frozenset[int]:
+    """Have the threads that run Python run on that core, if they run on just those. Which have others.
+
+    What is asked here of the system keeps the interpreter: who gives it away beside threads that compute gets it back after a switch interval,
+    and a list of threads from /proc gives it away for each of them. Putting threads on a core took 50 to 100 ms so, in which half of them ran
+    there and half did not.
 
     Raises:
-        OSError: These cores are not for this process.
+        OSError: This core is not for this process.
     """
+    put: set[int] = set()
+    own: set[int] = set()
+    for _ in range(_PASSES):
+        new = _python() - put - own
+        if not new:
+            break
+        for thread in new:
+            # It may have just ended.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.sched_getaffinity(thread) != before:
+                    own.add(thread)
+                    continue
+                os.sched_setaffinity(thread, (core,))
+            put.add(thread)
+    return frozenset(own)
+
+
+def _tidy(held: _Held) -> None:
     for _ in range(_PASSES):
         changed = False
         threads = _threads("self")
-        if programs:
-            threads += [t for thread in threads for child in _children(thread) for t in _threads(child)]
+        threads += [t for thread in threads for child in _children(thread) for t in _threads(child)]
+        python = {str(t) for t in _python()}  # they may keep to it again by now
         for thread in threads:
-            if thread not in but and _cores_of(thread) == present:
+            if thread not in python and _cores_of(thread) == {held.core} and _began(thread) >= held.since:
                 # It may have just ended, or be another user's.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.sched_setaffinity(int(thread), wanted)
+                    os.sched_setaffinity(int(thread), held.before)
                     changed = True
         if not changed:
             return
+
+
+def _began(thread: str) -> int:
+    """When a thread was started, in clock ticks from the start of the system; 0: it has ended."""
+    try:
+        return int(Path(f"/proc/{thread}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _cores_of(thread: str) -> set[int]:
@@ -187,6 +239,8 @@ class Keeping:
             if not self._since and now > then:
                 self._cores = (used - before) / (now - then)
             self._end_in_time(now)
+        if self._core is not None:
+            self._core.tidy()
 
     def moving(self, moving: bool) -> None:
         """Whether something moves."""

@@ -62,8 +62,8 @@ class Switching:
                 self._cancel()
                 interval = switch_interval(view)
                 self._after = max(interval, SWITCH_AFTER)
+                self._set(interval)  # first: what else is to be done waits less for the interpreter then
                 self._moving(True)
-                self._set(interval)
             elif not self._after:
                 self._set(SWITCH)
             elif self._timer is None:
