@@ -139,9 +139,9 @@ def _python() -> set[int]:
 def _put(before: frozenset[int], core: int) -> frozenset[int]:
     """Have the threads that run Python run on that core, if they run on just those. Which have others.
 
-    What is asked here of the system keeps the interpreter: who gives it away beside threads that compute gets it back after a switch interval,
-    and a list of threads from /proc gives it away for each of them. Putting threads on a core took 50 to 100 ms so, in which half of them ran
-    there and half did not.
+    What is asked here of the system keeps the interpreter. Who gives it away beside threads that compute gets it back after a switch
+    interval, and listing threads from /proc gives it away for each of them: that took 50 to 100 ms, in which half of the threads ran on
+    the core and half did not.
 
     Raises:
         OSError: This core is not for this process.
