@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from elastic.coordination import paths
 from elastic.coordination.base import MAX_BYTES
 from elastic.errors import Refused
-from elastic.migration.plan import AHEAD, Bound, Change, Seat, changes_between, plan_move
+from elastic.migration.plan import Bound, Change, Seat, changes_between, plan_move
 from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.codec import encode
@@ -26,6 +26,8 @@ BATCHES = 64
 """A move is not divided into many more: each batch takes Nimbus and all workers a round."""
 BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
+CHANGED = 256 << 10
+"""What a larger state counts: it is copied ahead, and what has changed since goes in the pause."""
 _WRITTEN = 3
 """All that is written of a move at once takes no more than so many times its record."""
 _NOBODY, _NOWHERE = Incarnation(""), NodeId("")
@@ -288,8 +290,7 @@ def _fitting(t: TopologyFacts, changes: Sequence[Change], living: Mapping[Worker
 
 def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -> Bound:
     """What a pause may cost when nobody has said otherwise."""
-    # Of a larger state only so much counts: it is copied ahead, and what has changed since goes in the pause.
-    counted = {t: min(sizes[t], AHEAD) for t in tasks if t in sizes}
+    counted = {t: min(sizes[t], CHANGED) for t in tasks if t in sizes}
     return Bound(
         max(rules.at_once, -(-len(tasks) // BATCHES)),
         max(BATCH_SIZE, -(-sum(counted.values()) // BATCHES)),

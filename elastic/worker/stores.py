@@ -6,12 +6,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from elastic.migration.plan import AHEAD
 from elastic.model.ids import NodeId
 
-SMALL = 256 << 10
-"""Bytes of a state up to which it goes together with others: nothing of it is copied ahead. To take it as a whole when it stands still is a
-millisecond or two, a fraction of what it costs to copy it ahead and to follow its changes (`python -m benchmarks content`)."""
-
+SMALL = AHEAD
+"""Bytes of a state up to which it goes together with others: nothing of it is copied ahead."""
 
 GROWN = 1 << 20
 """Bytes of a state that was small when its room was asked for, and goes by itself after all."""
