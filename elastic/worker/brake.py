@@ -21,7 +21,7 @@ LONGEST = 1.0
 """The same at most: others may have been said, and have got lost."""
 LARGE = 16 << 20
 """Bytes of a state from which on it is held back: of a smaller one even all of it is put in within some milliseconds."""
-IN_ALL = 4.0
+IN_ALL = 6.0
 """Seconds that it is held back in a move, at most: it may wait for its turn for long."""
 
 

@@ -41,8 +41,8 @@ T = TypeVar("T")
 Nodes = tuple[NodeId, ...]
 THREADS = 2
 """For what comes ahead: it must not keep from a thread what comes in a pause."""
-ROUNDS = 8
-OUTRUN = 3
+ROUNDS = 12
+OUTRUN = 2
 """Looks at what was copied ahead once all of it was, at most. One that has not taken less than half as long as the one before counts as so
 many: a state may change as fast as it can be put in."""
 PART = 16 << 20
