@@ -73,7 +73,7 @@ class Core:
         self._name = name
         self._lock = threading.Lock()
         self._held: _Held | None = None
-        self._left: list[_Held] = []  # what was kept to, and may still be by programs
+        self._left: list[_Held] = []  # what was kept to, and may still be by what was started meanwhile
 
     def keep(self) -> int | None:
         """Have this process run on a core that no other worker of this user keeps to: all threads that run Python, but those that have
@@ -120,15 +120,18 @@ class Core:
             held.lock.close()
 
     def tidy(self) -> None:
-        """Have programs and other threads that were started while a core was kept to run on any core, too, if it is not any more.
+        """Have programs and threads that were started while a core was kept to run on any core, too. Comes to nothing while one is kept to.
 
         It may take a second where threads compute: it is not for who is in a hurry.
         """
         with self._lock:
+            if self._held is not None:
+                return
             left, self._left = self._left, []
+        own = frozenset(thread for held in left for thread in held.own)
         for held in left:
             with contextlib.suppress(OSError):  # the cores of before are not for this process any more
-                _tidy(held)
+                _tidy(held, own)
 
 
 def _python() -> set[int]:
@@ -163,14 +166,13 @@ def _put(before: frozenset[int], core: int) -> frozenset[int]:
     return frozenset(own)
 
 
-def _tidy(held: _Held) -> None:
+def _tidy(held: _Held, own: frozenset[int]) -> None:
     for _ in range(_PASSES):
         changed = False
         threads = _threads("self")
         threads += [t for thread in threads for child in _children(thread) for t in _threads(child)]
-        python = {str(t) for t in _python()}  # they may keep to it again by now
         for thread in threads:
-            if thread not in python and _cores_of(thread) == {held.core} and _began(thread) >= held.since:
+            if _cores_of(thread) == {held.core} and int(thread) not in own and _began(thread) >= held.since:
                 # It may have just ended, or be another user's.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.sched_setaffinity(int(thread), held.before)

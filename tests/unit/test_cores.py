@@ -46,10 +46,11 @@ before = os.sched_getaffinity(0)
 own = {min(before)}
 running, end = threading.Barrier(3), threading.Event()
 found = {}
-def other(name, cores):
+def other(name, cores, first=True):
     if cores:
         os.sched_setaffinity(0, cores)
-    running.wait()
+    if first:
+        running.wait()
     end.wait()
     found[name] = os.sched_getaffinity(0)
 threads = [threading.Thread(target=other, args=a) for a in (("usual", None), ("its own", own))]
@@ -60,6 +61,10 @@ one = Core(sys.argv[1])
 core = one.keep()
 assert core is not None and core == one.keep()
 child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+meanwhile = threading.Thread(target=other, args=("meanwhile", None, False))
+meanwhile.start()
+threads.append(meanwhile)
+one.tidy()
 assert os.sched_getaffinity(child.pid) == os.sched_getaffinity(0) != before
 one.leave()
 one.leave()
@@ -70,7 +75,7 @@ for thread in threads:
     thread.join()
 assert os.sched_getaffinity(0) == before == os.sched_getaffinity(child.pid)
 child.communicate(b"\\n")
-assert found == {"usual": before, "its own": own}, found
+assert found == {"usual": before, "its own": own, "meanwhile": before}, found
 third = Core(sys.argv[1])
 assert third.keep() is not None
 print("ok")
