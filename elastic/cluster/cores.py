@@ -20,7 +20,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,11 +111,9 @@ class Core:
             if self._held is None:
                 return
             held, self._held = self._held, None
-            for thread in _python():
-                if thread not in held.own:
-                    with contextlib.suppress(OSError):
-                        if os.sched_getaffinity(thread) == {held.core}:
-                            os.sched_setaffinity(thread, held.before)
+            with contextlib.suppress(OSError):  # the cores of before are not for this process any more
+                for thread in _python() - held.own:
+                    _change(thread, {held.core}, held.before)
             self._left.append(held)
             held.lock.close()
 
@@ -156,14 +154,22 @@ def _put(before: frozenset[int], core: int) -> frozenset[int]:
         if not new:
             break
         for thread in new:
-            # It may have just ended.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if os.sched_getaffinity(thread) != before:
-                    own.add(thread)
-                    continue
-                os.sched_setaffinity(thread, (core,))
-            put.add(thread)
+            (put if _change(thread, before, {core}) else own).add(thread)
     return frozenset(own)
+
+
+def _change(thread: int, present: Set[int], wanted: Set[int]) -> bool:
+    """Have a thread run on those cores, if it runs on just the present ones. Whether it does.
+
+    Raises:
+        OSError: These cores are not for this process.
+    """
+    # It may have just ended, or be another user's.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.sched_getaffinity(thread) == present:
+            os.sched_setaffinity(thread, wanted)
+            return True
+    return False
 
 
 def _tidy(held: _Held, own: frozenset[int]) -> None:
@@ -173,10 +179,7 @@ def _tidy(held: _Held, own: frozenset[int]) -> None:
         threads += [t for thread in threads for child in _children(thread) for t in _threads(child)]
         for thread in threads:
             if _cores_of(thread) == {held.core} and int(thread) not in own and _began(thread) >= held.since:
-                # It may have just ended, or be another user's.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.sched_setaffinity(int(thread), held.before)
-                    changed = True
+                changed |= _change(int(thread), {held.core}, held.before)
         if not changed:
             return
 

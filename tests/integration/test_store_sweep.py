@@ -133,11 +133,10 @@ def told_late(bench: Bench) -> Iterator[None]:
         watch.cancel()
 
 
-def swept(bench: Bench, done: queue.Queue[Collected], held: dict[str, int]) -> bool:
-    """Wait until the store holds this and no more."""
+def wait_until_held(bench: Bench, done: queue.Queue[Collected], held: dict[str, int]) -> None:
+    """Wait until the store holds this and no more; `queue.Empty` when no sweep comes any more."""
     while bench.held() != held:
         done.get(timeout=30)
-    return True
 
 
 def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) -> None:
@@ -149,7 +148,7 @@ def test_it_sweeps_when_the_store_serves_and_when_a_topology_goes(bench: Bench) 
         assert done.get(timeout=30).keys == 1
         assert bench.held() == {"t/1": 6}
         bench.coordination.delete(paths.topology(T), recursive=True)
-        assert swept(bench, done, {})
+        wait_until_held(bench, done, {})
 
 
 def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
@@ -165,7 +164,7 @@ def test_it_sweeps_when_a_move_has_ended(bench: Bench) -> None:
                 continue
             kept = {f"t/{e}": e for e in (6,) if epoch == 7}
             bench.coordination.delete(paths.move(T, Epoch(epoch)))
-            assert swept(bench, done, kept)
+            wait_until_held(bench, done, kept)
 
 
 def test_it_sweeps_when_a_move_has_come_and_gone_unseen(bench: Bench) -> None:
@@ -175,13 +174,13 @@ def test_it_sweeps_when_a_move_has_come_and_gone_unseen(bench: Bench) -> None:
         path = paths.move(T, Epoch(1))
         bench.save(1, 1)
         bench.coordination.transaction([Set(paths.moves(T), b"1"), Create(path), Delete(path)])
-        assert swept(bench, done, {})
+        wait_until_held(bench, done, {})
         # And when others are there by the time it is told.
         bench.save(2, 2)
         bench.record(3, 3)
         bench.save(3, 3)
         bench.newest(3)
-        assert swept(bench, done, {"t/3": 3})
+        wait_until_held(bench, done, {"t/3": 3})
 
 
 def test_it_sweeps_when_a_move_has_gone_unseen_that_began_after_one_that_stays(bench: Bench) -> None:
@@ -195,7 +194,7 @@ def test_it_sweeps_when_a_move_has_gone_unseen_that_began_after_one_that_stays(b
                     bench.record(epoch, epoch)
                     bench.save(epoch, epoch)
                 bench.coordination.delete(paths.move(T, Epoch(first + 1)))
-            assert swept(bench, done, {f"t/{e}": e for e in range(1, first + 1, 2)})
+            wait_until_held(bench, done, {f"t/{e}": e for e in range(1, first + 1, 2)})
 
 
 def test_it_sweeps_what_ended_before_it_was_told_of_any_topology(bench: Bench) -> None:
@@ -208,7 +207,7 @@ def test_it_sweeps_what_ended_before_it_was_told_of_any_topology(bench: Bench) -
             bench.save(1, 1)
             bench.coordination.delete(paths.move(T, Epoch(1)))
             later.close()
-            assert swept(bench, done, {})
+            wait_until_held(bench, done, {})
 
 
 def test_it_does_not_sweep_for_each_of_many_moves(bench: Bench) -> None:
