@@ -2,15 +2,20 @@
 
 The C library gives large blocks back to the system as soon as they are free, and gets new ones page by page when they are first written to.
 When a dictionary of 700,000 entries grows, that is 5,000 pages in one call, in which no other thread gets the interpreter: 17 to 25 ms,
-8 without them. So a worker keeps what is free up to a bound, and has the pages that a state will need made while others can run.
+8 without them. So a worker keeps what is free up to a bound, and has the pages that a state will need made while others can run; and the
+dictionary of a state of which the size is known gets its table when there is next to nothing in it that would have to be put into the
+new one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
+import sysconfig
 import time
 from collections.abc import Mapping
+from typing import Any
 
 LARGEST = 32 << 20
 """Bytes: the C library does not keep larger blocks, whatever it is told."""
@@ -22,6 +27,9 @@ _REST = 1e-4
 _HEAD = 64
 """Bytes of its own that the C library adds to a block, at most."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
+
+_SIZED = (3, 10), (3, 14)
+"""Versions of CPython whose `dict.update` is known to do what `make_table` relies on: from the one, before the other."""
 
 _kept = False
 
@@ -61,3 +69,48 @@ def make_ready(size: int) -> None:
         memset(block + at, 0, min(_STEP, size - at))
         time.sleep(_REST)
     free(block)
+
+
+def slots_for(count: int) -> int:
+    """Slots of the table of a dictionary that has grown to so many entries: it is filled up to two thirds, and then made twice as large."""
+    slots = 8
+    while 2 * slots < 3 * count:
+        slots *= 2
+    return slots
+
+
+def table_size(size: int, slots: int, wanted: int) -> int:
+    """Bytes of a table with `wanted` slots, for entries of which one with `slots` takes `size` bytes (`sys.getsizeof`)."""
+    return int(wanted * ((size - slots * _width(slots)) / slots + _width(wanted)))
+
+
+def _width(slots: int) -> int:
+    """Bytes of a slot, which says where its entry is."""
+    return 1 if slots <= 1 << 8 else 2 if slots <= 1 << 16 else 4
+
+
+def make_table(entries: dict[Any, Any], count: int) -> bool:
+    """Give a dictionary a table for so many entries at once. A new table is filled with all that is there, in one call in which no other
+    thread gets the interpreter: with 700,000 entries that takes 12 to 20 ms even where its memory is ready, with 2,000 it takes one.
+
+    Nothing in the language does that. But `dict.update` makes room for as many entries as the other dictionary has, by what that says:
+    so one with a single entry, which is there already, says more for the time of the call.
+
+    Returns:
+        Whether it has one; else it grows as it always does.
+    """
+    if not entries or not (_SIZED[0] <= sys.version_info < _SIZED[1]) or sys.implementation.name != "cpython":
+        return False
+    if sysconfig.get_config_var("Py_TRACE_REFS") or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    key = next(dict.__iter__(entries))
+    other = {key: dict.__getitem__(entries, key)}
+    length = ctypes.c_ssize_t.from_address(id(other) + object.__basicsize__)  # PyDictObject.ma_used
+    if length.value != 1:
+        return False
+    try:
+        length.value = count
+        dict.update(entries, other)
+    finally:
+        length.value = 1
+    return True

@@ -50,6 +50,7 @@ class Arrival:
         self._component = component
         self._owner = owner_of(component)
         self._copies: dict[str, int] = {}
+        self._slots: dict[str, int] = {}  # of the tables that were made here
         self.over = False
         self.here: dict[Hashable, bytes] = {}
 
@@ -91,14 +92,33 @@ class Arrival:
                 return
             if names[number] not in self.here:
                 entries = self._read(saved, pieces[number])
-                _make_room(state, len(entries))
-                parts = chunks(entries.items(), lambda: PUT) if len(entries) > PUT else (entries,)
+                left = len(entries)
+                parts = chunks(entries.items(), lambda: PUT) if left > PUT else (entries,)
                 for count, some in enumerate(parts):
                     if count:
                         yield
+                    self._make_room(state, saved, left)
                     dict.update(state, some)
+                    left -= len(some)
                 self.here[names[number]] = b""
                 yield
+
+    def _make_room(self, state: StateMap[Any, Any], saved: StateMeta, more: int) -> None:
+        """Have the memory made for the table of a state that is about to grow, and at once a table as large as it will be: in the call in
+        which it grows, nobody else runs."""
+        count = dict.__len__(state)
+        if not count:
+            return  # only with the first entries it is known how large they are
+        slots = self._slots.get(saved.name) or memory.slots_for(count)
+        most = saved.count if saved.count >= 0 else count + more
+        wanted = memory.slots_for(most)
+        if wanted <= slots:
+            return
+        size = memory.table_size(sys.getsizeof(state), slots, wanted)
+        if size >= LARGE:
+            memory.make_ready(size)
+            if memory.make_table(state, most):
+                self._slots[saved.name] = wanted
 
     def put(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> None:
         """Put the state in, in the place of what there is. What came ahead of the same copy stays, and the rest of it follows.
@@ -183,15 +203,6 @@ class Arrival:
         if note.custom is not None:
             buffers = [[pieces[n] for n in b] for b in note.buffers]
             whole.put(self._component, self._owner, [pieces[n] for n in note.custom], buffers)
-
-
-def _make_room(state: StateMap[Any, Any], more: int) -> None:
-    """Have memory made for the table of a dictionary that is about to grow: in the call in which it does, nobody else runs."""
-    count, slots = dict.__len__(state), 8
-    while 2 * slots < 3 * count:  # a table is filled up to two thirds, and then made anew, twice as large
-        slots *= 2
-    if 3 * (count + more) > 2 * slots and (size := 2 * sys.getsizeof(state)) >= LARGE:
-        memory.make_ready(size)
 
 
 def install(component: Component, meta: bytes, pieces: Sequence[bytes]) -> None:

@@ -30,7 +30,7 @@ class StateMeta(msgspec.Struct, array_like=True):
         whole: In the order in which they are to be read.
         gone: Pieces with keys that were removed.
         copy: The number of the copy that its pieces belong to. Those of another one say nothing of this one.
-        count: Entries of the state; -1: not known, or it is only a part.
+        count: Entries of the state when the note was made; -1: not known.
     """
 
     name: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -49,3 +51,46 @@ def test_what_a_process_has_had_or_has_had_made_need_not_be_made_again() -> None
 def test_who_has_set_up_the_c_library_is_left_alone() -> None:
     assert not memory.keep({"MALLOC_ARENA_MAX": "4"})
     assert not memory.keep({"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=1"})
+
+
+class _State(dict[Any, Any]):
+    pass
+
+
+@pytest.mark.parametrize("key", [lambda n: f"k{n:09d}", int, lambda n: (n, n)], ids=["text", "int", "tuple"])
+@pytest.mark.parametrize("few", [1, 2048])
+def test_a_table_for_all_entries_is_made_while_few_are_there(key: Callable[[int], Any], few: int) -> None:
+    grown: list[_State] = []
+    for first in (few, 300_000):
+        state = _State((key(n), n) for n in range(first))
+        if not memory.make_table(state, 300_000):
+            pytest.skip("this interpreter makes its tables as it likes")
+        assert len(state) == first
+        sizes = set()
+        for start in range(first, 300_000, 10_000):
+            sizes.add(sys.getsizeof(state))
+            dict.update(state, {key(n): n for n in range(start, min(start + 10_000, 300_000))})
+        assert sizes <= {sys.getsizeof(state)}  # it did not grow on the way
+        grown.append(state)
+    assert grown[0] == grown[1] == {key(n): n for n in range(300_000)}
+    assert sys.getsizeof(grown[0]) == sys.getsizeof(grown[1])
+
+
+def test_where_nobody_knows_what_an_interpreter_does_a_table_grows_as_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = _State(a=1)
+    monkeypatch.setattr(memory, "_SIZED", ((3, 0), (3, 1)))
+    before = sys.getsizeof(state)
+    assert not memory.make_table(state, 300_000)
+    assert sys.getsizeof(state) == before
+    assert not memory.make_table(_State(), 300_000)  # there is no entry to be seen in it
+
+
+@pytest.mark.parametrize("key", [lambda n: f"k{n:09d}", int], ids=["text", "int"])
+def test_the_size_of_a_table_is_known_before_it_is_made(key: Callable[[int], Any]) -> None:
+    small = {key(n): n for n in range(2000)}
+    for count in (5000, 50_000, 200_000):
+        large = {key(n): n for n in range(count)}
+        told = memory.table_size(sys.getsizeof(small), memory.slots_for(len(small)), memory.slots_for(count))
+        assert sys.getsizeof(large) <= told < 1.1 * sys.getsizeof(large)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import threading
 import time
 from typing import Any
 
@@ -566,15 +567,27 @@ def test_a_queue_that_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: what the emitters hold is sent at once."""
+    emitted, real, export = threading.Event(), Outputs._keep, Task.export
+
+    def stands_until_something_is_emitted(self: Task) -> Any:
+        assert emitted.wait(30.0)
+        return export(self)
 
     def keep(self: Outputs, link: Emitter, frames: list[Frame]) -> int:
+        emitted.set()
+        return real(self, link, frames)
+
+    def send(self: Outputs, link: Emitter, frames: list[Frame]) -> int:
         while frames:
             part = frames.pop(0).item(self._streams)
             self._crossing.arrived(link.target, link.life, link.left(part.weight), part)
+        emitted.set()
         return ASK
 
-    moves_that_are_checked()
+    monkeypatch.setattr(Task, "export", stands_until_something_is_emitted)
     monkeypatch.setattr(Outputs, "_keep", keep)
+    moves_that_are_checked()
+    emitted.clear()
+    monkeypatch.setattr(Outputs, "_keep", send)
     with pytest.raises(AssertionError, match="missing for ever"):
-        for _ in range(60):  # until something was emitted while the task stood still
-            moves_that_are_checked()
+        moves_that_are_checked()
