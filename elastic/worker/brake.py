@@ -19,8 +19,8 @@ LEAST = 0.25
 """Seconds for which it is held back again and again after a word, at least: the pause follows soon on that everything is in, mostly."""
 LONGEST = 1.0
 """The same at most: others may have been said, and have got lost."""
-LARGE = 16 << 20
-"""Bytes of a state from which on it is held back: of a smaller one even all of it is put in within some milliseconds."""
+LARGE = 32 << 20
+"""Bytes of a state from which on it is held back: of a smaller one little enough is left, and keys that stay would pay for it."""
 IN_ALL = 6.0
 """Seconds that it is held back in a move, at most: it may wait for its turn for long."""
 
@@ -51,13 +51,15 @@ class Brake:
         self._released.set()
 
     @property
+    def large(self) -> bool:
+        """Whether the state is such that the stream may fall behind a little for its sake."""
+        return self.size >= LARGE
+
+    @property
     def on(self) -> bool:
         """Whether it is to be held back."""
         return (
-            self.size >= LARGE
-            and time.monotonic() < self._until
-            and self._left > 0
-            and not self._released.is_set()
+            self.large and time.monotonic() < self._until and self._left > 0 and not self._released.is_set()
         )
 
     def hold(self, had: float) -> None:

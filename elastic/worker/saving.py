@@ -52,8 +52,8 @@ RESTS = 5
 """Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
 pause takes what waits along, and has it to work off afterwards."""
 HARDER = 8
-"""Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a state changes as
-fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
+"""Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a large state changes
+as fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
 WAITING = 8
 """Part of what may wait for the task that is much."""
 KEEP_UP = 0.01
@@ -241,7 +241,7 @@ class Saving:
             left = old.gave + n * SLICE - time.monotonic()
             if left > 0 and self._closing.wait(left):
                 return
-            if old.pausing or copier.outrun or WAITING * old.task.queued <= old.task.capacity:
+            if old.pausing or _hurries(old, copier) or WAITING * old.task.queued <= old.task.capacity:
                 return
 
     def _copy_some(self, old: Going, copier: Copier, write: StateWrite) -> bool:
@@ -254,7 +254,7 @@ class Saving:
             return bool(pieces)
 
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
-        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if copier.outrun else SLICE))
+        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if _hurries(old, copier) else SLICE))
         if copier.outrun:  # here as well, so that less is left to be copied
             old.brake.press()
         old.gave = time.monotonic()
@@ -474,3 +474,8 @@ class Saving:
             pool.submit(what, *arguments)
         except RuntimeError as e:  # the pool is closed
             raise Unavailable("the worker is about to end") from e
+
+
+def _hurries(old: Going, copier: Copier) -> bool:
+    """Whether copying goes before the stream. What is left of a smaller state is little all the same."""
+    return copier.outrun and old.brake.large

@@ -13,7 +13,7 @@ from elastic.worker import brake, saving
 from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
 from elastic.worker.coming import Coming
 from elastic.worker.fetching import Fetching
-from elastic.worker.saving import Saving
+from elastic.worker.saving import HARDER, SLICE, Saving
 from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
@@ -162,3 +162,21 @@ def test_tasks_of_one_executor_are_not_held_back_one_after_the_other(monkeypatch
         one.brake.press(1.0)
         Saving._hold_back(saver, one)  # type: ignore[arg-type]
     assert sum(clock.waited) == pytest.approx(STINT)
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE])
+@pytest.mark.parametrize("outrun", [False, True])
+def test_only_of_a_large_state_that_changes_as_fast_as_it_is_copied_much_is_copied_at_once(
+    monkeypatch: pytest.MonkeyPatch, size: int, outrun: bool
+) -> None:
+    """Keys that stay wait for it as well."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(saving, "time", clock)
+    until: list[float] = []
+    copier: Any = SimpleNamespace(outrun=outrun, ahead=lambda at: until.append(at - clock.now) or [])
+    old: Any = SimpleNamespace(brake=clock.of(large()), gave=0.0)
+    old.brake.size = size
+    saver: Any = SimpleNamespace()
+    assert Saving._slice(saver, old, copier) == []
+    hurries = outrun and size == LARGE
+    assert until == [pytest.approx(SLICE * (HARDER if hurries else 1))]
