@@ -205,7 +205,9 @@ def test_a_write_whose_fate_is_not_known_is_looked_up(
     nimbus.move("wc", "count", "b", wait=0)
     moving.quiet(nimbus)
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
-    assert count >= number and len(nimbus.moves()) == 1
+    made = [(m.epoch, m.state, [(t.task, t.phase, t.reason) for t in m.tasks]) for m in nimbus.moves()]
+    assert count >= number
+    assert len(made) == 1, "\n".join(map(str, made))
 
 
 def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows_it(
