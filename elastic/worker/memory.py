@@ -28,7 +28,7 @@ _HEAD = 64
 """Bytes of its own that the C library adds to a block, at most."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
 
-_SIZED = (3, 10), (3, 14)
+_SIZED = (3, 11), (3, 14)
 """Versions of CPython whose `dict.update` is known to do what `make_table` relies on: from the one, before the other."""
 
 _kept = False
@@ -89,6 +89,13 @@ def _width(slots: int) -> int:
     return 1 if slots <= 1 << 8 else 2 if slots <= 1 << 16 else 4
 
 
+def makes_tables() -> bool:
+    """Whether `make_table` can do what it is for in this interpreter."""
+    if sys.implementation.name != "cpython" or not (_SIZED[0] <= sys.version_info < _SIZED[1]):
+        return False
+    return not (sysconfig.get_config_var("Py_TRACE_REFS") or sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
 def make_table(entries: dict[Any, Any], count: int) -> bool:
     """Give a dictionary a table for so many entries at once. A new table is filled with all that is there, in one call in which no other
     thread gets the interpreter: with 700,000 entries that takes 12 to 20 ms even where its memory is ready, with 2,000 it takes one.
@@ -99,9 +106,7 @@ def make_table(entries: dict[Any, Any], count: int) -> bool:
     Returns:
         Whether it has one; else it grows as it always does.
     """
-    if not entries or not (_SIZED[0] <= sys.version_info < _SIZED[1]) or sys.implementation.name != "cpython":
-        return False
-    if sysconfig.get_config_var("Py_TRACE_REFS") or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if not entries or not makes_tables():
         return False
     key = next(dict.__iter__(entries))
     other = {key: dict.__getitem__(entries, key)}

@@ -50,7 +50,7 @@ class Arrival:
         self._component = component
         self._owner = owner_of(component)
         self._copies: dict[str, int] = {}
-        self._slots: dict[str, int] = {}  # of the tables that were made here
+        self._slots: dict[str, int] = {}  # of the tables that there is room for
         self.over = False
         self.here: dict[Hashable, bytes] = {}
 
@@ -110,15 +110,15 @@ class Arrival:
         if not count:
             return  # only with the first entries it is known how large they are
         slots = self._slots.get(saved.name) or memory.slots_for(count)
-        most = saved.count if saved.count >= 0 else count + more
+        most = saved.count if saved.count >= 0 and memory.makes_tables() else count + more
         wanted = memory.slots_for(most)
         if wanted <= slots:
             return
         size = memory.table_size(sys.getsizeof(state), slots, wanted)
         if size >= LARGE:
             memory.make_ready(size)
-            if memory.make_table(state, most):
-                self._slots[saved.name] = wanted
+            memory.make_table(state, most)  # else it makes one itself with the next entries, and as large
+        self._slots[saved.name] = wanted
 
     def put(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> None:
         """Put the state in, in the place of what there is. What came ahead of the same copy stays, and the rest of it follows.

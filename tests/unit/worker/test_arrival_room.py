@@ -66,8 +66,24 @@ def test_a_large_table_is_made_once_and_early(
     grown.look(comes.entries)
     assert comes.entries == coming.entries
     size = sys.getsizeof(comes.entries)
-    if not memory.make_table({1: 1}, 2):
+    if not memory.makes_tables():
         pytest.skip("this interpreter makes its tables as it likes")
     once = len(grown.at) == 1 and grown.at[0][1] <= FEW
     ready = any(size <= room < 1.2 * size for room in grown.ready)
     assert (once and ready) == seen, (grown.at, grown.ready, size)
+
+
+def test_where_tables_grow_as_they_like_room_is_made_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    coming, comes = Counts(), Counts()
+    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
+    monkeypatch.setattr(memory, "makes_tables", lambda: False)
+    grown = Grown(monkeypatch, seen=True)
+    copier = Copier(coming)
+    copier.read_at_once(0)
+    rest = copier.rest()
+    pieces = dict(rest.pieces)
+    Arrival(comes).put(rest.meta, rest.order, [pieces[n] for n in rest.order])
+    grown.look(comes.entries)
+    assert comes.entries == coming.entries
+    assert len(grown.at) == len(grown.ready) >= 2
+    assert all(size <= room < 1.2 * size for (size, _), room in zip(grown.at, grown.ready, strict=True))
