@@ -53,6 +53,12 @@ class Going:
     after: Callable[[], None] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def hurries(self) -> bool:
+        """Whether copying goes before the stream: the state changes as fast as it is copied. What is left of a small one is little all the
+        same."""
+        return self.copier is not None and self.copier.outrun and self.brake.large
+
     def put(self, write: StateWrite, data: bytes) -> int:
         """Put a piece into its write."""
         number = write.put(data)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import sysconfig
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -93,7 +92,8 @@ def makes_tables() -> bool:
     """Whether `make_table` can do what it is for in this interpreter."""
     if sys.implementation.name != "cpython" or not (_SIZED[0] <= sys.version_info < _SIZED[1]):
         return False
-    return not (sysconfig.get_config_var("Py_TRACE_REFS") or sysconfig.get_config_var("Py_GIL_DISABLED"))
+    # Nor in one without the lock, or one that keeps a list of all objects.
+    return "t" not in getattr(sys, "abiflags", "") and not hasattr(sys, "getobjects")
 
 
 def make_table(entries: dict[Any, Any], count: int) -> bool:

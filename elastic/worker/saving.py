@@ -241,7 +241,7 @@ class Saving:
             left = old.gave + n * SLICE - time.monotonic()
             if left > 0 and self._closing.wait(left):
                 return
-            if old.pausing or _hurries(old, copier) or WAITING * old.task.queued <= old.task.capacity:
+            if old.pausing or old.hurries or WAITING * old.task.queued <= old.task.capacity:
                 return
 
     def _copy_some(self, old: Going, copier: Copier, write: StateWrite) -> bool:
@@ -254,7 +254,7 @@ class Saving:
             return bool(pieces)
 
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
-        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if _hurries(old, copier) else SLICE))
+        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if old.hurries else SLICE))
         if copier.outrun:  # here as well, so that less is left to be copied
             old.brake.press()
         old.gave = time.monotonic()
@@ -474,8 +474,3 @@ class Saving:
             pool.submit(what, *arguments)
         except RuntimeError as e:  # the pool is closed
             raise Unavailable("the worker is about to end") from e
-
-
-def _hurries(old: Going, copier: Copier) -> bool:
-    """Whether copying goes before the stream. What is left of a smaller state is little all the same."""
-    return copier.outrun and old.brake.large

@@ -409,13 +409,10 @@ class KeyedCopier:
         of use."""
         if self._small or self._copy_number == NO_COPY or (self.grid and not self._complete):
             return None
-        return self._meta([], self._count())
+        return self._meta([])
 
-    def _count(self) -> int:
-        """Entries of the state; -1: nobody knows, as some are bytes."""
-        return -1 if tracking.is_lazy(self._state) else dict.__len__(self._state)
-
-    def _meta(self, gone: list[int], count: int = -1) -> StateMeta:
+    def _meta(self, gone: list[int]) -> StateMeta:
+        count = -1 if tracking.is_lazy(self._state) else dict.__len__(self._state)
         layers = [[*layer, *[-1] * ((1 << self._split) - len(layer))] for layer in self._layers]
         return StateMeta(
             self.name, self._bits, self._split, layers, list(self._whole), gone, self._copy_number, count
@@ -448,7 +445,7 @@ class KeyedCopier:
             made.append((self._number(), self._encode(removed, codec.plain_keys(removed))))
             lost.append(made[-1][0])
             give_way()
-        return made, self._meta(lost, self._count())
+        return made, self._meta(lost)
 
     def _wholes(self, owing: Owing, *, fresh: bool = False) -> Iterator[tuple[Piece, int]]:
         """Pieces with these entries, to be read at once; and how many are in each.

@@ -13,6 +13,7 @@ from elastic.worker import brake, saving
 from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
 from elastic.worker.coming import Coming
 from elastic.worker.fetching import Fetching
+from elastic.worker.going import Going
 from elastic.worker.saving import HARDER, SLICE, Saving
 from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving
@@ -174,7 +175,8 @@ def test_only_of_a_large_state_that_changes_as_fast_as_it_is_copied_much_is_copi
     monkeypatch.setattr(saving, "time", clock)
     until: list[float] = []
     copier: Any = SimpleNamespace(outrun=outrun, ahead=lambda at: until.append(at - clock.now) or [])
-    old: Any = SimpleNamespace(brake=clock.of(large()), gave=0.0)
+    task: Any = SimpleNamespace()
+    old = Going(task, 1, copier, brake=clock.of(large()))
     old.brake.size = size
     saver: Any = SimpleNamespace()
     assert Saving._slice(saver, old, copier) == []
