@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from elastic.api.components import Spout, StatefulSpout, overrides
 from elastic.errors import Unavailable
@@ -37,7 +37,6 @@ class Going:
     write: StateWrite | None = None
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
     recent: Recent = field(default_factory=Recent)
-    ahead: bool = False
     told: bool = False  # that something lies there ahead
     kept_up: bool = False  # all is copied, but for what changes
     gave: float = 0.0  # when copying gave the executor back
@@ -87,6 +86,12 @@ class Going:
                     self.write.close()
                 except Exception as e:  # nobody's work ends for that
                     log.info("what was copied of task %d was not let go of: %s", self.task.id, described(e))
+
+    def use(self, what: Callable[..., None] | None = None, *arguments: Any) -> None:
+        """Do something with its write: call `what` with this and those."""
+        with self.in_use():
+            if what is not None:
+                what(self, *arguments)
 
     def on_task(self, what: Callable[[], T]) -> T:
         """Have something done on the task's executor, between two tuples of it."""

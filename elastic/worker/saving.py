@@ -1,35 +1,34 @@
 """The states of tasks that move away, on their way into the nodes' stores; and the port that `fetching` is a part of.
 
-Encoding happens on the task's executor while the task runs (a slice at a time, between tuples), and on a thread of this module once it
-stands still. Everything that waits for a store happens on threads of this module: a few, kept while there are moves.
+Encoding happens on a thread of this module once a task stands still, and everything that waits for a store as well: a few threads, kept
+while there are moves.
 
-A large state has a write of its own, which is begun ahead of the pause and copied ahead; what is copied is committed again and again, so
-that the other side can take it before the pause. Small ones go together: room for many is asked for at once, and what stands still
-at the same time is saved, and fetched, with one message.
+A large state has a write of its own, which is begun, and copied, ahead of the pause (`copying`). Small ones go together: room for many is
+asked for at once, and what stands still at the same time is saved, and fetched, with one message.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.plan import AHEAD
 from elastic.model.ids import NodeId
 from elastic.worker import along
 from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
+from elastic.worker.copying import Copying
 from elastic.worker.failures import described
 from elastic.worker.fetching import Fetching, key_of
 from elastic.worker.going import Going, why_unmovable
+from elastic.worker.pools import have_done
 from elastic.worker.stopping import Stopping
 from elastic.worker.stores import GROWN, LOT, SMALL, SmallState, StateStores, StateWrite
 from elastic.worker.together import Together
@@ -41,29 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("elastic.worker")
 Nodes = tuple[NodeId, ...]
 THREADS = 8
-COPYING = 8
-"""Threads that copy ahead: others than those that save. Tasks of one move may be copied while those of another stand still, one
-state after the other, and as long as an executor is within a tuple: what stands still must not wait for that."""
 PART = 512 << 10
 """Bytes of small states that are saved with one message, about."""
-SLICE = 0.002
-"""Seconds that copying ahead takes from an executor at a time, and gives back to it at least."""
-RESTS = 5
-"""Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
-pause takes what waits along, and has it to work off afterwards."""
-HARDER = 8
-"""Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a large state changes
-as fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
-WAITING = 8
-"""Part of what may wait for the task that is much."""
-KEEP_UP = 0.01
-KEEP_UP_FIRST = 0.0003
-"""Seconds between two looks at what has changed since, at most; the first ones follow one another so much closer, each by so much less
-than the one before: the pause comes soon, mostly."""
-COMMIT_EVERY = 0.05
-"""Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
-KEEP_UP_LONGEST = 0.01
-"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all there is, before the pause."""
 
 
 class Saving:
@@ -74,17 +52,10 @@ class Saving:
         self._stores = stores
         self._old: dict[int, Going] = {}
         self._reading: dict[int, Going] = {}  # given back, and not gone on yet: its state is still being read
-        self._lock = threading.Lock()
-        self._kept: list[Going] = []
-        self._keeping = False
-        self._held_back: dict[int, float] = {}  # when threads of executors have held a task back last
-        self._closing = threading.Event()
-        self._turn = threading.Lock()  # one state at a time
         self._stopping = Stopping()
         self._pool = ThreadPoolExecutor(THREADS, "states")
-        self._copying = ThreadPoolExecutor(COPYING, "states-copied")
-        self._submit = functools.partial(self._have_done, self._pool)
-        self._copy = functools.partial(self._have_done, self._copying)
+        self._copying = Copying(worker, stores, self._failed)
+        self._submit = functools.partial(have_done, self._pool)
         self._asks: Together[Nodes, tuple[Going, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[Going, ac.Save, EngineState]] = Together(
             self._submit, self._save_many, LOT, self._stopping.gather
@@ -94,10 +65,9 @@ class Saving:
 
     def close(self) -> None:
         """End its threads; what is under way ends with an error or comes to nothing."""
-        self._closing.set()
         self.fetching.close()
-        for pool in (self._pool, self._copying):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._copying.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def let_go(self, task: Task, then: Callable[[], None] | None = None) -> None:
         """Nothing of the task is needed here any more; `then` is called as soon as nobody reads its state (at once, mostly).
@@ -111,7 +81,7 @@ class Saving:
             encoded = old.end(then, self._reading)
             if old.write is not None and then is not None:
                 with suppress(Unavailable):  # the worker is about to end, and all of it goes
-                    self._submit(self._use, old)  # whoever is the last to use it closes it
+                    self._submit(old.use)  # whoever is the last to use it closes it
             if not encoded:
                 return
             if old.copier is not None and then is not None:
@@ -169,7 +139,7 @@ class Saving:
             if size <= SMALL or old.copier is None:
                 self._asks.add(nodes, (old, size))
             else:
-                self._copy(self._use, old, self._begin, nodes, size)
+                self._copying.begin(old, nodes, size)
         except Exception as e:
             self._failed(old, e)
 
@@ -193,136 +163,6 @@ class Saving:
 
     def _key(self, task: int) -> str:
         return key_of(self._worker, task)
-
-    def _use(self, old: Going, what: Callable[..., None] | None = None, *arguments: Any) -> None:
-        """Do something with its write."""
-        with old.in_use():
-            if what is not None:
-                what(old, *arguments)
-
-    def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
-        copier = old.copier
-        assert copier is not None
-        if old.ended:
-            return
-        try:
-            old.write = self._stores.begin(
-                self._key(old.task.id), old.epoch, self._worker.incarnation, nodes, size
-            )
-            old.brake.size = size
-            old.ahead = size >= AHEAD
-            if old.ahead:
-                copier.read_at_once(size)
-            self._copy_ahead(old, copier, old.write)
-            self._commit_ahead(old, copier, old.write)
-        except Exception as e:
-            self._failed(old, e)
-            return
-        if not old.ended:
-            if old.ahead:
-                self._keep_up(old)
-            else:
-                self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch))
-
-    def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
-        due = time.monotonic() + COMMIT_EVERY
-        while not (copier.done or old.ended or old.pausing):
-            with self._turn:
-                self._copy_some(old, copier, write)
-                self._give_back(old, copier)
-                self._brake(old)
-            if time.monotonic() >= due:
-                self._commit_ahead(old, copier, write)
-                due = time.monotonic() + COMMIT_EVERY
-
-    def _give_back(self, old: Going, copier: Copier) -> None:
-        """The executor has a stream to work off, and does so already while what was copied is written."""
-        for n in range(1, RESTS + 1):
-            left = old.gave + n * SLICE - time.monotonic()
-            if left > 0 and self._closing.wait(left):
-                return
-            if old.pausing or old.hurries or WAITING * old.task.queued <= old.task.capacity:
-                return
-
-    def _copy_some(self, old: Going, copier: Copier, write: StateWrite) -> bool:
-        with old.writing:
-            if old.pausing or old.ended:
-                return False
-            pieces = old.on_task(lambda: self._slice(old, copier))
-            for id, data in pieces:
-                old.numbers[id] = old.put(write, data)
-            return bool(pieces)
-
-    def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
-        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if old.hurries else SLICE))
-        if copier.outrun:  # here as well, so that less is left to be copied
-            old.brake.press()
-        old.gave = time.monotonic()
-        return pieces
-
-    def _commit_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
-        """What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only."""
-        with old.writing:
-            if not old.ahead or old.pausing or old.ended:
-                return
-            content = copier.so_far()
-            write.commit([old.numbers[n] for n in content.order], content.meta)
-            old.recent.committed()
-            self._worker.moves.words.stored(old.task.id, old.epoch)
-            told, old.told = old.told, True
-        if not told:
-            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead=True))
-
-    def _keep_up(self, old: Going) -> None:
-        """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
-        old.kept_up = True
-        with self._lock:
-            self._kept.append(old)
-            if self._keeping:
-                return
-            self._keeping = True
-        self._copy(self._keep_up_all)
-
-    def _keep_up_all(self) -> None:
-        looks = 0  # since there is somebody
-        while True:
-            with self._lock:
-                self._kept = [o for o in self._kept if not (o.pausing or o.ended)]
-                if not self._kept or self._closing.is_set():
-                    self._keeping = False
-                    return
-                kept = list(self._kept)
-            for old in kept:
-                self._use(old, self._keep_up_one)
-            looks += 1
-            self._closing.wait(min(KEEP_UP, looks * KEEP_UP_FIRST))
-
-    def _keep_up_one(self, old: Going) -> None:
-        assert old.copier is not None and old.write is not None
-        try:
-            until, some = time.monotonic() + KEEP_UP_LONGEST, False
-            while self._copy_some(old, old.copier, old.write):
-                some = True
-                if time.monotonic() >= until:
-                    break
-            if some:
-                self._commit_ahead(old, old.copier, old.write)
-            self._brake(old)
-        except Exception as e:
-            self._failed(old, e)
-            old.ended = True
-
-    def _brake(self, old: Going) -> None:
-        """Hold the task back before anything more of it is copied, if that is wanted: what copies waits for its turn behind that."""
-        if old.brake.on:
-            with suppress(ExecutionError):  # nobody runs it any more
-                old.task.call(functools.partial(self._hold_back, old))
-
-    def _hold_back(self, old: Going) -> None:
-        """On the task's executor, between two tuples of it."""
-        executor = threading.get_ident()
-        old.brake.hold(time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0)))
-        self._held_back[executor] = old.gave = time.monotonic()
 
     def let_catch_up(self, task: int, epoch: int, took: float) -> None:
         """What changes of a task's state takes its new side that long to put in, in seconds. From any thread; a hint."""
@@ -349,7 +189,7 @@ class Saving:
             self._saves.add(action.nodes, (old, action, engine))
             self._stopping.remove(action.task)
         else:
-            self._submit(self._use, old, self._save, action, engine, old.write)
+            self._submit(old.use, self._save, action, engine, old.write)
 
     def _save(self, old: Going, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
         try:
@@ -387,7 +227,7 @@ class Saving:
             try:
                 state = self._small(old, action, engine)
                 if state.size > GROWN:
-                    self._submit(self._use, old, self._save_grown, nodes, state)
+                    self._submit(old.use, self._save_grown, nodes, state)
                 elif not old.ended:
                     part.append((old, state))
             except Exception as e:
@@ -468,9 +308,3 @@ class Saving:
                     old.write.abort()
                 except Exception as e:  # the stores give up what belongs to no move
                     log.info("what was copied of task %d was not given up: %s", old.task.id, described(e))
-
-    def _have_done(self, pool: ThreadPoolExecutor, what: Callable[..., None], *arguments: Any) -> None:
-        try:
-            pool.submit(what, *arguments)
-        except RuntimeError as e:  # the pool is closed
-            raise Unavailable("the worker is about to end") from e

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from elastic.migration.record import Outcome
-from elastic.worker import brake, saving
+from elastic.worker import brake, copying
 from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
 from elastic.worker.coming import Coming
+from elastic.worker.copying import HARDER, SLICE, Copying
 from elastic.worker.fetching import Fetching
 from elastic.worker.going import Going
-from elastic.worker.saving import HARDER, SLICE, Saving
+from elastic.worker.saving import Saving
 from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
@@ -103,7 +104,7 @@ def held_back() -> list[tuple[str, bool]]:
     name, topology, large = with_a_large_state()
     held: list[tuple[str, bool]] = []
     began, took = threading.Event(), [1.0] * 3
-    look, hold_back, pausing = Fetching._look, Saving._hold_back, Saving.pausing
+    look, hold_back, pausing = Fetching._look, Copying._hold_back, Saving.pausing
     pauses: list[int] = []
 
     def looks(self: Fetching, coming: Coming) -> float:
@@ -115,7 +116,7 @@ def held_back() -> list[tuple[str, bool]]:
             began.wait(0.5)
         return took.pop()
 
-    def holds(self: Saving, old: Any) -> None:
+    def holds(self: Copying, old: Any) -> None:
         if old.brake.on:
             held.append((threading.current_thread().name, bool(pauses)))
             began.set()
@@ -128,7 +129,7 @@ def held_back() -> list[tuple[str, bool]]:
     with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
         patch.setattr(brake, "LARGE", 0)
         patch.setattr(Fetching, "_look", looks)
-        patch.setattr(Saving, "_hold_back", holds)
+        patch.setattr(Copying, "_hold_back", holds)
         patch.setattr(Saving, "pausing", pauses_now)
         (part,) = cluster.move({large: 1}).tasks
         assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
@@ -155,13 +156,13 @@ def test_a_new_side_that_says_nothing_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_tasks_of_one_executor_are_not_held_back_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """All others that it runs would wait for all of them."""
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(saving, "time", clock)
+    monkeypatch.setattr(copying, "time", clock)
     saver: Any = SimpleNamespace(_held_back={})
     some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now) for _ in range(8)]
     clock.now += 1.0
     for one in some:
         one.brake.press(1.0)
-        Saving._hold_back(saver, one)  # type: ignore[arg-type]
+        Copying._hold_back(saver, one)  # type: ignore[arg-type]
     assert sum(clock.waited) == pytest.approx(STINT)
 
 
@@ -172,13 +173,13 @@ def test_only_of_a_large_state_that_changes_as_fast_as_it_is_copied_much_is_copi
 ) -> None:
     """Keys that stay wait for it as well."""
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(saving, "time", clock)
+    monkeypatch.setattr(copying, "time", clock)
     until: list[float] = []
     copier: Any = SimpleNamespace(outrun=outrun, ahead=lambda at: until.append(at - clock.now) or [])
     task: Any = SimpleNamespace()
     old = Going(task, 1, copier, brake=clock.of(large()))
     old.brake.size = size
     saver: Any = SimpleNamespace()
-    assert Saving._slice(saver, old, copier) == []
+    assert Copying._slice(saver, old, copier) == []
     hurries = outrun and size == LARGE
     assert until == [pytest.approx(SLICE * (HARDER if hurries else 1))]

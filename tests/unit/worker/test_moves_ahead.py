@@ -17,6 +17,7 @@ from elastic.model.ids import ComponentId
 from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
+from elastic.worker.copying import Copying
 from elastic.worker.fetching import REPLACED, Fetching
 from elastic.worker.going import Going
 from elastic.worker.moving import MovingTasks
@@ -201,14 +202,14 @@ def test_that_it_is_given_up_then_is_found() -> None:
 def test_it_comes_while_it_is_being_copied() -> None:
     """The old side goes on copying when the new side has put in the first of it; and goes on only then."""
     there, in_ = threading.Event(), threading.Event()
-    put_in, commit = Arrival.ahead, Saving._commit_ahead
+    put_in, commit = Arrival.ahead, Copying._commit_ahead
 
     def puts_in(self: Arrival, *arguments: Any) -> Any:
         yield from put_in(self, *arguments)
         if there.is_set() and self.here:
             in_.set()
 
-    def commits(self: Saving, old: Any, copier: Copier, write: Any) -> None:
+    def commits(self: Copying, old: Any, copier: Copier, write: Any) -> None:
         commit(self, old, copier, write)
         if not there.is_set():
             assert not copier.done, "there is more to copy"
@@ -216,10 +217,10 @@ def test_it_comes_while_it_is_being_copied() -> None:
             assert in_.wait(30.0), "nothing was put in"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elastic.worker.saving.COMMIT_EVERY", 0.0)
-        patch.setattr("elastic.worker.saving.SLICE", 1e-5)
+        patch.setattr("elastic.worker.copying.COMMIT_EVERY", 0.0)
+        patch.setattr("elastic.worker.copying.SLICE", 1e-5)
         patch.setattr(Arrival, "ahead", puts_in)
-        patch.setattr(Saving, "_commit_ahead", commits)
+        patch.setattr(Copying, "_commit_ahead", commits)
         move_large()
     assert in_.is_set()
 
@@ -290,7 +291,7 @@ def test_nothing_is_copied_any_more_of_what_was_rolled_back_before_the_pause() -
         assert part.outcome is Outcome.ROLLED_BACK and "not here" in part.reason
         worker = cluster.processes[0].worker
         assert not worker.saving._old
-        cluster.wait(lambda: not worker.saving._kept and not worker.saving._keeping)
+        cluster.wait(lambda: not worker.saving._copying._kept and not worker.saving._copying._keeping)
         cluster.wait(lambda: not tracking.is_tracking(worker.tasks[large].component.texts))
         cluster.wait(lambda: bool(cluster.stores.closed))
         cluster.wait_finished()
@@ -381,9 +382,9 @@ def test_that_saving_has_failed_is_said_before_the_stores_are_told() -> None:
 
 def given_up_when_copying_ahead_fails_late() -> int:
     """It fails when the stopped task has been saved already. How many writes are given up for that."""
-    begun, saved, copy, says = threading.Event(), threading.Event(), Saving._copy_some, Saving._saved
+    begun, saved, copy, says = threading.Event(), threading.Event(), Copying._copy_some, Saving._saved
 
-    def copies(self: Saving, old: Going, copier: Copier, *arguments: Any) -> bool:
+    def copies(self: Copying, old: Going, copier: Copier, *arguments: Any) -> bool:
         if not (old.told and copier.done):  # the pause comes when all was copied once
             return copy(self, old, copier, *arguments)
         begun.set()
@@ -395,7 +396,7 @@ def given_up_when_copying_ahead_fails_late() -> int:
         saved.set()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Saving, "_copy_some", copies)
+        patch.setattr(Copying, "_copy_some", copies)
         patch.setattr(Saving, "_saved", tells)
         fetches_after(begun, patch)
         cluster, _ = move_large()

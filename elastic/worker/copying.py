@@ -1,0 +1,208 @@
+"""Large states of tasks that are about to move, copied into the nodes' stores while their tasks run.
+
+What is copied is committed again and again, so that the other side can take it before the pause; after that what has changed is, until the
+pause comes. Copying happens on the task's executor, a slice at a time between tuples, and all that waits for a store on threads of this
+module.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from elastic.errors import ExecutionError
+from elastic.migration import events as ev
+from elastic.model.ids import NodeId
+from elastic.worker.content import Copier
+from elastic.worker.fetching import key_of
+from elastic.worker.going import Going
+from elastic.worker.pools import have_done
+from elastic.worker.stores import StateStores, StateWrite
+
+if TYPE_CHECKING:
+    from elastic.worker.worker import Worker
+
+Nodes = tuple[NodeId, ...]
+COPYING = 8
+"""Threads: others than those that save. Tasks of one move may be copied while those of another stand still, one state after the other, and
+as long as an executor is within a tuple: what stands still must not wait for that."""
+SLICE = 0.002
+"""Seconds that copying ahead takes from an executor at a time, and gives back to it at least."""
+RESTS = 5
+"""Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
+pause takes what waits along, and has it to work off afterwards."""
+HARDER = 8
+"""Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a large state changes
+as fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
+WAITING = 8
+"""Part of what may wait for the task that is much."""
+KEEP_UP = 0.01
+KEEP_UP_FIRST = 0.0003
+"""Seconds between two looks at what has changed since, at most; the first ones follow one another so much closer, each by so much less
+than the one before: the pause comes soon, mostly."""
+COMMIT_EVERY = 0.05
+"""Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
+KEEP_UP_LONGEST = 0.01
+"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all there is, before the pause."""
+
+
+class Copying:
+    """Of one worker.
+
+    Args:
+        failed: Told of a state that cannot be copied, and why.
+    """
+
+    def __init__(
+        self, worker: Worker, stores: StateStores, failed: Callable[[Going, Exception], None]
+    ) -> None:
+        self._worker = worker
+        self._stores = stores
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._kept: list[Going] = []
+        self._keeping = False
+        self._held_back: dict[int, float] = {}  # when threads of executors have held a task back last
+        self._closing = threading.Event()
+        self._turn = threading.Lock()  # one state at a time
+        self._pool = ThreadPoolExecutor(COPYING, "states-copied")
+
+    def close(self) -> None:
+        """End its threads; what is under way ends with an error or comes to nothing."""
+        self._closing.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def begin(self, old: Going, nodes: Nodes, size: int) -> None:
+        """Begin a write for it, and copy.
+
+        Args:
+            size: Bytes of the state, about.
+
+        Raises:
+            Unavailable: The worker is about to end.
+        """
+        have_done(self._pool, old.use, self._begin, nodes, size)
+
+    def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
+        copier = old.copier
+        assert copier is not None
+        if old.ended:
+            return
+        try:
+            old.write = self._stores.begin(
+                key_of(self._worker, old.task.id), old.epoch, self._worker.incarnation, nodes, size
+            )
+            old.brake.size = size
+            copier.read_at_once(size)
+            self._copy_ahead(old, copier, old.write)
+            self._commit_ahead(old, copier, old.write)
+        except Exception as e:
+            self._failed(old, e)
+            return
+        if not old.ended:
+            self._keep_up(old)
+
+    def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
+        due = time.monotonic() + COMMIT_EVERY
+        while not (copier.done or old.ended or old.pausing):
+            with self._turn:
+                self._copy_some(old, copier, write)
+                self._give_back(old, copier)
+                self._brake(old)
+            if time.monotonic() >= due:
+                self._commit_ahead(old, copier, write)
+                due = time.monotonic() + COMMIT_EVERY
+
+    def _give_back(self, old: Going, copier: Copier) -> None:
+        """The executor has a stream to work off, and does so already while what was copied is written."""
+        for n in range(1, RESTS + 1):
+            left = old.gave + n * SLICE - time.monotonic()
+            if left > 0 and self._closing.wait(left):
+                return
+            if old.pausing or old.hurries or WAITING * old.task.queued <= old.task.capacity:
+                return
+
+    def _copy_some(self, old: Going, copier: Copier, write: StateWrite) -> bool:
+        with old.writing:
+            if old.pausing or old.ended:
+                return False
+            pieces = old.on_task(lambda: self._slice(old, copier))
+            for id, data in pieces:
+                old.numbers[id] = old.put(write, data)
+            return bool(pieces)
+
+    def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
+        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if old.hurries else SLICE))
+        if copier.outrun:  # here as well, so that less is left to be copied
+            old.brake.press()
+        old.gave = time.monotonic()
+        return pieces
+
+    def _commit_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
+        """What is there by now can be fetched already. Nobody restores from it: that is done after the last commit only."""
+        with old.writing:
+            if old.pausing or old.ended:
+                return
+            content = copier.so_far()
+            write.commit([old.numbers[n] for n in content.order], content.meta)
+            old.recent.committed()
+            self._worker.moves.words.stored(old.task.id, old.epoch)
+            told, old.told = old.told, True
+        if not told:
+            self._worker.moves.feed(ev.StoreAsked(old.task.id, old.epoch, ahead=True))
+
+    def _keep_up(self, old: Going) -> None:
+        """Copy what changes until the pause comes: what is left then is sent within it. One thread does that for all tasks."""
+        old.kept_up = True
+        with self._lock:
+            self._kept.append(old)
+            if self._keeping:
+                return
+            self._keeping = True
+        have_done(self._pool, self._keep_up_all)
+
+    def _keep_up_all(self) -> None:
+        looks = 0  # since there is somebody
+        while True:
+            with self._lock:
+                self._kept = [o for o in self._kept if not (o.pausing or o.ended)]
+                if not self._kept or self._closing.is_set():
+                    self._keeping = False
+                    return
+                kept = list(self._kept)
+            for old in kept:
+                old.use(self._keep_up_one)
+            looks += 1
+            self._closing.wait(min(KEEP_UP, looks * KEEP_UP_FIRST))
+
+    def _keep_up_one(self, old: Going) -> None:
+        assert old.copier is not None and old.write is not None
+        try:
+            until, some = time.monotonic() + KEEP_UP_LONGEST, False
+            while self._copy_some(old, old.copier, old.write):
+                some = True
+                if time.monotonic() >= until:
+                    break
+            if some:
+                self._commit_ahead(old, old.copier, old.write)
+            self._brake(old)
+        except Exception as e:
+            self._failed(old, e)
+            old.ended = True
+
+    def _brake(self, old: Going) -> None:
+        """Hold the task back before anything more of it is copied, if that is wanted: what copies waits for its turn behind that."""
+        if old.brake.on:
+            with suppress(ExecutionError):  # nobody runs it any more
+                old.task.call(functools.partial(self._hold_back, old))
+
+    def _hold_back(self, old: Going) -> None:
+        """On the task's executor, between two tuples of it."""
+        executor = threading.get_ident()
+        old.brake.hold(time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0)))
+        self._held_back[executor] = old.gave = time.monotonic()
