@@ -17,8 +17,8 @@ most) are refused too, until it was taken, or until `expire` says that it didn't
 never refused; it counts like any other.
 
 The receiver reports a target when half of its window, of bytes or of rows, has been consumed since its last report, and
-confirms at every quarter of the in-flight bound; the sender *asks* where that may not be enough for the frame that it
-has to place. So no report is needed for every frame, and none can be missing for ever.
+confirms at every quarter of the in-flight bound; the sender *asks* for one as soon as there is room again, once somebody waits for it. So
+no report is needed for every frame, none can be missing for ever, and nobody waits until half of a window is free.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from elastic.transport.framing import (
     request,
 )
 
+PART = 16
+"""Part of a window that is to be free, at least, before whoever waits for room is told: a few batches, so that it is not told of each."""
 _pack = HEADER.pack
 
 
@@ -352,11 +354,16 @@ class Outbound:
         return window.waiting, window.waiting_rows
 
     def _ask_for_window(self, target: int, window: _Window) -> None:
-        """Ask for a report if what the receiver says of its own accord may not be enough for whoever waits."""
+        """Ask for a report as soon as there is room for whoever waits, and a little more.
+
+        What the receiver says of its own accord comes after half of a window: up to then whoever waits, and all that it emits to others,
+        would stand still, or for ever behind a large frame.
+        """
+        if not self._writable:
+            return
         size, rows = self._wanted(target, window)
         limit, limit_rows = self._window, self._window_rows
-        if not self._writable or (size <= limit - limit // 2 and rows <= limit_rows - limit_rows // 2):
-            return
+        size, rows = max(size, limit // PART), rows and max(rows, limit_rows // PART)
         need = window.sent + min(0, size - limit)
         need_rows = window.rows_sent + min(0, rows - limit_rows) if rows else 0
         if need > window.asked or need_rows > window.rows_asked:

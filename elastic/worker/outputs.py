@@ -210,11 +210,35 @@ class Outputs:
     def _starving(self) -> Iterator[Out]:
         return (o for o in self._list if o.rows and o.destination.starves(self.emitter))
 
-    def flush_hungry(self, besides: Out) -> None:
-        """Hand on what is for tasks with nothing to do, but not this: whoever waits for room there may do so for long."""
+    def flush_besides(self, full: Out) -> None:
+        """Hand on what is for others, as far as there is room for it: whoever waits for room there may do so for long."""
         for out in self._list:
-            if out is not besides and out.rows and out.destination.hungry():
-                self._flush(out)
+            if out is not full and out.rows:
+                if out.destination.hungry():
+                    self._flush(out)
+                else:
+                    self._offer(out)
+
+    def _offer(self, out: Out) -> None:
+        """Hand on a buffer if that needs no waiting, nor anybody who knows of moves."""
+        if out.mixed:
+            return
+        rows = out.rows[:]
+        stream = self._streams.by_kind[type(rows[0])]
+        if self._at_once(out, stream, rows):
+            out.rows.clear()
+            return
+        link, local = out.link, out.destination.local
+        if link is None or local is None:
+            return
+        with self.gate:
+            if link.state is not FLOWING or link.where != self._me or out.link is not link:
+                return
+            if local.offer(Batch(stream, self.task, len(rows), rows), link.life, link.sent + 1) != TAKEN:
+                return
+            link.left(len(rows))
+        out.rows.clear()
+        self._count(out, stream, len(rows))
 
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
@@ -351,7 +375,7 @@ class Outputs:
                         remedy="Emit less in prepare() and set_state(), or later.",
                     )
                 if not blocked:
-                    self.flush_hungry(besides=out)  # what is for others need not wait along
+                    self.flush_besides(out)  # what is for others need not wait along
                     emitter.begin_blocked(
                         destination
                     )  # first: whoever wants it to attend to something signals there

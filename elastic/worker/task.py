@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 OVER = 2
 """Times as many tuples as may wait for a task's executor: what sources of which nothing waits may make of it together."""
+FREE, BATCH = 8, 512
+"""Whoever was kept out for want of room is told when such a part of a task's share is free, and room for so many tuples where that is not
+more than half of it. Up to then it waits, and all that it emits to others: a moment is to be as short as can be, but not each batch one."""
 VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
@@ -96,6 +99,7 @@ class Task:
         if spec.vector:
             self._capacity *= VECTOR_ROWS
         self._share = max(1, self._capacity * spec.executors // spec.tasks)
+        self._low = self._share - max(1, self._share // FREE, min(self._share // 2, BATCH))
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
@@ -352,7 +356,7 @@ class Task:
         with self._lock:
             self._rows -= batch.count
             refused = self._refused and (
-                self._rows <= self._share // 2
+                self._rows <= self._low
                 or (any(s not in self._queue for s in self._kept_out) and self._executor_has_room(1, OVER))
             )
             if refused:

@@ -34,6 +34,40 @@ def test_rows_bound_each_target_and_stop_no_other(world: World) -> None:
     assert not link.offer(1, [b"x"], rows=1)
 
 
+def _told_as_soon_as_there_is_room(world: World) -> None:
+    """Everything else that it emits waits along."""
+    _, at_a, b, _, link = joined(world, ROWS)
+    for _ in range(10):
+        assert link.offer(1, [b"x"], rows=10)
+    assert not link.offer(1, [b"x"], rows=5)
+    arrived = threading.Event()  # no report is due any more
+    link.when_received(arrived.set)
+    link.flush()
+    assert arrived.wait(BOUND)
+    told = False
+    for consumed in range(10):
+        b.consumed(A, 1, 1, 10)
+        with at_a.changed:
+            told = at_a.changed.wait_for(lambda: (B, 1) in at_a.rooms, BOUND if not consumed else 0)
+        if told:
+            break
+    assert told and not consumed, f"after {10 * consumed + 10} rows of 100"
+    assert link.offer(1, [b"x"], rows=5)
+
+
+def test_whoever_waits_is_told_as_soon_as_there_is_room(world: World) -> None:
+    _told_as_soon_as_there_is_room(world)
+
+
+def test_that_somebody_waits_for_half_of_a_window_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PART", 2)
+    monkeypatch.setattr("test_transport_rows.BOUND", 0.2)
+    with pytest.raises(AssertionError, match="rows of 100"):
+        _told_as_soon_as_there_is_room(world)
+
+
 def test_more_rows_than_a_window_pass_alone(world: World) -> None:
     _, at_a, b, at_b, link = joined(world, ROWS)
     assert link.offer(1, [b"x"], rows=1000)

@@ -403,29 +403,6 @@ class ForgetsWhatWasAsked(Inbound):
         return super().report()
 
 
-class LosesReportsInABreak(Inbound):
-    def resumed(self) -> list[Report]:
-        self._confirmed = self.received
-        return self.report()
-
-
-class ReportsOnlyFullWindows(Inbound):
-    def __init__(self, window: int, in_flight: int, window_rows: int = 0) -> None:
-        super().__init__(window, in_flight, window_rows)
-        self._step = window + 1
-
-
-class ReportsOnlyFullWindowsOfRows(Inbound):
-    def __init__(self, window: int, in_flight: int, window_rows: int = 0) -> None:
-        super().__init__(window, in_flight, window_rows)
-        self._rows_step = window_rows + 1
-
-
-class ForgetsRowsInABreak(Inbound):
-    def resumed(self) -> list[Report]:
-        return [(target, total, 0) for target, total, _ in super().resumed()]
-
-
 class AnswersHalfOfWhatIsAsked(Inbound):
     """When the bytes have been consumed, as if it had been asked for them alone."""
 
@@ -451,10 +428,6 @@ class AnswersHalfOfWhatIsAsked(Inbound):
         KeepsReservationsForEver,
         ConfirmsBeforeItHasIt,
         ForgetsWhatWasAsked,
-        LosesReportsInABreak,
-        ReportsOnlyFullWindows,
-        ReportsOnlyFullWindowsOfRows,
-        ForgetsRowsInABreak,
         AnswersHalfOfWhatIsAsked,
         IgnoresRows,
         AsksForBytesAlone,

@@ -1,4 +1,4 @@
-"""Who has no room for what a task emits does not keep from others what it has emitted for them."""
+"""Who has no room for what a task emits does not keep from others what it has emitted for them, nor for longer than it has to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
+from elastic.worker import task
+from elastic.worker.executor import Executor
 from elastic.worker.outputs import Outputs
 
 PATIENCE = 30.0
@@ -61,5 +63,88 @@ def test_what_is_for_others_does_not_wait_along() -> None:
 
 def test_an_emitter_that_keeps_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    monkeypatch.setattr(Outputs, "flush_hungry", lambda self, besides: None)
+    monkeypatch.setattr(Outputs, "flush_besides", lambda self, full: None)
     assert not came_while_blocked(SOON)
+
+
+BATCH = 512
+WAIT, DONE = ROOM // BATCH, 2
+"""Batches that wait, and that are executed."""
+
+
+class _Steps(Spout):
+    """A batch for who is slow, and one tuple for who has nothing to do, by turns."""
+
+    outputs = {"default": Fields(number=int), "others": Fields(number=int)}  # noqa: RUF012
+
+    def next_tuple(self) -> None:
+        for n in range(2 * WAIT):
+            self.emit_all([(n,)] * BATCH)
+            self.emit_to("others", n)
+        self.exhausted()
+
+
+class _Slow(Bolt):
+    """Nothing before its emitter waits for room, then some batches, and no more."""
+
+    def prepare(self, context: Any) -> None:
+        self.count = 0
+
+    def execute(self, tup: Any) -> None:
+        if not self.count:
+            blocked.wait(PATIENCE)
+        self.count += 1
+        if self.count > DONE * BATCH:
+            go_on.wait(PATIENCE)
+
+
+class _Counts(Bolt):
+    """At its first tuple until its emitter waits for the second time: it has room, and something to do."""
+
+    def execute(self, tup: Any) -> None:
+        again.wait(PATIENCE)
+        if tup.number == WAIT + DONE - 1:
+            came.set()
+
+
+blocked, again = threading.Event(), threading.Event()
+
+
+def goes_on_when_some_is_done(monkeypatch: pytest.MonkeyPatch, patience: float) -> bool:
+    for event in (go_on, came, blocked, again):
+        event.clear()
+    begin = Executor.begin_blocked
+
+    def begins(self: Executor, at: Any) -> None:
+        begin(self, at)
+        (again if blocked.is_set() else blocked).set()
+
+    monkeypatch.setattr(Executor, "begin_blocked", begins)
+    b = TopologyBuilder("some", queue_rows=ROOM, batch_rows=BATCH, linger=PATIENCE)
+    b.spout("both", _Steps())
+    b.bolt("slow", _Slow()).all_to_one("both")
+    b.bolt("counts", _Counts()).all_to_one("both", stream="others")
+    with LocalCluster() as local:
+        running = local.submit(b.build())
+        try:
+            return came.wait(patience)
+        finally:
+            go_on.set()
+            again.set()
+            running.wait(PATIENCE)
+
+
+def test_whoever_waits_goes_on_as_soon_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert goes_on_when_some_is_done(monkeypatch, PATIENCE)
+
+
+def test_an_emitter_that_waits_until_half_is_done_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(task, "FREE", 2)
+    assert not goes_on_when_some_is_done(monkeypatch, SOON)
+
+
+def test_an_emitter_that_keeps_what_is_for_a_task_at_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(Outputs, "_offer", lambda self, out: None)
+    assert not goes_on_when_some_is_done(monkeypatch, SOON)
