@@ -47,6 +47,15 @@ VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
 
+def low(share: int) -> int:
+    """So many tuples wait for a task at most when those are told that were kept out.
+
+    Args:
+        share: So many may wait for it in any case.
+    """
+    return share - max(1, share // FREE, min(share // 2, BATCH))
+
+
 class Task:
     """One task in this worker.
 
@@ -99,7 +108,7 @@ class Task:
         if spec.vector:
             self._capacity *= VECTOR_ROWS
         self._share = max(1, self._capacity * spec.executors // spec.tasks)
-        self._low = self._share - max(1, self._share // FREE, min(self._share // 2, BATCH))
+        self._low = low(self._share)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from elastic.worker.batch import Mark, MarkKind
 from elastic.worker.crossing import FULL, TAKEN
-from elastic.worker.task import OVER, Task
+from elastic.worker.task import OVER, Task, low
 from elastic.worker.turns import Turns
 
 
@@ -96,6 +96,7 @@ class _Task(Task):
         self._queue, self._rows = Turns(), 0
         self._refused, self._kept_out = False, set()
         self._capacity = self._share = capacity
+        self._low = low(capacity)
         self._room = self._count_room
         self.scheduled, self.stopped = True, False
         self.receivers = {s: SimpleNamespace(takes=lambda *_: True) for s in range(8)}  # type: ignore[dict-item,misc]
@@ -180,3 +181,10 @@ def test_marks_stand_in_the_order_of_their_source() -> None:
     turns.append(item(2, 1))
     kinds = [(one.source, isinstance(one, Mark)) for one in (turns.next(), turns.next(), turns.next())]
     assert kinds == [(1, False), (2, False), (1, True)]
+
+
+@pytest.mark.parametrize(
+    ("share", "free"), [(1, 1), (2, 1), (32, 16), (1024, 512), (4096, 512), (1 << 17, 1 << 14)]
+)
+def test_room_is_told_of_when_a_part_is_free_or_a_batch_fits(share: int, free: int) -> None:
+    assert share - low(share) == free
