@@ -363,9 +363,8 @@ class Outbound:
             return
         size, rows = self._wanted(target, window)
         limit, limit_rows = self._window, self._window_rows
-        size, rows = max(size, limit // PART), rows and max(rows, limit_rows // PART)
-        need = window.sent + min(0, size - limit)
-        need_rows = window.rows_sent + min(0, rows - limit_rows) if rows else 0
+        need = window.sent + min(0, max(size, limit // PART) - limit)
+        need_rows = window.rows_sent + min(0, max(rows, limit_rows // PART) - limit_rows) if rows else 0
         if need > window.asked or need_rows > window.rows_asked:
             window.asked = max(window.asked, need)
             window.rows_asked = max(window.rows_asked, need_rows)

@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING
 
 from elastic.errors import ExecutionError
 from elastic.migration import events as ev
-from elastic.model.ids import NodeId
 from elastic.worker.content import Copier
 from elastic.worker.fetching import key_of
 from elastic.worker.going import Going
 from elastic.worker.pools import have_done
-from elastic.worker.stores import StateStores, StateWrite
+from elastic.worker.stores import Nodes, StateStores, StateWrite
 
 if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
-Nodes = tuple[NodeId, ...]
 COPYING = 8
 """Threads: others than those that save. Tasks of one move may be copied while those of another stand still, one state after the other, and
 as long as an executor is within a tuple: what stands still must not wait for that."""

@@ -20,7 +20,6 @@ from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import state_key
-from elastic.model.ids import NodeId
 from elastic.worker import wire
 from elastic.worker.along import CameAlong
 from elastic.worker.coming import Coming
@@ -29,8 +28,9 @@ from elastic.worker.content.engine import decode_engine, engine_pieces
 from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
 from elastic.worker.failures import described
 from elastic.worker.moving import Payload, Side
+from elastic.worker.pools import have_done
 from elastic.worker.putting_in import PuttingIn
-from elastic.worker.stores import GROWN, LOT, StateStores, StoredState
+from elastic.worker.stores import GROWN, LOT, Nodes, StateStores, StoredState
 from elastic.worker.together import Together
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
-Nodes = tuple[NodeId, ...]
 THREADS = 2
 """For what comes ahead: it must not keep from a thread what comes in a pause."""
 ROUNDS = 12
@@ -127,7 +126,7 @@ class Fetching:
         with self._lock:
             self._coming[side.task] = coming
             self._waiting += 1
-        self._on_ahead(self._fetch_ahead, coming)
+        have_done(self._pool, self._fetch_ahead, coming)
 
     def told(self, told: wire.Told, payload: memoryview) -> None:
         """The stores have more of a task that may come here, or all of some; or what is left of one comes along. From any thread."""
@@ -180,7 +179,7 @@ class Fetching:
             if last:  # what comes ahead of other tasks may take the threads for that as long as those run
                 self._submit(self._go_on_looking, coming)
             else:
-                self._on_ahead(self._look_when_its_turn, coming)
+                have_done(self._pool, self._look_when_its_turn, coming)
 
     def _hurry(self, coming: Coming) -> None:
         """The task stands still, and is waited for. Under the lock."""
@@ -193,12 +192,6 @@ class Fetching:
             queued, coming.queued = coming.queued, False
         if queued:  # else somebody else has done it
             self._go_on_looking(coming)
-
-    def _on_ahead(self, what: Callable[[Coming], None], coming: Coming) -> None:
-        try:
-            self._pool.submit(what, coming)
-        except RuntimeError as e:  # the pool is closed
-            raise Unavailable("the worker is about to end") from e
 
     def _fetch_ahead(self, coming: Coming) -> None:
         side = coming.side

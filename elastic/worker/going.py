@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -70,13 +69,13 @@ class Going:
             before, self.over = self.over, True
             return not before
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Its write is used within. It is closed by whoever is the last when all is over."""
+    def use(self, what: Callable[..., None] | None = None, *arguments: Any) -> None:
+        """Do something with its write: call `what` with this and those. It is closed by whoever is the last when all is over."""
         with self.lock:
             self.users += 1
         try:
-            yield
+            if what is not None:
+                what(self, *arguments)
         finally:
             with self.lock:
                 self.users -= 1
@@ -86,12 +85,6 @@ class Going:
                     self.write.close()
                 except Exception as e:  # nobody's work ends for that
                     log.info("what was copied of task %d was not let go of: %s", self.task.id, described(e))
-
-    def use(self, what: Callable[..., None] | None = None, *arguments: Any) -> None:
-        """Do something with its write: call `what` with this and those."""
-        with self.in_use():
-            if what is not None:
-                what(self, *arguments)
 
     def on_task(self, what: Callable[[], T]) -> T:
         """Have something done on the task's executor, between two tuples of it."""

@@ -228,11 +228,9 @@ class Outputs:
         if self._at_once(out, stream, rows):
             out.rows.clear()
             return
-        link, local = out.link, out.destination.local
-        if link is None or local is None:
-            return
         with self.gate:
-            if link.state is not FLOWING or link.where != self._me or out.link is not link:
+            link, local = out.link, out.destination.local
+            if link is None or local is None or link.state is not FLOWING or link.where != self._me:
                 return
             if local.offer(Batch(stream, self.task, len(rows), rows), link.life, link.sent + 1) != TAKEN:
                 return

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.model.ids import NodeId
 from elastic.worker import along
 from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
@@ -30,7 +29,7 @@ from elastic.worker.fetching import Fetching, key_of
 from elastic.worker.going import Going, why_unmovable
 from elastic.worker.pools import have_done
 from elastic.worker.stopping import Stopping
-from elastic.worker.stores import GROWN, LOT, SMALL, SmallState, StateStores, StateWrite
+from elastic.worker.stores import GROWN, LOT, SMALL, Nodes, SmallState, StateStores, StateWrite
 from elastic.worker.together import Together
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
-Nodes = tuple[NodeId, ...]
 THREADS = 8
 PART = 512 << 10
 """Bytes of small states that are saved with one message, about."""

@@ -17,7 +17,8 @@ GROWN = 1 << 20
 LOT = 128
 """Small states that are worked off together, at most: the first of them does not wait for too many."""
 
-
+Nodes = tuple[NodeId, ...]
+"""Those whose stores are meant."""
 Name = tuple[int, int, int, int]
 """What tells a piece of a large state from all others."""
 

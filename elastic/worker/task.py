@@ -108,7 +108,6 @@ class Task:
         if spec.vector:
             self._capacity *= VECTOR_ROWS
         self._share = max(1, self._capacity * spec.executors // spec.tasks)
-        self._low = low(self._share)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
@@ -365,7 +364,7 @@ class Task:
         with self._lock:
             self._rows -= batch.count
             refused = self._refused and (
-                self._rows <= self._low
+                self._rows <= low(self._share)
                 or (any(s not in self._queue for s in self._kept_out) and self._executor_has_room(1, OVER))
             )
             if refused:

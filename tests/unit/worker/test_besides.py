@@ -38,7 +38,7 @@ class _Idle(Bolt):
         came.set()
 
 
-go_on, came = threading.Event(), threading.Event()
+go_on, came, blocked, again = (threading.Event() for _ in range(4))
 
 
 def came_while_blocked(patience: float) -> bool:
@@ -48,12 +48,18 @@ def came_while_blocked(patience: float) -> bool:
     b.spout("both", _Both())
     b.bolt("full", _Full()).all_to_one("both")
     b.bolt("idle", _Idle()).all_to_one("both", stream="others")
+    return came_within(patience, b)
+
+
+def came_within(patience: float, b: TopologyBuilder) -> bool:
+    """Run it until what is waited for has come; then nobody is held up any more."""
     with LocalCluster() as local:
         running = local.submit(b.build())
         try:
             return came.wait(patience)
         finally:
             go_on.set()
+            again.set()
             running.wait(PATIENCE)
 
 
@@ -107,9 +113,6 @@ class _Counts(Bolt):
             came.set()
 
 
-blocked, again = threading.Event(), threading.Event()
-
-
 def goes_on_when_some_is_done(monkeypatch: pytest.MonkeyPatch, patience: float) -> bool:
     for event in (go_on, came, blocked, again):
         event.clear()
@@ -124,14 +127,7 @@ def goes_on_when_some_is_done(monkeypatch: pytest.MonkeyPatch, patience: float) 
     b.spout("both", _Steps())
     b.bolt("slow", _Slow()).all_to_one("both")
     b.bolt("counts", _Counts()).all_to_one("both", stream="others")
-    with LocalCluster() as local:
-        running = local.submit(b.build())
-        try:
-            return came.wait(patience)
-        finally:
-            go_on.set()
-            again.set()
-            running.wait(PATIENCE)
+    return came_within(patience, b)
 
 
 def test_whoever_waits_goes_on_as_soon_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:

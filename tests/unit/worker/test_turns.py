@@ -96,7 +96,6 @@ class _Task(Task):
         self._queue, self._rows = Turns(), 0
         self._refused, self._kept_out = False, set()
         self._capacity = self._share = capacity
-        self._low = low(capacity)
         self._room = self._count_room
         self.scheduled, self.stopped = True, False
         self.receivers = {s: SimpleNamespace(takes=lambda *_: True) for s in range(8)}  # type: ignore[dict-item,misc]
