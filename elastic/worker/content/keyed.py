@@ -24,6 +24,7 @@ from elastic.worker.content.entries import Kinds, Owing, Present, chunks, entrie
 from elastic.worker.content.grid import GridWriter, grid_of
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
 from elastic.worker.content.lazy import UnreadBins
+from elastic.worker.memory import make_table
 
 SMALL = 16 << 10
 """A state of fewer bytes is not copied ahead: it takes about a millisecond. (Many such tasks may stop at once.)"""
@@ -57,6 +58,10 @@ _WHOLE = 8192
 """Entries of a piece that is read at once, at most: about a millisecond."""
 _RUN = 32 << 10
 """Bytes that are encoded in one step, about."""
+MANY = 100_000
+MOST_ROOM = 350_000
+"""While a state of so many entries is copied there is room for a third as many changes from the beginning, and for so many at most (10 MB).
+Else the table of its changes grows meanwhile, which takes 3 to 12 ms in which nobody else runs."""
 _SAMPLE = 64
 _UNKNOWN = 4096.0
 """Bytes of an entry, before any was looked at."""
@@ -233,6 +238,11 @@ class KeyedCopier:
     def _track(self, *, reads: bool) -> None:
         tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
         self._tracked = tracking.removed(self._state)
+        count = dict.__len__(self._state)
+        if count >= MANY:
+            changed, key = self._state._changed, next(dict.__iter__(self._state))
+            changed[key] = dict.__getitem__(self._state, key)  # a table is only made for what has an entry
+            make_table(changed, min(count // 3, MOST_ROOM))
 
     def _all(self) -> Steps:
         state = self._state

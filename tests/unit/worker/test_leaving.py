@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.worker import leaving
-from elastic.worker.leaving import LARGE, SLICE, Leaving
+from elastic.worker.leaving import LOT, SLICE, SMALL, Leaving
+
+LARGE = 3 * SLICE
 
 
 class Holds(StatefulBolt):
@@ -38,9 +43,9 @@ def _ended(leaving: Leaving) -> bool:
     return leaving._thread is None
 
 
-def test_a_large_state_is_freed_although_somebody_still_refers_to_the_component() -> None:
-    component, leaves = _holding(LARGE + 1), Leaving()
-    last = weakref.ref(component.entries[LARGE])
+def test_a_state_is_freed_although_somebody_still_refers_to_the_component() -> None:
+    component, leaves = _holding(SMALL + 1), Leaving()
+    last = weakref.ref(component.entries[SMALL])
     leaves.add(component)
     assert _ended(leaves)
     assert not component.entries
@@ -48,20 +53,65 @@ def test_a_large_state_is_freed_although_somebody_still_refers_to_the_component(
     leaves.close()
 
 
+class _Watched(threading.Event):
+    """Notes before each rest how many entries there are."""
+
+    def __init__(self, states: list[Any]) -> None:
+        super().__init__()
+        self.states = states
+        self.left: list[int] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.left.append(sum(map(len, self.states)))
+        return super().wait(0)
+
+
 def test_no_more_than_a_slice_is_freed_at_a_time(monkeypatch: Any) -> None:
-    left: list[int] = []
-
-    class Watched(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            left.append(len(component.entries))
-            return super().wait(0)
-
     component, leaves = _holding(LARGE + 1), Leaving()
-    monkeypatch.setattr(leaves, "_closing", Watched())
+    watched = _Watched([component.entries])
+    monkeypatch.setattr(leaves, "_closing", watched)
     leaves.add(component)
     assert _ended(leaves)
-    assert left[0] == LARGE + 1
-    assert max(a - b for a, b in pairwise(left)) == SLICE
+    assert watched.left[0] == LARGE + 1
+    assert max(a - b for a, b in pairwise(watched.left)) == SLICE
+
+
+def test_nor_of_several_small_ones(monkeypatch: Any) -> None:
+    some, leaves = [_holding(SLICE // 2 - 1) for _ in range(LOT - 1)], Leaving()
+    watched = _Watched([c.entries for c in some])
+    monkeypatch.setattr(leaves, "_closing", watched)
+    leaves._waiting += [c.entries for c in some[1:]]  # all of them are there when it begins
+    leaves.add(some[0])
+    assert _ended(leaves)
+    assert watched.left[0] == sum(SLICE // 2 - 1 for _ in some)
+    assert max(a - b for a, b in pairwise(watched.left)) == SLICE
+    assert not any(c.entries for c in some)
+
+
+def _circle(leaves: Leaving) -> weakref.ref[Holds]:
+    """Add a component that only the collector frees."""
+    component = Holds()
+    component.__dict__["myself"] = component
+    leaves.add(component)
+    return weakref.ref(component)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_refers_to_itself_goes_with_a_few_others(enabled: bool) -> None:
+    leaves = Leaving()
+    threshold = gc.get_threshold()
+    gc.set_threshold(1 << 30)  # the collector does not come by itself
+    if not enabled:
+        gc.disable()
+    try:
+        gone = [_circle(leaves) for _ in range(LOT - 1)]
+        assert leaves._thread is None and all(g() is not None for g in gone)
+        gone.append(_circle(leaves))
+        assert _ended(leaves)
+        assert {g() is None for g in gone} == {enabled}, "who switches the collector off does not want it"
+    finally:
+        gc.set_threshold(*threshold)
+        gc.enable()
 
 
 def test_what_was_remembered_of_its_changes_goes_with_it() -> None:
@@ -76,10 +126,10 @@ def test_what_was_remembered_of_its_changes_goes_with_it() -> None:
 
 
 def test_a_small_state_needs_no_thread() -> None:
-    component, leaves = _holding(LARGE), Leaving()
+    component, leaves = _holding(SMALL), Leaving()
     leaves.add(component)
     assert leaves._thread is None
-    assert len(component.entries) == LARGE
+    assert len(component.entries) == SMALL
 
 
 def test_a_state_that_may_have_been_handed_to_somebody_stays_whole() -> None:
