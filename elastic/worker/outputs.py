@@ -225,18 +225,8 @@ class Outputs:
             return
         rows = out.rows[:]
         stream = self._streams.by_kind[type(rows[0])]
-        if self._at_once(out, stream, rows):
+        if self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows):
             out.rows.clear()
-            return
-        with self.gate:
-            link, local = out.link, out.destination.local
-            if link is None or local is None or link.state is not FLOWING or link.where != self._me:
-                return
-            if local.offer(Batch(stream, self.task, len(rows), rows), link.life, link.sent + 1) != TAKEN:
-                return
-            link.left(len(rows))
-        out.rows.clear()
-        self._count(out, stream, len(rows))
 
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
@@ -269,7 +259,7 @@ class Outputs:
         kinds = self._streams.by_kind
         if not out.mixed:
             stream = kinds[type(rows[0])]
-            if not self._at_once(out, stream, rows):
+            if not (self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows)):
                 self._send(out, stream, len(rows), rows, None)
             return
         for kind, run in groupby(rows, type):
@@ -299,6 +289,19 @@ class Outputs:
             link.left(count)
         emitter.written(way)
         out.bytes += len(body)
+        self._count(out, stream, count)
+        return True
+
+    def _here_at_once(self, out: Out, stream: Stream, rows: list[Any]) -> bool:
+        """The same for a task of this worker. False: nothing was handed on."""
+        count = len(rows)
+        with self.gate:
+            link, local = out.link, out.destination.local
+            if link is None or local is None or link.state is not FLOWING or link.where != self._me:
+                return False
+            if local.offer(Batch(stream, self.task, count, rows), link.life, link.sent + 1) != TAKEN:
+                return False
+            link.left(count)
         self._count(out, stream, count)
         return True
 
