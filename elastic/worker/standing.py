@@ -32,7 +32,7 @@ class Wait(NamedTuple):
     Attributes:
         state: Of its part in it.
         what: What it waits for: the same words as long as it is the same.
-        measured: How long, and how much of it there is: other words each time.
+        measured: Since when, and how much of it there is: other words each time.
     """
 
     task: int
@@ -135,7 +135,7 @@ def _busy(worker: Worker, executor: Executor) -> _Held:
     seconds = time.monotonic() - since if since else 0.0
     if task is None or seconds < LONG:
         return _Held()
-    return _Held(f"is within a call into user code of {name_of(worker, task.id)}", f" for {seconds:.1f} s")
+    return _Held(f"is within a call into user code of {name_of(worker, task.id)}", _since(since))
 
 
 def _room(worker: Worker, executor: Executor) -> _Held:
@@ -145,31 +145,36 @@ def _room(worker: Worker, executor: Executor) -> _Held:
     if not target or not since or source is None:
         return _Held()
     name = f"room at {name_of(worker, target)}"
-    seconds = f" for {max(0.0, time.monotonic() - since):.1f} s"
+    began = _since(since)
     link = worker.moves.participant.emitters.get((source.id, target))
     if link is None:
-        return _Held(name, f"{seconds}: the link to it is being made")
+        return _Held(name, f"{began}: the link to it is being made")
     if link.state is not EmitterState.FLOWING:
         how = (
             f"stands still in move {link.epoch}"
             if link.state is EmitterState.HOLDING
             else "goes on, and takes what was held"
         )
-        return _Held(name, f"{seconds}: it {how}, {link.rows} of {link.limit} tuples are held for it")
+        return _Held(name, f"{began}: it {how}, {link.rows} of {link.limit} tuples are held for it")
     if link.where == worker.incarnation:
         local = worker.tasks.get(target)
         queued = f"{local.queued} tuples are in its queue" if local is not None else "it is not here yet"
         still = ", and it stands still" if local is not None and local.stopped else ""
-        return _Held(name, f"{seconds}: {queued}{still}")
+        return _Held(name, f"{began}: {queued}{still}")
     way = worker.ways.link(link.where)
     if way is None:
-        return _Held(name, f"{seconds}: worker {worker_of(link.where)} is not there")
+        return _Held(name, f"{began}: worker {worker_of(link.where)} is not there")
     size, rows = way.outstanding(target)
     there = "" if way.connected else ", to which there is no connection"
     return _Held(
         f"{name} in worker {worker_of(link.where)}{there}",
-        f"{seconds}: {rows} tuples ({size} bytes) were sent to it and not taken",
+        f"{began}: {rows} tuples ({size} bytes) were sent to it and not taken",
     )
+
+
+def _since(began: float) -> str:
+    """A monotonic time as one of the day: what is said is read later, when a number of seconds would not be true any more."""
+    return time.strftime(" since %H:%M:%S", time.localtime(time.time() - time.monotonic() + began))
 
 
 def name_of(worker: Worker, task: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -171,8 +172,11 @@ def test_a_task_whose_executor_does_not_return_from_a_call_says_so(monkeypatch: 
         cluster.wait(lambda: bool(executor.busy_since))
         with moving(cluster, gate, {SLOW: 2}):
             cluster.wait(lambda: f"Task {SLOW} waits in move 1" in standing.told(worker))
-            busy = f"for its executor, which is within a call into user code of task {SLOW} (slow) for "
-            assert busy in standing.told(worker) and "room" not in standing.told(worker)
+            busy = f"for its executor, which is within a call into user code of task {SLOW} (slow) since "
+            (said,) = re.findall(re.escape(busy) + r"(\d\d:\d\d:\d\d)\.", standing.told(worker))
+            ago = time.monotonic() - executor.busy_since
+            assert said in {time.strftime("%H:%M:%S", time.localtime(time.time() - ago + e)) for e in (0, -1)}
+            assert "room" not in standing.told(worker)
         cluster.wait_finished()
 
 
