@@ -8,7 +8,7 @@
 
 `_Written` is enough as long as no mutable value has been copied: a value that cannot be changed has to be set anew.
 
-These functions are for whoever moves a task, between two tuples of it; user code sees a dictionary. `untrack` may come at any time.
+These functions are for whoever moves a task, between two tuples of it; user code sees a dictionary.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from elastic.api.state import StateMap, Unread
 K = TypeVar("K")
 V = TypeVar("V")
 
-IMMUTABLE = (int, float, str, bytes, bool, complex, frozenset, type(None))
-"""Values of these types can only be exchanged, not changed. (A frozenset could hold what can be changed; it would have to be hashable.)"""
+IMMUTABLE = frozenset({int, float, str, bytes, bool, complex, frozenset, type(None)})
+"""Values of these types can only be exchanged, not changed. (A frozenset could hold what can be changed; it would have to be hashable.) Not
+those of classes derived from them, which may have attributes."""
 
 _set = dict.__setitem__
 _delete = dict.__delitem__
@@ -103,7 +104,7 @@ class _Tracked(_Written[K, V]):
 
     def __getitem__(self, key: K) -> V:
         value = super().__getitem__(key)
-        if not isinstance(value, IMMUTABLE):
+        if type(value) not in IMMUTABLE:
             self._changed[key] = value
         return value
 
@@ -114,7 +115,7 @@ class _Tracked(_Written[K, V]):
 
     def _handed_out(self) -> None:
         # The values can be changed through what is handed out here, and nobody would notice.
-        self._changed.update((k, v) for k, v in dict.items(self) if not isinstance(v, IMMUTABLE))
+        self._changed.update((k, v) for k, v in dict.items(self) if type(v) not in IMMUTABLE)
 
     def __iter__(self) -> Iterator[K]:
         # That it is overridden has dict(map) and {**map} read the values through __getitem__.

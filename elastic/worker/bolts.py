@@ -11,6 +11,7 @@ from elastic.api.components import Bolt, TaskHook
 from elastic.api.context import Source
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark
+from elastic.worker.part import Part
 from elastic.worker.wiring import observed
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ SLICE = 0.002
 """Seconds of work after which an executor looks whether something else wants to be done."""
 
 
-class BoltDriver:
+class BoltDriver(Part):
     """Of one task. On its executor's thread.
 
     Args:
@@ -28,7 +29,7 @@ class BoltDriver:
     """
 
     def __init__(self, task: Task, bolt: Bolt, hooks: Sequence[TaskHook]) -> None:
-        self._task = task
+        super().__init__(task)
         self._bolt = bolt
         self._vector = task.spec.vector
         self._execute: Callable[[Any], None] = bolt.execute

@@ -11,7 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from elastic.errors import ExecutionError
 from elastic.migration import events as ev
 from elastic.worker.content import Copier
 from elastic.worker.fetching import key_of
-from elastic.worker.going import Going
+from elastic.worker.going import LONGEST, Going
 from elastic.worker.pools import have_done
 from elastic.worker.stores import Nodes, StateStores, StateWrite
 
@@ -45,6 +45,11 @@ KEEP_UP_FIRST = 0.0003
 than the one before: the pause comes soon, mostly."""
 COMMIT_EVERY = 0.05
 """Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
+TURN = 0.1
+"""Seconds that a state waits for its turn, at most: the one before it may be of a task that is within a tuple for long."""
+PATIENCE, AWAY = 0.05, 0.5
+"""Seconds that what changes of a state waits for the task's executor, so that others' need not wait along; and for which it is not asked
+again then."""
 KEEP_UP_LONGEST = 0.01
 """Seconds of copying after which what was copied is committed: the other side takes what it can see for all there is, before the pause."""
 
@@ -57,7 +62,7 @@ class Copying:
     """
 
     def __init__(
-        self, worker: Worker, stores: StateStores, failed: Callable[[Going, Exception], None]
+        self, worker: Worker, stores: StateStores, failed: Callable[[Going, BaseException], None]
     ) -> None:
         self._worker = worker
         self._stores = stores
@@ -99,7 +104,7 @@ class Copying:
             copier.read_at_once(size)
             self._copy_ahead(old, copier, old.write)
             self._commit_ahead(old, copier, old.write)
-        except Exception as e:
+        except BaseException as e:  # what user code raises while it is copied may be anything
             self._failed(old, e)
             return
         if not old.ended:
@@ -108,10 +113,14 @@ class Copying:
     def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
         due = time.monotonic() + COMMIT_EVERY
         while not (copier.done or old.ended or old.pausing):
-            with self._turn:
+            mine = self._turn.acquire(timeout=TURN)
+            try:
                 self._copy_some(old, copier, write)
                 self._give_back(old, copier)
                 self._brake(old)
+            finally:
+                if mine:
+                    self._turn.release()
             if time.monotonic() >= due:
                 self._commit_ahead(old, copier, write)
                 due = time.monotonic() + COMMIT_EVERY
@@ -125,11 +134,15 @@ class Copying:
             if old.pausing or old.hurries or WAITING * old.task.queued <= old.task.capacity:
                 return
 
-    def _copy_some(self, old: Going, copier: Copier, write: StateWrite) -> bool:
+    def _copy_some(self, old: Going, copier: Copier, write: StateWrite, patience: float = LONGEST) -> bool:
         with old.writing:
             if old.pausing or old.ended:
                 return False
-            pieces = old.on_task(lambda: self._slice(old, copier))
+            try:
+                pieces = old.on_task(lambda: self._slice(old, copier), patience)
+            except CancelledError:
+                old.away = time.monotonic() + AWAY
+                return False
             for id, data in pieces:
                 old.numbers[id] = old.put(write, data)
             return bool(pieces)
@@ -174,7 +187,8 @@ class Copying:
                     return
                 kept = list(self._kept)
             for old in kept:
-                old.use(self._keep_up_one)
+                if time.monotonic() >= old.away:
+                    old.use(self._keep_up_one)
             looks += 1
             self._closing.wait(min(KEEP_UP, looks * KEEP_UP_FIRST))
 
@@ -182,14 +196,14 @@ class Copying:
         assert old.copier is not None and old.write is not None
         try:
             until, some = time.monotonic() + KEEP_UP_LONGEST, False
-            while self._copy_some(old, old.copier, old.write):
+            while self._copy_some(old, old.copier, old.write, PATIENCE):
                 some = True
                 if time.monotonic() >= until:
                     break
             if some:
                 self._commit_ahead(old, old.copier, old.write)
             self._brake(old)
-        except Exception as e:
+        except BaseException as e:
             self._failed(old, e)
             old.ended = True
 

@@ -296,6 +296,11 @@ class Executor:
         """There is nothing to be done for it any more."""
         self._dirty.pop(task.id, None)
         self.unread.tasks.pop(task.id, None)
+        if any(
+            t is task for _, _, t in self._timers
+        ):  # it would be kept until then: for a day, if a spout has said so
+            self._timers = [timer for timer in self._timers if timer[2] is not task]
+            heapq.heapify(self._timers)
 
     # ------------------------------------------------------------------ on the thread
 
@@ -362,6 +367,7 @@ class Executor:
                     self.unread.read_on()
                     time.sleep(0)  # others first
                     continue
+                item = None  # the last task may go elsewhere meanwhile, and would be kept
                 self._idle_since = began = clock()
                 timeout = max(0.0, self._timers[0][0] - began) if self._timers else None
                 if self._dirty:
@@ -383,10 +389,8 @@ class Executor:
             if unread:
                 self.unread.read_on()  # also when there is much to do: what is read ahead costs a tenth of what is looked for key by key
             now = clock()
-            while self._timers and self._timers[0][0] <= now:
-                task = heapq.heappop(self._timers)[2]
-                if task.executor is self:
-                    task.wake()
+            if self._timers:
+                self._wake(now)
             if self._dirty and now - self._dirty_since >= self._linger:
                 self._flush_all()
             elif self._links:
@@ -396,6 +400,12 @@ class Executor:
             if now - rested > YIELD_EVERY:
                 time.sleep(YIELD_FOR)
                 rested = clock()
+
+    def _wake(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            task = heapq.heappop(self._timers)[2]
+            if task.executor is self:
+                task.wake()
 
     def _run_task(self, task: Task) -> None:
         if task.executor is not self:

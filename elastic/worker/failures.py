@@ -11,6 +11,7 @@ from elastic.api.fields import Tuple
 from elastic.errors import ElasticError
 from elastic.model.events import Severity
 from elastic.worker.destination import ExecutorStopped
+from elastic.worker.part import Part
 
 if TYPE_CHECKING:
     from elastic.worker.batch import Batch
@@ -25,7 +26,7 @@ DETAIL = 40_000
 """Characters of an event's message and of each of its details at most."""
 
 
-class Failures:
+class Failures(Part):
     """The failures of one task.
 
     Attributes:
@@ -36,7 +37,7 @@ class Failures:
     def __init__(self, task: Task, hooks: Sequence[TaskHook], most: int, listener: TaskListener) -> None:
         self.count = 0
         self.broken = False
-        self._task = task
+        super().__init__(task)
         self._hooks = hooks
         self._most = most
         self._listener = listener

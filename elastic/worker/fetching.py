@@ -223,7 +223,7 @@ class Fetching:
                     break
                 else:
                     left -= OUTRUN if coming.took > before / 2 else 1
-        except Exception as e:
+        except BaseException as e:  # what user code raises while it is put in may be anything
             self._not_ahead(coming, e)
         self._worker.moves.feed(ev.AheadFetched(*side))
         self._go_on_looking(coming)
@@ -240,7 +240,7 @@ class Fetching:
                     self._look_and_say(coming)
                 elif not coming.over:
                     self._look(coming)
-            except Exception as e:
+            except BaseException as e:
                 self._not_ahead(coming, e)
 
     def _is_more(self, coming: Coming) -> bool:
@@ -255,7 +255,7 @@ class Fetching:
             self._answer(wanted, coming)
         return False
 
-    def _not_ahead(self, coming: Coming, error: Exception) -> None:
+    def _not_ahead(self, coming: Coming, error: BaseException) -> None:
         """What is in by now is of no use, unless the pause has come."""
         if not coming.over:
             self.forget_ahead(coming.side)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +46,8 @@ class Going:
     users: int = 0  # threads that may use the write
     gone_on: bool = False  # of one that was given back while its state was being read
     over: bool = False  # saved, or failed: whichever came first is said, and nothing after it
+    asked: Future[Any] | None = None  # of its executor, and not answered yet
+    away: float = 0.0  # until when it is not asked: it has not come to it in time
     writing: threading.Lock = field(default_factory=threading.Lock)  # held at the copier and the write
     then: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
@@ -86,14 +88,26 @@ class Going:
                 except Exception as e:  # nobody's work ends for that
                     log.info("what was copied of task %d was not let go of: %s", self.task.id, described(e))
 
-    def on_task(self, what: Callable[[], T]) -> T:
-        """Have something done on the task's executor, between two tuples of it."""
+    def on_task(self, what: Callable[[], T], patience: float = LONGEST) -> T:
+        """Have something done on the task's executor, between two tuples of it.
+
+        Args:
+            patience: Seconds until it is given up, unless it has begun.
+
+        Raises:
+            CancelledError: It is over, or was given up.
+            Unavailable: It is not done within `LONGEST`.
+        """
         done: Future[T] = Future()
+        with self.lock:
+            self.asked = done
+            if self.ended:
+                raise CancelledError
 
         def call() -> None:
             if self.ended:
                 done.cancel()
-                done.set_running_or_notify_cancel()
+            if not done.set_running_or_notify_cancel():
                 return
             try:
                 done.set_result(what())
@@ -102,8 +116,14 @@ class Going:
 
         self.task.call(call)
         try:
-            return done.result(LONGEST)
+            try:
+                return done.result(patience)
+            except TimeoutError:
+                if patience < LONGEST and done.cancel():
+                    raise CancelledError from None
+                return done.result(LONGEST)
         except TimeoutError:
+            done.cancel()
             raise Unavailable(f"task {self.task.id} has been within one tuple for {LONGEST:g} s") from None
 
     def end(self, then: Callable[[], None] | None, reading: dict[int, Going]) -> bool:
@@ -115,6 +135,8 @@ class Going:
         self.brake.release()
         with self.lock:
             self.ended = True
+            if self.asked is not None:
+                self.asked.cancel()  # whoever waits for that need not: the task may be within a tuple for long
             if self.encoding:
                 self.then = then
                 if then is not None:

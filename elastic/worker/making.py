@@ -12,6 +12,7 @@ from elastic.model.topology import TopologySpec
 from elastic.worker.batch import Streams
 from elastic.worker.components import ComponentSource
 from elastic.worker.crossing import Crossing, Subscription
+from elastic.worker.failures import Failures
 from elastic.worker.outputs import Outputs
 from elastic.worker.task import Task
 from elastic.worker.ways import Ways
@@ -51,6 +52,7 @@ class TaskMaker:
         context = TopologyContext(self._spec, component, number, self._worker, config)
         hooks = list(self._components.hooks(component))
         on_emit: Callable[[str, int], None] | None = None
+        failures: list[Failures] = []  # what is told of here: the task is made later, and is not kept by this
         if hooks:
 
             def on_emit(stream: str, count: int) -> None:
@@ -58,7 +60,7 @@ class TaskMaker:
                     try:
                         hook.on_emit(context, stream, count)
                     except Exception as e:
-                        task.failures.hook_failed("on_emit", e)
+                        failures[0].hook_failed("on_emit", e)
 
         def room() -> None:
             self._ways.signal(number)
@@ -86,6 +88,7 @@ class TaskMaker:
             room,
             config,
         )
+        failures.append(task.failures)
         outputs.on_unsendable = task.failures.unsendable
         return task
 

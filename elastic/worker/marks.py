@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from elastic.worker.batch import Mark, MarkKind
 from elastic.worker.failures import described, user_traceback
+from elastic.worker.part import Part
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
@@ -67,7 +68,7 @@ class Marks:
         self._levels = Counter(self._drains.values())
 
 
-class MarkDriver:
+class MarkDriver(Part):
     """Passes marks on for one task. On its executor's thread, if nothing else is said.
 
     Args:
@@ -85,7 +86,7 @@ class MarkDriver:
         self.drained = 0
         self.finishing = False
         self.finished = False
-        self._task = task
+        super().__init__(task)
         self._listener = listener
         self._unsaid: set[int] = set()
 

@@ -83,9 +83,17 @@ class Saving:
             if not encoded:
                 return
             if old.copier is not None and then is not None:
-                old.copier.cancel()
+                self._forget_copy(old, old.copier)
         if then is not None:
             self._when_gone_on(task.id, then)
+
+    def _forget_copy(self, old: Going, copier: Copier) -> None:
+        """Of a task that stays. It may be within a tuple at this very moment: then after that."""
+        copier.end()
+        try:
+            old.task.call(copier.cancel)
+        except ExecutionError:  # nobody runs it
+            copier.cancel()
 
     def _when_gone_on(self, task: int, then: Callable[[], None]) -> None:
         """Call it: after the task has gone on, if that was given back before and its state is still being read. It would go on in the
@@ -138,7 +146,7 @@ class Saving:
                 self._asks.add(nodes, (old, size))
             else:
                 self._copying.begin(old, nodes, size)
-        except Exception as e:
+        except BaseException as e:  # of user code, on the executor of others
             self._failed(old, e)
 
     def _ask_many(self, nodes: Nodes, lot: list[tuple[Going, int]]) -> None:
@@ -210,7 +218,7 @@ class Saving:
             left = old.recent.along(order, write.named(order), meta)
             self._worker.moves.words.along(old.task.id, old.epoch, left)
             size = write.commit(order, meta)
-        except Exception as e:
+        except BaseException as e:  # what user code raises while it is encoded may be anything
             self._failed(old, e)
             return
         self._saved([(old, size)], action.nodes)
@@ -228,7 +236,7 @@ class Saving:
                     self._submit(old.use, self._save_grown, nodes, state)
                 elif not old.ended:
                     part.append((old, state))
-            except Exception as e:
+            except BaseException as e:
                 self._failed(old, e)
             if sum(s.size for _, s in part) >= PART:
                 self._save_part(nodes, part)
@@ -289,13 +297,14 @@ class Saving:
             log.exception("that %d tasks were saved is said by their marks alone", len(states))
         moves.feed_all([ev.SaveDone(old.task.id, old.epoch, nodes, size) for old, size in states])
 
-    def _failed(self, old: Going, error: Exception) -> None:
+    def _failed(self, old: Going, error: BaseException) -> None:
         if not old.ends_now():
             return
         reason = error.message if isinstance(error, ElasticError) else described(error)
-        with old.writing:  # not while what is left is being copied: that would be less than all then, and nobody would see it
-            if old.copier is not None:
-                old.copier.cancel()
+        if (
+            old.copier is not None
+        ):  # it may be read at this very moment: nothing is said of what comes of that any more
+            self._forget_copy(old, old.copier)
         if not old.ended:  # before a store is told that may not answer: the task stands still, mostly
             # All of it: its mark takes less.
             log.warning("task %d is not saved: %s", old.task.id, reason, exc_info=error)

@@ -11,6 +11,7 @@ from elastic.api.components import Component, Spout, overrides
 from elastic.api.settings import setting
 from elastic.errors import ExecutionError
 from elastic.worker.failures import described, shown, user_traceback
+from elastic.worker.part import Part
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task
@@ -24,12 +25,12 @@ _LONGEST = 86_400.0
 """A spout is asked again after a day, whatever it says."""
 
 
-class SpoutDriver:
+class SpoutDriver(Part):
     """The spout's side of a task. All methods but `set_active` run on the executor's thread."""
 
     def __init__(self, task: Task, component: Component, config: Mapping[str, Any]) -> None:
         assert isinstance(component, Spout)
-        self._task = task
+        super().__init__(task)
         self._spout = component
         self._chunk = 1
         self._idle_wait: float = setting("idle_wait", config)

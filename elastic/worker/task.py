@@ -31,6 +31,7 @@ from elastic.worker.failures import Failures
 from elastic.worker.gaps import TimedEnd
 from elastic.worker.marks import MarkDriver
 from elastic.worker.outputs import Outputs
+from elastic.worker.part import weakly
 from elastic.worker.spouts import SpoutDriver
 from elastic.worker.turns import Turns
 from elastic.worker.wiring import TaskListener, wire_up
@@ -118,7 +119,7 @@ class Task:
         driver = self.spout or self.bolt
         assert driver is not None
         self._work = driver.run
-        context.on_warning = self._warn
+        context.on_warning = weakly(self._warn)
         wire_up(component, context, outputs, spec)
 
     # ------------------------------------------------------------------ from any thread

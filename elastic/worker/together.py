@@ -87,7 +87,7 @@ class Together(Generic[K, T]):
                 self._have_beside(kind)
             try:
                 self._work(kind, lot)
-            except Exception:
+            except BaseException:
                 # A defect, which costs this lot. Without the thread the next ones would wait for ever.
                 log.exception("%d that were worked off together failed together", len(lot))
 

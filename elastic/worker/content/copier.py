@@ -41,9 +41,9 @@ class Content:
 class Copier:
     """Copies the state of one task.
 
-    `size` and `ahead` are called by the executor's thread, between two tuples of the task. All else is called by threads of whoever saves
-    it, never two at a time: `so_far`, `done` and `outrun` while tuples run, but not beside `ahead`; `rest` when the task has stopped;
-    `cancel` at any time, but not beside `rest`, which would give less than all then.
+    `size`, `ahead` and `cancel` are called by the executor's thread, between two tuples of the task. All else is called by threads of
+    whoever saves it, never two at a time: `so_far`, `done` and `outrun` while tuples run, but not beside `ahead`; `rest` when the task has
+    stopped, and `cancel` as well then, but not beside `rest`, which would give less than all; `end` at any time.
 
     Args:
         component: The task's copy of its component.
@@ -168,8 +168,15 @@ class Copier:
         note = _in_order(Meta(VERSION, states, custom, buffers, last=True), order)
         return Content(tuple(pieces), tuple(order), note)
 
+    def end(self) -> None:
+        """Nothing more is copied: `cancel` follows as soon as the task is between two tuples. From any thread."""
+        self._ended = True
+
     def cancel(self) -> None:
-        """The task stays: stop remembering, forget the copy. May be called from any thread."""
+        """The task stays: stop remembering, forget the copy.
+
+        Not in the midst of a tuple: the state becomes of another class, and a call into it that is under way would fail.
+        """
         self._ended = True
         for keyed in self._keyed:
             keyed.cancel()

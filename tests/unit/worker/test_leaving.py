@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.worker import leaving
-from elastic.worker.leaving import LOT, SLICE, SMALL, Leaving
+from elastic.worker.leaving import SLICE, SMALL, Leaving
 
 LARGE = 3 * SLICE
 
@@ -77,7 +74,7 @@ def test_no_more_than_a_slice_is_freed_at_a_time(monkeypatch: Any) -> None:
 
 
 def test_nor_of_several_small_ones(monkeypatch: Any) -> None:
-    some, leaves = [_holding(SLICE // 2 - 1) for _ in range(LOT - 1)], Leaving()
+    some, leaves = [_holding(SLICE // 2 - 1) for _ in range(7)], Leaving()
     watched = _Watched([c.entries for c in some])
     monkeypatch.setattr(leaves, "_closing", watched)
     leaves._waiting += [c.entries for c in some[1:]]  # all of them are there when it begins
@@ -88,30 +85,20 @@ def test_nor_of_several_small_ones(monkeypatch: Any) -> None:
     assert not any(c.entries for c in some)
 
 
-def _circle(leaves: Leaving) -> weakref.ref[Holds]:
-    """Add a component that only the collector frees."""
-    component = Holds()
-    component.__dict__["myself"] = component
-    leaves.add(component)
-    return weakref.ref(component)
+def test_one_that_cannot_be_freed_does_not_keep_others(monkeypatch: Any) -> None:
+    some, leaves = [_holding(SLICE) for _ in range(3)], Leaving()
+    free = leaves._free
 
+    def fails(state: Any) -> None:
+        if state is some[1].entries:
+            raise KeyError("user code has taken the last one")
+        free(state)
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_what_refers_to_itself_goes_with_a_few_others(enabled: bool) -> None:
-    leaves = Leaving()
-    threshold = gc.get_threshold()
-    gc.set_threshold(1 << 30)  # the collector does not come by itself
-    if not enabled:
-        gc.disable()
-    try:
-        gone = [_circle(leaves) for _ in range(LOT - 1)]
-        assert leaves._thread is None and all(g() is not None for g in gone)
-        gone.append(_circle(leaves))
-        assert _ended(leaves)
-        assert {g() is None for g in gone} == {enabled}, "who switches the collector off does not want it"
-    finally:
-        gc.set_threshold(*threshold)
-        gc.enable()
+    monkeypatch.setattr(leaves, "_free", fails)
+    for component in some:
+        leaves.add(component)
+    assert _ended(leaves)
+    assert [len(c.entries) for c in some] == [0, SLICE, 0]
 
 
 def test_what_was_remembered_of_its_changes_goes_with_it() -> None:

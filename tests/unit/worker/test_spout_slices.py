@@ -24,6 +24,10 @@ class Clock:
         return self.now
 
 
+class Task(SimpleNamespace):
+    """That can be referred to weakly."""
+
+
 class Works(Spout):
     outputs = Fields(number=int)
 
@@ -40,7 +44,7 @@ def driven(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Works, SpoutDriver]:
     clock = Clock()
     monkeypatch.setattr(spouts, "time", clock)
     outputs = SimpleNamespace(emitted=0, unrouted=0, waiting=lambda: 0)
-    task = SimpleNamespace(
+    task = Task(
         outputs=outputs,
         executed=0,
         stopping=None,
