@@ -308,6 +308,7 @@ def test_a_move_that_nobody_knows_is_4() -> None:
     forgotten = invoke(client, "moves", "word-count", "4")
     assert forgotten.exit_code == 4 and "elastic events word-count" in forgotten.stderr
     assert forgotten.stderr.startswith("error: topology 'word-count' has no move 4 that is still known\n")
+    assert "was an earlier topology's (where its numbers ended, this one's began)" in forgotten.stderr
     assert "elastic events word-count" in invoke(FakeClient(), "moves", "word-count", "1").stderr, "who knows"
     assert invoke(FakeClient(), "moves", "word-count", "9", "--watch").exit_code == 2
 

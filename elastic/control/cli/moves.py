@@ -305,7 +305,8 @@ def _unknown(settings: Settings, name: str, epoch: int, known: Sequence[int]) ->
     newest = ", ".join(str(n) for n in known[:10]) or "none"
     return NotFound(
         f"topology {name!r} has no move {epoch} that is still known",
-        remedy=f"the newest that are: {newest}; older ones are in `{settings.command('events', name)}`",
+        remedy=f"the newest that are: {newest}; move {epoch} is forgotten (`{settings.command('events', name)}` may tell of it), was an"
+        " earlier topology's (where its numbers ended, this one's began), or never was",
     )
 
 
