@@ -17,7 +17,7 @@ from elastic.control.cli.present import move as plain
 from elastic.errors import Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
-from elastic.model.ids import WorkerId
+from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.views import PLANNED, MoveView
 
 
@@ -228,6 +228,23 @@ def test_drain_shows_the_moves_that_empty_the_node() -> None:
     data = json.loads(invoke(client, "-o", "json", "nodes", "drain", "node-1").stdout)
     assert [m["epoch"] for m in data["moves"]] == [3], "not what leaves another node"
     assert (data["node"], data["gone"]) == ("node-1", True)
+
+
+def test_drain_says_of_which_topology_each_task_is_where_there_are_several() -> None:
+    back = task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={})
+    others = move(topology=TopologyName("other"), tasks=(task_move(2), back))
+    text = invoke(FakeClient(coming=[move(2), others]), "nodes", "drain", "node-1").stdout
+    head, *rows = (line.split() for line in text.splitlines())
+    assert head[:3] == ["TOPOLOGY", "MOVE", "TASK"]
+    assert sorted(r[:3] for r in rows[:4]) == [
+        ["other", "3", "2"],
+        ["other", "3", "3"],
+        ["word-count", "2", "2"],
+        ["word-count", "2", "3"],
+    ]
+    assert "task 3 of other, move 3: no room" in text
+    one = invoke(FakeClient(coming=[move(2), move(3)]), "nodes", "drain", "node-1").stdout
+    assert one.split()[:2] == ["MOVE", "TASK"]
 
 
 def test_drain_says_what_finds_no_other_place() -> None:
