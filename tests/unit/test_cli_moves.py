@@ -18,12 +18,12 @@ from elastic.errors import Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName, WorkerId
-from elastic.model.views import PLANNED, MoveView
+from elastic.model.views import PLANNED, MoveView, NodeSummary
 
 
 def asked(client: FakeClient) -> list[tuple[Any, ...]]:
-    """What was asked, looking at moves left out."""
-    return [c for c in client.calls if c[0] != "moves"]
+    """What was asked, looking at moves and nodes left out."""
+    return [c for c in client.calls if c[0] not in ("moves", "nodes")]
 
 
 def test_move_says_what_each_task_cost() -> None:
@@ -196,6 +196,28 @@ def test_abort_of_all_and_of_one() -> None:
     data = json.loads(invoke(client, "-o", "json", "move", "word-count", "--abort", "3").stdout)
     assert asked(client) == [("abort_move", "word-count", 3, "")]
     assert data["epochs"] == [3] and data["moves"][0]["rolled_back"] == 1
+
+
+def test_abort_of_what_a_drain_has_asked_for_says_that_the_node_is_still_being_drained() -> None:
+    class Draining(FakeClient):
+        def nodes(self) -> tuple[NodeSummary, ...]:
+            first, second = super().nodes()
+            return replace(first, draining=True), second
+
+    back = move(tasks=(task_move(2, "rolled back", reason="not now", size=0, pause=0.0, gap=0.0, times={}),))
+    result = invoke(Draining(moved=[under_way()], coming=[back]), "move", "word-count", "--abort")
+    assert result.exit_code == 0, result.stderr
+    assert "node-1 is still being drained: that was asked for and stands." in result.stderr
+    assert "elastic nodes drain node-1" in result.stderr
+    other = move(topology=TopologyName("other"))
+    for client, name in ((Draining(coming=[other]), "other"), (FakeClient(coming=[back]), "word-count")):
+        assert "still being drained" not in invoke(client, "move", name, "--abort").stderr
+
+    class Blind(FakeClient):
+        def nodes(self) -> tuple[NodeSummary, ...]:
+            raise Unavailable("gone")
+
+    assert invoke(Blind(coming=[back]), "move", "word-count", "--abort").exit_code == 0, "it is aborted"
 
 
 def test_abort_that_takes_longer_is_8() -> None:
