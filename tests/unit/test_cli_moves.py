@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -144,6 +145,30 @@ def test_a_move_that_cannot_be_followed_is_made_all_the_same() -> None:
     client = Deaf(coming=[move()])
     result = invoke(client, "move", "word-count", "2", "--to", "node-2")
     assert result.exit_code == 0 and "2 tasks moved" in result.stderr
+
+
+def test_that_nimbus_is_lost_is_said_once_and_that_it_is_back(capsys: pytest.CaptureFixture[str]) -> None:
+    class Lost(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            for why in ("no Nimbus answers", "no Nimbus answers", "", "", "no Nimbus answers"):
+                self.lost(why)
+            raise Unavailable("no Nimbus answers at 127.0.0.1:1")
+
+    result = invoke(Lost(), "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 7
+    assert result.stderr.splitlines() == [
+        "no Nimbus answers; trying again",
+        "Nimbus answers again",
+        "no Nimbus answers; trying again",
+        "error: no Nimbus answers at 127.0.0.1:1",
+    ]
+    capsys.readouterr()
+    waiting, said, until = Waiting("asking for task 2", patience=0.001), "", time.monotonic() + 30
+    waiting.lost("no Nimbus answers")
+    with waiting:
+        while "(" not in said and time.monotonic() < until:
+            said += capsys.readouterr().err
+    assert "\nno Nimbus answers, trying again: asking for task 2 (" in said, "and so do the lines that follow"
 
 
 def test_the_last_measurements_are_waited_for() -> None:

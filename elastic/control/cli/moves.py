@@ -206,6 +206,7 @@ def followed(
         settings.connect() as client,
         Following(settings, name, waiting, ours=ours, request=request) as following,
     ):
+        client.on_lost(waiting.lost)
         try:
             request.asked()
             answer = ask(client)

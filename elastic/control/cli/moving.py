@@ -85,6 +85,7 @@ class _Beside:
 
     def __enter__(self) -> Self:
         self._client = self._settings.connect()
+        self._client.on_lost(self._waiting.lost)
         try:
             self._begin(self._client)
         except BaseException:
