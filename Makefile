@@ -71,6 +71,7 @@ chaos: setup ## Kill processes of a real cluster during moves, half of them in a
 
 setup: ## Make .venv from requirements.lock (done by the others when needed)
 	@python=$$(sh tools/python.sh) && "$$python" tools/setup.py
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "The command elastic is in $(BIN): have it in this shell by '. $(BIN)/activate' and see 'elastic --help'.")
 
 # Without the environment's own settings: a lock with a registry's address in it would only work here.
 lock: ## Make requirements.lock anew from pyproject.toml (needs the .venv)

@@ -43,6 +43,14 @@ class Asking:
     ) -> None:
         self.close()
 
+    def on_lost(self, told: Callable[[str], None]) -> None:
+        """Have it told, within about two seconds, that there is no leader and that it is tried again.
+
+        Args:
+            told: Called with what is so, e.g. `no Nimbus answers`, and with "" when there is a leader again; on the thread of the request.
+        """
+        self._connection.on_lost = told
+
     def close(self) -> None:
         """End all calls and streams. Safe to call twice."""
         self._connection.close()

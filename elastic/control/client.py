@@ -401,7 +401,7 @@ class Client(Asking):
                 yield LogLine(worker=line.worker, node=line.node, text=line.text)
 
     def stacks(self, topology: str, *, worker: str = "") -> tuple[WorkerStacks, ...]:
-        """What all threads of its workers (or of one) are doing."""
+        """What all threads of its workers (or of one, `wc@node-1/0` or short `node-1/0`) are doing."""
 
         def ask(link: Link, left: float) -> tuple[WorkerStacks, ...]:
             found = link.stub.Stacks(pb.StacksRequest(topology=topology, worker=worker), timeout=left)

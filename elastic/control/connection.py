@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -17,6 +17,8 @@ from elastic.rpc.errors import Unreachable, from_call
 
 _ASK = 5.0
 _PAUSES = (0.05, 0.5)
+_WORD = 1.0
+"""Seconds without a leader after which it is said that there is none: another one takes over sooner where one stands by."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Connection:
         self._leader = ""
         self._met = False
         self._closed = False
+        self.on_lost: Callable[[str], None] = lambda why: None
+        """Told in a sentence that there is no leader and it is tried again; "" when there is one again. On the thread that asks."""
 
     def leader(self, deadline: float, *, sure: bool = False) -> Link:
         """A link to the leading Nimbus.
@@ -61,7 +65,8 @@ class Connection:
             known = self._leader
             if known and not sure:
                 return self._link(known)
-        patience = time.monotonic() + self._patience[self._met]
+        began, said = time.monotonic(), False
+        patience = began + self._patience[self._met]
         pause = _PAUSES[0]
         answered: pb.ClusterInfoResponse | None = None
         while True:
@@ -69,12 +74,17 @@ class Connection:
             # The last round may have no time left for an answer; but who cannot be reached any more has gone.
             answered = info or (None if isinstance(problem, Unreachable) else answered)
             if info is not None and info.leading:
+                if said:
+                    self.on_lost("")
                 with self._lock:
                     self._leader, self._met = info.address, True
                     return self._link(info.address)
             now = time.monotonic()
             if now + pause >= deadline or (info is None and now + pause >= patience):
                 raise self._nobody(answered, problem)
+            if not said and now - began >= _WORD and not self._closed:
+                said = True
+                self.on_lost("no Nimbus answers" if info is None else "no Nimbus leads")
             time.sleep(pause)
             pause = min(2 * pause, _PAUSES[1])
 

@@ -285,19 +285,23 @@ class ControlService(ControlServiceServicer):
             if self._nodes is None:
                 raise Refused("this Nimbus has no way to its nodes")
             detail = self._nimbus.describe(request.topology)
-            hosting = {w.node for w in detail.workers if request.worker in ("", w.worker)}
+            wanted = request.worker
+            if wanted and "@" not in wanted:  # the short form: its place
+                wanted = f"{request.topology}@{wanted}"
+            hosting = {w.node for w in detail.workers if wanted in ("", w.worker)}
             if not hosting:
                 what = f"worker {request.worker}" if request.worker else "worker at all"
-                raise NotFound(f"topology {request.topology} has no {what}")
+                known = ", ".join(sorted(str(w.worker) for w in detail.workers))
+                raise NotFound(
+                    f"topology {request.topology} has no {what}", remedy=f"it has {known}" if known else ""
+                )
             answer, problems = pb.StacksResponse(), list[str]()
             for node in sorted(self._nimbus.nodes(), key=lambda n: n.id):
                 if node.id not in hosting or not node.address:
                     continue
                 try:
                     left = _bounded(_STACKS, context)
-                    for worker, text in self._nodes.stacks(
-                        node.address, request.topology, request.worker, left
-                    ):
+                    for worker, text in self._nodes.stacks(node.address, request.topology, wanted, left):
                         answer.workers.add(worker=worker, node=node.id, text=text)
                 except Unavailable as e:
                     problems.append(f"node {node.id}: {e.message}")

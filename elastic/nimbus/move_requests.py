@@ -34,7 +34,7 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
             raise NotFound(f"topology {name!r} has no move {epoch} under way", remedy=f"under way: {known}")
         epochs = under_way if epoch is None else [Epoch(epoch)]
         if not epochs and (t.plan is None or t.plan.halted):
-            raise Refused(f"no move of topology {name!r} is under way", remedy=f"see `elastic moves {name}`")
+            raise _nothing(t, facts)
         also = []
         if t.plan is not None and not t.plan.halted:
             also = [Set(paths.plan(t.name), encode(replace(t.plan, halted=why)), t.plan_version)]
@@ -53,6 +53,17 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
         reign.moves.run(reign.facts())
         reign.note_moves()
     return tuple(int(e) for e in epochs)
+
+
+def _nothing(t: TopologyFacts, facts: Facts) -> Refused:
+    """There is nothing to abort. What is `planned` then is so because of a drain, which is asked of a node and not of a topology."""
+    said = f"no move of topology {str(t.name)!r} is under way"
+    if not (kept := draining.kept(t, facts)):
+        return Refused(said, remedy=f"see `elastic moves {t.name}`")
+    return Refused(
+        f"{said}, and what is planned an abort does not take back: {'; '.join(draining.waits(t, facts))}",
+        remedy=f"nothing takes the draining of {', '.join(kept)} back; what is there runs on until it has another place",
+    )
 
 
 def moves(reign: Reign, name: str | None) -> tuple[MoveView, ...]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Set
-from elastic.errors import ConfigError, Conflict, NotFound, Refused
+from elastic.errors import ConfigError, Conflict, InvalidParallelism, NotFound, Refused
 from elastic.migration.record import REASON
 from elastic.model import whys
 from elastic.model.assignment import Assignment
@@ -17,6 +17,7 @@ from elastic.model.codec import encode
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, TaskId
 from elastic.model.records import TopologyState
+from elastic.model.split import split_tasks
 from elastic.model.words import counted
 from elastic.nimbus import placing
 from elastic.nimbus.decisions import Place
@@ -43,8 +44,9 @@ def rebalance(
     _check_share(share)
     with reign.deciding() as facts:
         t = running(facts, name)
-        for component in executors:
+        for component, many in executors.items():
             _check_component(t, component)
+            _check_executors(t, ComponentId(component), many)
         wanted = {**t.executors_wanted(), **{ComponentId(c): n for c, n in executors.items()}}
         new = _scheduled(reign, facts, t, wanted, workers, anew=not executors)
         settings = {**t.state.settings, **{EXECUTORS + c: n for c, n in executors.items()}}
@@ -142,6 +144,14 @@ def _check_component(t: TopologyFacts, component: str) -> None:
     if component not in {c.id for c in t.spec.components}:
         known = ", ".join(str(c.id) for c in t.spec.components)
         raise NotFound(f"topology {t.name!r} has no component {component!r}", remedy=f"it has {known}")
+
+
+def _check_executors(t: TopologyFacts, component: ComponentId, many: int) -> None:
+    """The topology runs, and is not wrong: the request cannot be carried out, as one for more workers than slots cannot."""
+    try:
+        split_tasks(component, t.spec.tasks_of(component), many)
+    except InvalidParallelism as error:
+        raise Refused(f"topology {t.name!r}: {error.message}", remedy=error.remedy) from error
 
 
 def _tasks_of(t: TopologyFacts, components: Iterable[str] | None = None) -> list[TaskId]:

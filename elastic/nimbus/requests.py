@@ -132,8 +132,7 @@ class Requests(ABC):
 
         Raises:
             NotFound: No such topology or component.
-            InvalidParallelism: More executors than tasks, or fewer than one.
-            Refused: Slots are missing, or tasks could not be moved; the message says which.
+            Refused: More executors than tasks, or fewer than one; slots are missing, or tasks could not be moved; the message says which.
             DeadlineExceeded: It goes on, and was not carried out in time; the message says what is missing.
         """
         return placement_requests.rebalance(self._lead(), name, executors or {}, workers, wait, share)

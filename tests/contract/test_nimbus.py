@@ -262,7 +262,9 @@ def test_rebalance_refuses_what_cannot_be(cluster: Cluster) -> None:
     before = cluster.started(nimbus, spec())
     with pytest.raises(NotFound, match="no component 'sort'"):
         nimbus.rebalance("wc", executors={"sort": 1})
-    with pytest.raises(InvalidParallelism):
+    with pytest.raises(
+        Refused, match=r"'wc': component 'count' has 4 tasks and cannot have 5 executors\n.*1 to 4"
+    ):
         nimbus.rebalance("wc", executors={"count": 5})
     with pytest.raises(Refused, match="slots for 3"):
         nimbus.rebalance("wc", workers=5)

@@ -15,6 +15,7 @@ from elastic.coordination import paths
 from elastic.errors import (
     DeadlineExceeded,
     NotFound,
+    Refused,
 )
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, TaskId, TopologyName
@@ -236,6 +237,10 @@ def test_draining_says_what_finds_no_other_place(cluster: Cluster) -> None:
         assert planned.why == "node node-1 is being drained" and planned.waits[0].startswith(waits)
         assert {t.task for t in planned.tasks} == set(nimbus.describe("wc").assignment.place_of())
         assert {(t.source, t.target, t.phase) for t in planned.tasks} == {("wc@node-1/0", "", "waiting")}
+    with pytest.raises(
+        Refused, match=f"no move of topology 'wc' is under way, and what is planned .*: {waits}"
+    ):
+        nimbus.abort_move("wc")
     nimbus.rebalance("wc", executors={"count": 2}, wait=PATIENCE)
     assert cluster.kinds(nimbus).count("node-drain-waits") == 1, "once, whatever is decided meanwhile"
     nimbus.drain_node("node-1", wait=0)

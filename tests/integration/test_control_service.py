@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -467,6 +468,34 @@ def test_a_nimbus_that_has_ended_is_not_said_to_answer(monkeypatch: pytest.Monke
     with Client(address, patience=0.3) as client, pytest.raises(Unavailable) as caught:
         client.list()
     assert caught.value.message == f"no Nimbus answers at {address} (Connection refused)"
+
+
+def test_a_leader_that_is_lost_is_told_within_two_seconds_and_one_that_is_found(
+    nimbus: FakeNimbus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, float]] = []
+    with serving(nimbus) as server, Client(server.address, timeout=WAIT) as client:
+        began = time.monotonic()
+        client.on_lost(lambda why: told.append((why, time.monotonic() - began)))
+        assert client.moves() == () and not told
+        real = Connection._ask_round
+
+        def away(self: Connection, deadline: float, known: str) -> Any:
+            if time.monotonic() < began + 2.5:
+                return None, Unreachable("127.0.0.1:1 cannot be reached (Connection refused)")
+            return real(self, deadline, known)
+
+        monkeypatch.setattr(Connection, "_ask_round", away)
+        monkeypatch.setattr(client._connection, "_leader", "")
+        assert client.moves() == ()
+        assert [why for why, _ in told] == ["no Nimbus answers", ""]
+        assert 0.9 < told[0][1] < 2.0
+        server.close()
+        monkeypatch.setattr(Connection, "_ask_round", real)
+        client._connection._patience = (3.0, 3.0)
+        with pytest.raises(Unavailable, match="no Nimbus answers at"):
+            client.move("words", "1", "n1")
+        assert [why for why, _ in told[2:]] == ["no Nimbus answers"]
 
 
 def test_something_else_at_the_address_is_said() -> None:

@@ -259,7 +259,8 @@ def test_stacks_through_nimbus(cluster: Cluster) -> None:
     ]
     (one,) = client.stacks("words", worker="words@n2/0")
     assert "Thread of words@n2/0" in one.text
-    with pytest.raises(NotFound, match="no worker words@n9/0"):
+    assert client.stacks("words", worker="n2/0") == (one,), "for short, as elsewhere"
+    with pytest.raises(NotFound, match=r"no worker words@n9/0\n.*words@n1/0, words@n2/0"):
         client.stacks("words", worker="words@n9/0")
     nodes["n2"][1].close()
     assert [s.node for s in client.stacks("words")] == ["n1"]

@@ -228,6 +228,7 @@ class FakeClient:
     drained: bool = True
     fail: BaseException | None = None
     on_event: Callable[[Event], None] | None = None
+    lost: Callable[[str], None] = lambda why: None
     closed: int = 0
     moved: list[MoveView] = field(default_factory=list)
     """Moves that are known already, the newest first."""
@@ -258,6 +259,9 @@ class FakeClient:
     def close(self) -> None:
         self.closed += 1
         self.asked.set()
+
+    def on_lost(self, told: Callable[[str], None]) -> None:
+        self.lost = told
 
     def _moves_now(self) -> None:
         for changed in self.coming:

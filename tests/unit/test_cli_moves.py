@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +18,13 @@ from elastic.control.cli.present import move as plain
 from elastic.errors import Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
-from elastic.model.ids import WorkerId
-from elastic.model.views import PLANNED, MoveView
+from elastic.model.ids import TopologyName, WorkerId
+from elastic.model.views import PLANNED, MoveView, NodeSummary
 
 
 def asked(client: FakeClient) -> list[tuple[Any, ...]]:
-    """What was asked, looking at moves left out."""
-    return [c for c in client.calls if c[0] != "moves"]
+    """What was asked, looking at moves and nodes left out."""
+    return [c for c in client.calls if c[0] not in ("moves", "nodes")]
 
 
 def test_move_says_what_each_task_cost() -> None:
@@ -146,6 +147,30 @@ def test_a_move_that_cannot_be_followed_is_made_all_the_same() -> None:
     assert result.exit_code == 0 and "2 tasks moved" in result.stderr
 
 
+def test_that_nimbus_is_lost_is_said_once_and_that_it_is_back(capsys: pytest.CaptureFixture[str]) -> None:
+    class Lost(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            for why in ("no Nimbus answers", "no Nimbus answers", "", "", "no Nimbus answers"):
+                self.lost(why)
+            raise Unavailable("no Nimbus answers at 127.0.0.1:1")
+
+    result = invoke(Lost(), "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 7
+    assert result.stderr.splitlines() == [
+        "no Nimbus answers; trying again",
+        "Nimbus answers again",
+        "no Nimbus answers; trying again",
+        "error: no Nimbus answers at 127.0.0.1:1",
+    ]
+    capsys.readouterr()
+    waiting, said, until = Waiting("asking for task 2", patience=0.001), "", time.monotonic() + 30
+    waiting.lost("no Nimbus answers")
+    with waiting:
+        while "(" not in said and time.monotonic() < until:
+            said += capsys.readouterr().err
+    assert "\nno Nimbus answers, trying again: asking for task 2 (" in said, "and so do the lines that follow"
+
+
 def test_the_last_measurements_are_waited_for() -> None:
     """Nimbus answers when the tasks run there; what the senders measured comes later."""
 
@@ -198,6 +223,28 @@ def test_abort_of_all_and_of_one() -> None:
     assert data["epochs"] == [3] and data["moves"][0]["rolled_back"] == 1
 
 
+def test_abort_of_what_a_drain_has_asked_for_says_that_the_node_is_still_being_drained() -> None:
+    class Draining(FakeClient):
+        def nodes(self) -> tuple[NodeSummary, ...]:
+            first, second = super().nodes()
+            return replace(first, draining=True), second
+
+    back = move(tasks=(task_move(2, "rolled back", reason="not now", size=0, pause=0.0, gap=0.0, times={}),))
+    result = invoke(Draining(moved=[under_way()], coming=[back]), "move", "word-count", "--abort")
+    assert result.exit_code == 0, result.stderr
+    assert "node-1 is still being drained: that was asked for and stands." in result.stderr
+    assert "elastic nodes drain node-1" in result.stderr
+    other = move(topology=TopologyName("other"))
+    for client, name in ((Draining(coming=[other]), "other"), (FakeClient(coming=[back]), "word-count")):
+        assert "still being drained" not in invoke(client, "move", name, "--abort").stderr
+
+    class Blind(FakeClient):
+        def nodes(self) -> tuple[NodeSummary, ...]:
+            raise Unavailable("gone")
+
+    assert invoke(Blind(coming=[back]), "move", "word-count", "--abort").exit_code == 0, "it is aborted"
+
+
 def test_abort_that_takes_longer_is_8() -> None:
     client = FakeClient(moved=[under_way()], coming=[under_way()])
     result = invoke(client, "move", "word-count", "--abort", "--wait", "0.1")
@@ -228,6 +275,23 @@ def test_drain_shows_the_moves_that_empty_the_node() -> None:
     data = json.loads(invoke(client, "-o", "json", "nodes", "drain", "node-1").stdout)
     assert [m["epoch"] for m in data["moves"]] == [3], "not what leaves another node"
     assert (data["node"], data["gone"]) == ("node-1", True)
+
+
+def test_drain_says_of_which_topology_each_task_is_where_there_are_several() -> None:
+    back = task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={})
+    others = move(topology=TopologyName("other"), tasks=(task_move(2), back))
+    text = invoke(FakeClient(coming=[move(2), others]), "nodes", "drain", "node-1").stdout
+    head, *rows = (line.split() for line in text.splitlines())
+    assert head[:3] == ["TOPOLOGY", "MOVE", "TASK"]
+    assert sorted(r[:3] for r in rows[:4]) == [
+        ["other", "3", "2"],
+        ["other", "3", "3"],
+        ["word-count", "2", "2"],
+        ["word-count", "2", "3"],
+    ]
+    assert "task 3 of other, move 3: no room" in text
+    one = invoke(FakeClient(coming=[move(2), move(3)]), "nodes", "drain", "node-1").stdout
+    assert one.split()[:2] == ["MOVE", "TASK"]
 
 
 def test_drain_says_what_finds_no_other_place() -> None:
@@ -308,6 +372,7 @@ def test_a_move_that_nobody_knows_is_4() -> None:
     forgotten = invoke(client, "moves", "word-count", "4")
     assert forgotten.exit_code == 4 and "elastic events word-count" in forgotten.stderr
     assert forgotten.stderr.startswith("error: topology 'word-count' has no move 4 that is still known\n")
+    assert "was an earlier topology's (where its numbers ended, this one's began)" in forgotten.stderr
     assert "elastic events word-count" in invoke(FakeClient(), "moves", "word-count", "1").stderr, "who knows"
     assert invoke(FakeClient(), "moves", "word-count", "9", "--watch").exit_code == 2
 

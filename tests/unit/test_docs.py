@@ -121,8 +121,15 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_the_readme_names_two_commands_of_make() -> None:
-    named = re.findall(r"\bmake ([a-z]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert sorted(named) == ["demo", "test"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^make ([a-z]+)", text, re.MULTILINE) == ["demo", "test"]
+    assert sorted(re.findall(r"\bmake ([a-z]+)", text)) == ["demo", "setup", "test"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/cli.md"])
+def test_who_begins_is_told_how_to_have_the_command(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert all(part in text for part in ("`make setup`", ". .venv/bin/activate", "`.venv/bin/elastic`"))
 
 
 def test_settings_are_those_of_the_table() -> None:

@@ -55,6 +55,16 @@ def test_a_chosen_python_is_taken(tmp_path: Path) -> None:
     assert done.stdout.strip() == sys.executable
 
 
+@pytest.mark.parametrize(("target", "said"), [("setup", True), ("lint", False)])
+def test_setting_up_ends_with_how_to_have_the_command(target: str, said: bool) -> None:
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert ("'. .venv/bin/activate' and see 'elastic --help'.\"" in done.stdout) == said, (
+        "whoever asks for something else has set up in passing"
+    )
+
+
 @pytest.mark.parametrize("name", ["requirements.lock", "tools/stubs.lock"])
 def test_a_lock_pins_everything_by_hash_and_names_no_host(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -105,10 +105,11 @@ def deactivate(settings: Settings, name: str, wait: float) -> None:
     """
     left = f"{name}, once told to, becomes inactive; {settings.command('activate', name)} lets it go on."
     with (
-        Waiting(f"waiting until {name} has worked off what is under way"),
+        Waiting(f"waiting until {name} has worked off what is under way") as waiting,
         leaving(left),
         settings.connect() as client,
     ):
+        client.on_lost(waiting.lost)
         drained = client.deactivate(name, wait=wait)
     if wait and not drained:
         raise DeadlineExceeded(

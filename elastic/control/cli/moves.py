@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import click
 
@@ -30,7 +31,7 @@ from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import DeadlineExceeded, NotFound, Refused
+from elastic.errors import DeadlineExceeded, ElasticError, NotFound, Refused
 from elastic.model import whys
 from elastic.model.assignment import Assignment
 from elastic.model.views import PLANNED, STEPS, MoveView
@@ -205,6 +206,7 @@ def followed(
         settings.connect() as client,
         Following(settings, name, waiting, ours=ours, request=request) as following,
     ):
+        client.on_lost(waiting.lost)
         try:
             request.asked()
             answer = ask(client)
@@ -240,7 +242,14 @@ def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: flo
             lambda moves: set(epochs) <= {m.epoch for m in moves if m.state == "ended"}, wait
         )
         moves = [m for m in following.moves() if m.epoch in epochs]
+        drained = _drained(client, name)
     tell(settings, {"topology": name, "epochs": list(epochs)}, moves)
+    for node in drained:
+        again = settings.command("nodes", "drain", node)
+        note(
+            f"{node} is still being drained: that was asked for and stands. It gets nothing new; what stays there is moved when"
+            f" somebody asks again: {again}"
+        )
     if not epochs:
         note(f"{name}: no task was on its way; what was planned is not begun.")
     elif wait > 0 and not ended:
@@ -248,6 +257,17 @@ def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: flo
             f"{name}: not everything has ended within {output.duration(wait)}.",
             remedy=f"It goes on ending; {settings.command('moves', name)} shows what it waits for.",
         )
+
+
+def _drained(client: Client, name: str) -> list[str]:
+    """The nodes that are being drained and have workers of the topology still: that was asked of them, and no abort takes it back."""
+    with suppress(ElasticError):  # the abort is done all the same
+        return [
+            str(n.id)
+            for n in client.nodes()
+            if n.draining and any(w.rpartition("@")[0] == name for w in n.workers)
+        ]
+    return []
 
 
 @command(
@@ -305,7 +325,8 @@ def _unknown(settings: Settings, name: str, epoch: int, known: Sequence[int]) ->
     newest = ", ".join(str(n) for n in known[:10]) or "none"
     return NotFound(
         f"topology {name!r} has no move {epoch} that is still known",
-        remedy=f"the newest that are: {newest}; older ones are in `{settings.command('events', name)}`",
+        remedy=f"the newest that are: {newest}; move {epoch} is forgotten (`{settings.command('events', name)}` may tell of it), was an"
+        " earlier topology's (where its numbers ended, this one's began), or never was",
     )
 
 

@@ -85,6 +85,7 @@ class _Beside:
 
     def __enter__(self) -> Self:
         self._client = self._settings.connect()
+        self._client.on_lost(self._waiting.lost)
         try:
             self._begin(self._client)
         except BaseException:
@@ -353,18 +354,26 @@ def task_rows(moves: Sequence[MoveView]) -> list[dict[str, Any]]:
     for move in moves:
         for task in move.tasks:
             word = "moved" if task.phase == "committed" else step(task)
-            rows.append({**present.task_move(task), "step": word, "move": move.epoch})
+            of = {"topology": str(move.topology), "move": move.epoch}
+            rows.append({**present.task_move(task), **of, "step": word})
     return rows
 
 
 def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
-    """A line for each task of some moves: where from and to, its pause, its bytes; then why some stayed."""
+    """A line for each task of some moves: where from and to, its pause, its bytes; then why some stayed.
+
+    Of which move and topology it is, is said where there are several: numbers of moves are each topology's own.
+    """
     rows = task_rows(moves)
     columns = TASK_COLUMNS
+    several = len({row["topology"] for row in rows}) > 1
     if len(moves) > 1:
         columns = [Column("MOVE", "move", right=True), *columns]
+    if several:
+        columns = [Column("TOPOLOGY", "topology"), *columns]
     output.table(settings, columns, rows)
     for row in rows:
         if row["reason"]:
             which = f", move {row['move']}" if len(moves) > 1 else ""
-            click.echo(f"task {row['task']}{which}: {row['reason']}")
+            whose = f" of {row['topology']}" if several else ""
+            click.echo(f"task {row['task']}{whose}{which}: {row['reason']}")

@@ -79,6 +79,7 @@ class Waiting:
 
     def __init__(self, what: str, *, patience: float = PATIENCE) -> None:
         self._what = self._first = what
+        self._lost = ""
         self._patience = patience
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -113,6 +114,20 @@ class Waiting:
         with self._lock:
             self._what = what or self._first
 
+    def lost(self, why: str) -> None:
+        """Nimbus is out of reach, which is said at once and for as long as it lasts; "": it is there again. On any thread.
+
+        Args:
+            why: As `Client.on_lost` tells it.
+        """
+        with self._lock:
+            if why == self._lost:
+                return
+            self._lost = why
+        # On a terminal the line that changes says it; elsewhere the next line may be half a minute away.
+        if not sys.stderr.isatty():
+            self.line(f"{why}; trying again" if why else "Nimbus answers again")
+
     def line(self, text: str) -> None:
         """Write a line of its own, above the one that changes."""
         with self._lock:
@@ -125,8 +140,10 @@ class Waiting:
         while not self._done.wait(pause):
             elapsed = duration(time.monotonic() - self._began)
             with self._lock:
+                # First, since a terminal's line is cut at its end.
+                said = f"{self._lost}, trying again: {self._what}" if self._lost else self._what
                 if terminal:
-                    self._line.show(f"… {self._what} ({elapsed})")
+                    self._line.show(f"… {said} ({elapsed})")
                 else:
-                    click.echo(f"{self._what} ({elapsed})", err=True)
+                    click.echo(f"{said} ({elapsed})", err=True)
             pause = 1.0 if terminal else min(30.0, max(5.0, pause * 2))

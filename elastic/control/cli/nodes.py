@@ -135,6 +135,7 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
 
     It gets nothing new from now on. Its tasks move to other nodes with their state, while their streams go on; then
     its workers end, and the node. What finds no free slot elsewhere stays, and waits for one, unless --force is said.
+    No command takes it back: `elastic nodes add 1` gives another node in its place.
     """
 
     def there(task: TaskMoveView) -> bool:

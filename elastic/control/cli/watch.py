@@ -139,6 +139,7 @@ def _where(event: Event) -> str:
     examples=[
         ("elastic stacks word-count", "of every worker: which line each thread is at"),
         ("elastic stacks word-count word-count@node-1/0", "of one worker"),
+        ("elastic stacks word-count node-1/0", "the same, for short"),
     ],
     see=("top", "logs", "errors"),
 )
