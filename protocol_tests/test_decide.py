@@ -23,6 +23,8 @@ from elastic.migration.decide import (
 )
 from elastic.migration.events import Host
 from elastic.migration.record import (
+    BRIEF,
+    ENDED,
     FailedMark,
     Marked,
     Marks,
@@ -235,6 +237,24 @@ def test_a_move_that_has_no_rest_would_be_found(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(AssertionError):
         test_the_next_batch_is_paused_when_the_stream_has_had_its_rest()
+
+
+def test_of_a_task_whose_process_has_ended_nobody_says_that_it_stays() -> None:
+    """Also where there is no room for reasons."""
+    marks = {A: Marked(Marks(A, asked=(1,)), 0), B: Marked(Marks(B, prepared={1: 1}), 0)}
+    made = replace(record(1), tasks=record(1).tasks[:1])
+    back = decide(made, 0, marks, HOSTS[1:], ())
+    assert back.commit is not None and len(ENDED) <= len(BRIEF)
+    (task,) = back.commit.record.brief().tasks
+    assert (task.outcome, task.reason) == (Outcome.ROLLED_BACK, ENDED)
+    assert [(s.kind, s.message) for s in back.says] == [
+        (
+            "task-move-rolled-back",
+            "Task 1 starts anew, without any state that it had: the process of worker t@a/0 has ended.",
+        )
+    ]
+    (said,) = decide(made, 0, marks, HOSTS[:1], ()).says
+    assert said.message.startswith("Task 1 stays in worker t@a/0: worker t@b/0, where it was to go,")
 
 
 def test_all_stores_that_got_something_are_known_whoever_restores_it() -> None:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from elastic.migration.actions import Commit, MarksChange, Say
 from elastic.migration.events import Host
 from elastic.migration.record import (
+    ENDED,
     FailedMark,
     Marked,
     Marks,
@@ -177,13 +178,13 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
     if not reason:
         return task
     _refuse(task, draft)
-    draft.says.append(
-        Say(
-            "task-move-rolled-back",
-            task.task,
-            f"Task {task.task} stays in worker {worker_of(task.source)}: {reason}.",
-        )
-    )
+    source = worker_of(task.source)
+    if reason == ENDED:
+        # Where is not decided here: its worker's next life, or whoever has room.
+        said = f"Task {task.task} starts anew, without any state that it had: the process of worker {source} has ended."
+    else:
+        said = f"Task {task.task} stays in worker {source}: {reason}."
+    draft.says.append(Say("task-move-rolled-back", task.task, said))
     return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason)
 
 
@@ -196,7 +197,7 @@ def _refuse(task: TaskMove, draft: _Draft) -> None:
 def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[Timer]) -> str:
     """Why a task that is neither saved nor restored has to go back, or ""."""
     if task.source not in draft.hosts:
-        return "its worker's process has ended"
+        return ENDED
     if draft.record.abort:
         return draft.record.abort
     if task.target not in draft.hosts:

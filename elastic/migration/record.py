@@ -26,6 +26,9 @@ REASON = 200
 Each can come from user code, which may raise whatever it likes."""
 BRIEF = "see the log of its worker"
 """Instead of a reason that there is no room for."""
+ENDED = "its process has ended"
+"""The reason of a task that goes back although nobody is there who could go on with it: it starts anew, without its state. Not longer than
+`BRIEF`, so that it is kept where there is no room for reasons."""
 
 
 class Outcome(StrEnum):
@@ -34,6 +37,7 @@ class Outcome(StrEnum):
     OPEN = ""
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
+    """It is where it was, and goes on there; when the reason is `ENDED`, it starts anew, there or in another worker."""
     LOST = "lost"
     """Every node that held the saved state is gone: the task starts anew at its new place, and says so."""
 

@@ -254,8 +254,9 @@ class TaskMoveView:
 
     Attributes:
         source, target: The workers that it goes from and to; no target: there is no place for it yet.
-        phase: "waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost".
-        reason: Why it was rolled back, or why another attempt was made; "" otherwise.
+        phase: "waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back", "lost" (its state went with the stores, or
+            with the process that it was in: it starts anew without it) or "started anew" (the same of a task that has no state).
+        reason: Why it was rolled back or lost, or why another attempt was made; "" otherwise.
         size: Bytes that were saved; 0 before that.
         times: When it was prepared, paused, stopped, saved, restored, begun, resumed and received (those behind it have got the first
             from its new place), seconds since 1970, as far as it came. The clocks are those of the processes in which it happened.
@@ -275,6 +276,21 @@ class TaskMoveView:
     times: Mapping[str, float] = field(default_factory=dict)
     pause: float = 0.0
     gap: float = 0.0
+
+    @property
+    def moved(self) -> bool:
+        """Whether it runs in another worker than before, with its state."""
+        return self.phase == "committed" and self.source != self.target
+
+    @property
+    def came_back(self) -> bool:
+        """Whether it was saved, and restored in the worker that it came from: the one that it was to go to has ended."""
+        return self.phase == "committed" and self.source == self.target
+
+    @property
+    def went_back(self) -> bool:
+        """Whether it did not move, and no state of it is lost."""
+        return self.phase in ("rolled back", "started anew")
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +322,8 @@ class MoveTotals:
 
     Attributes:
         moves: How many there were.
-        committed, rolled_back, lost: Tasks by outcome: at their new place; where they were before; at their new place without their state.
+        committed, rolled_back, lost: Tasks by outcome: at their new place; where they were before, or without a state begun anew; begun
+            anew without the state that they had.
         size: Bytes of what was saved of the tasks that are at their new place.
         pauses: For how many of those the pause was not longer than so many seconds: by bound, written as a number; `+Inf` counts all.
         pause_sum, pause_max: Seconds of all their pauses, and of the longest.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from elastic.migration.plan import Wiring
-from elastic.migration.record import STANDING_STILL, MoveRecord, Phase, TaskMove, stage_of
+from elastic.migration.record import ENDED, STANDING_STILL, MoveRecord, Phase, TaskMove, stage_of
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, TopologyName, worker_of
 from elastic.model.views import STEPS, MoveTotals, MoveView, TaskMoveView
@@ -243,17 +243,17 @@ class MoveLog:
             phase, _ = stage_of(task, found.record, found.marks)
             marked = found.marks.get(task.source)
             saved = marked.marks.saved.get(task.task) if marked is not None else None
-            known = move.tasks.get(task.task)
+            known, said = move.tasks.get(task.task), _said(task, phase, t)
             if known is None:
                 # Of what has ended before this leader looked nobody knows.
                 stood = bool(task.outcome) and task.batch < found.record.paused
-                known = move.tasks[task.task] = _Task(task, _PHASES[phase], stood)
+                known = move.tasks[task.task] = _Task(task, said, stood)
             known.stood |= phase in _STOOD
             size = saved.size if saved is not None else known.size
-            if known.phase != _PHASES[phase]:
+            if known.phase != said:
                 move.goes_on({task.task})
-            news |= (known.phase, known.size) != (_PHASES[phase], size)
-            known.move, known.phase, known.size = task, _PHASES[phase], size
+            news |= (known.phase, known.size) != (said, size)
+            known.move, known.phase, known.size = task, said, size
         before, move.seen = move.seen, (found, t)
         if before is not None:
             # Nobody would say that it is over.
@@ -386,6 +386,13 @@ class MoveLog:
             self._totals.pop(topology, None)
 
 
+def _said(task: TaskMove, phase: Phase, t: TopologyFacts) -> str:
+    """What is said of where a task stands: nobody goes on with what goes back because its process has ended."""
+    if phase is Phase.ROLLED_BACK and task.reason == ENDED:
+        return "lost" if t.spec.component_of(task.task).stateful else "started anew"
+    return _PHASES[phase]
+
+
 def _view(name: TopologyName, move: _Move) -> MoveView:
     record = move.record
     if move.told:
@@ -407,7 +414,10 @@ def _view(name: TopologyName, move: _Move) -> MoveView:
 
 
 def _task_view(number: int, task: _Task) -> TaskMoveView:
-    move = task.move
+    move, reason = task.move, task.move.reason
+    if move.outcome and reason == ENDED:
+        without = ", without its state" if task.phase == "lost" else ""
+        reason = f"its worker's process has ended; it starts anew{without}"
     return TaskMoveView(
         number,
         ComponentId(move.component),
@@ -415,7 +425,7 @@ def _task_view(number: int, task: _Task) -> TaskMoveView:
         worker_of(move.target),
         task.phase,
         move.attempt,
-        move.reason,
+        reason,
         task.size,
         dict(task.times),
         task.pause,
@@ -425,12 +435,12 @@ def _task_view(number: int, task: _Task) -> TaskMoveView:
 
 def _added(totals: MoveTotals, view: MoveView) -> MoveTotals:
     """The totals with one move more, which has ended."""
-    done = [t for t in view.tasks if t.phase == "committed"]
+    done = [t for t in view.tasks if t.moved]
     gaps = [t.gap for t in done if t.gap]
     return MoveTotals(
         totals.moves + 1,
         totals.committed + len(done),
-        totals.rolled_back + sum(1 for t in view.tasks if t.phase == "rolled back"),
+        totals.rolled_back + sum(1 for t in view.tasks if t.went_back or t.came_back),
         totals.lost + sum(1 for t in view.tasks if t.phase == "lost"),
         totals.size + sum(t.size for t in done),
         _counted(totals.pauses, [t.pause for t in done]),

@@ -185,13 +185,14 @@ class Resizing:
             tasks = [task for m in moves for task in m.tasks]
             seconds = time.time() - begun.at
             pause = max((task.pause for task in tasks), default=0.0)
+            held = f", longest pause {1000 * pause:.0f} ms" if pause else ""
             sizes = ", ".join(f"{c} {a} -> {b}" for c, (a, b) in begun.changes.items())
             what, moved = sizes or counted(begun.workers, "worker"), counted(len(tasks), "task")
             self._teller.tell(
                 Event(
                     time.time(),
                     "topology-resized",
-                    f"topology {name}: {what} after {seconds:.1f} s; {moved} moved, longest pause {1000 * pause:.0f} ms",
+                    f"topology {name}: {what} after {seconds:.1f} s; {moved} moved{held}",
                     topology=name,
                     details={
                         "seconds": round(seconds, 3),

@@ -180,25 +180,35 @@ def of_task(record: MoveRecord, said: Say, now: float) -> Event:
 
 def move_ended(view: MoveView) -> Event:
     """Nothing of a move is left."""
-    moved = sum(1 for t in view.tasks if t.phase in ("committed", "restored"))
-    back, lost = (sum(1 for t in view.tasks if t.phase == p) for p in ("rolled back", "lost"))
+    moved = sum(1 for t in view.tasks if t.moved or t.phase == "restored")
+    came_back = sum(1 for t in view.tasks if t.came_back)
+    back, anew, lost = (
+        sum(1 for t in view.tasks if t.phase == p) for p in ("rolled back", "started anew", "lost")
+    )
     size = sum(t.size for t in view.tasks if t.phase == "committed")
     pause = max((t.pause for t in view.tasks), default=0.0)
     gap = max((t.gap for t in view.tasks), default=0.0)
     seen = f", at receivers {1000 * gap:.0f} ms" if gap else ""
-    unhappy = "".join(f", {n} {what}" for n, what in ((back, "stayed"), (lost, "lost their state")) if n)
+    kinds = (
+        (came_back, "came back"),
+        (back, "stayed"),
+        (anew, "started anew"),
+        (lost, "lost their state"),
+    )
+    unhappy = "".join(f", {n} {what}" for n, what in kinds if n)
+    held = f", longest pause {1000 * pause:.0f} ms" if pause else ""
     return Event(
         view.ended,
         "move-ended",
-        f"topology {view.topology}: move {view.epoch} has ended: {counted(moved, 'task')} moved{unhappy}; {size:,} bytes, "
-        f"longest pause {1000 * pause:.0f} ms{seen}",
-        Severity.WARNING if back or lost else Severity.INFO,
+        f"topology {view.topology}: move {view.epoch} has ended: {counted(moved, 'task')} moved{unhappy}; {size:,} bytes{held}{seen}",
+        Severity.WARNING if unhappy else Severity.INFO,
         topology=view.topology,
         details={
             "epoch": view.epoch,
             "tasks": len(view.tasks),
             "moved": moved,
-            "rolled_back": back,
+            "came_back": came_back,
+            "rolled_back": back + anew,
             "lost": lost,
             "bytes": size,
             "pause_ms": round(1000 * pause, 3),

@@ -327,6 +327,12 @@ def test_tasks_of_a_source_that_dies_are_placed_without_a_move(moving_in_memory:
     moving.until(nimbus, lambda t: {t.assignment.place_of()[n] for n in COUNT} == {B})  # type: ignore[union-attr,index]
     moving.cluster.nodes["a"].start(A)
     moving.quiet(nimbus)
+    (move,) = nimbus.moves()
+    assert {(t.phase, t.reason) for t in move.tasks} == {
+        ("lost", "its worker's process has ended; it starts anew, without its state")
+    }
+    said = [e.message for _, e in nimbus.events.since(0) if e.kind == "task-move-rolled-back"]
+    assert all("starts anew" in s and "stays" not in s for s in said), "they are in another worker now"
     assert len(nimbus.moves()) == 1 and "move-given-up" not in moving.cluster.kinds(nimbus)
 
 

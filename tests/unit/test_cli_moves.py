@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cli_fake import TOTALS, FakeClient, detail, invoke, move, task_move, under_way
+from cli_fake import TOTALS, W0, FakeClient, detail, invoke, move, task_move, under_way
 
 from elastic.control.cli.moving import Following, Request, cost, progress, ranges, step
 from elastic.control.cli.narration import Waiting
@@ -85,6 +85,94 @@ def test_a_move_that_fails_in_part_says_what_has_moved() -> None:
         assert "error: 1 task cannot be moved: task 3: no module" in result.stderr
         result = invoke(Failing(coming=[mine]), "-o", "json", *words)
         assert result.exit_code == 6 and result.stdout == ""
+
+
+ENDED = "its worker's process has ended; it starts anew, without its state"
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts"), [("lost", "1 lost their state"), ("started anew", "1 started anew")]
+)
+def test_a_task_that_begins_anew_has_not_been_moved(phase: str, counts: str) -> None:
+    """Its process ended before it was saved. That it runs where it was to go, or even has moved since, does not make up for that."""
+    ended = task_move(2, phase, reason=ENDED, size=0, pause=0.0, gap=0.0, times={})
+    mine = "move 2-3 to node-2"
+    for more, says in (((), f"1 of 2 tasks moved, {counts}"), ((task_move(2),), f"2 tasks moved, {counts}")):
+        coming = [move(3, tasks=(ended, task_move(3)), why=mine)]
+        coming += [move(4, tasks=more, why=mine)] if more else []
+        words = ("move", "word-count", "2-3", "--to", "node-2")
+        result = invoke(FakeClient(coming=coming), *words)
+        assert result.exit_code == 6
+        assert f"word-count: {says}; longest pause 12.5 ms" in result.stderr
+        assert "stayed" not in result.stdout + result.stderr and f"  {phase}  " in result.stdout
+        assert f"task 2 (now in worker word-count@node-1/0): {ENDED}" in result.stderr
+        assert "elastic events word-count" in result.stderr
+        result = invoke(FakeClient(coming=coming), "-o", "json", *words)
+        data = json.loads(result.stdout)
+        assert result.exit_code == 6 and data["moves"][0]["tasks"][0]["phase"] == phase
+        assert data["moves"][0]["rolled_back" if phase == "started anew" else "lost"] == 1
+    scaled = [move(3, tasks=(ended,), why="rebalance count=2")]
+    result = invoke(FakeClient(coming=scaled), "scale", "word-count", "count=2")
+    assert result.exit_code == 6 and ENDED in result.stderr
+    others = invoke(FakeClient(coming=scaled), "move", "word-count", "2-3", "--to", "node-2")
+    assert others.exit_code == 0, "what somebody else has asked for"
+
+
+def test_a_task_that_is_restored_where_it_was_came_back() -> None:
+    back = task_move(2, target=W0, attempt=2, reason="worker word-count@node-2/0 has ended")
+    result = invoke(FakeClient(coming=[move(3, tasks=(back, task_move(3)))]), "rebalance", "word-count")
+    assert " came back " in result.stdout
+    assert "word-count: 1 of 2 tasks moved, 1 came back; longest" in result.stderr
+    (data,) = json.loads(
+        invoke(FakeClient(moved=[move(3, tasks=(back, task_move(3)))]), "-o", "json", "moves").stdout
+    )
+    assert (data["moved"], data["came_back"], data["rolled_back"]) == (1, 1, 0)
+    # Where it went after that it has moved to.
+    coming = [move(3, tasks=(back,)), move(4, tasks=(task_move(2),))]
+    result = invoke(FakeClient(coming=coming), "rebalance", "word-count")
+    assert "word-count: 1 task moved; longest" in result.stderr
+    assert progress([move(state="closing", tasks=(back,))]).endswith("came back 2")
+
+
+def test_the_pauses_of_a_move_that_fails_are_waited_for_too() -> None:
+    """Nimbus answers with the last attempt's outcome; what the senders measured comes later."""
+    asked, why = threading.Event(), "move 2 to node-2"
+    back = task_move(2, "rolled back", reason="no module", size=0, pause=0.0, gap=0.0, times={})
+    late = replace(back, pause=0.0129, times={"resumed": 1_700_000_100.0})
+
+    class Failing(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            asked.set()
+            raise Refused("1 task cannot be moved: task 2: no module", remedy="ask again")
+
+        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+            if asked.is_set():
+                self.asked.set()
+                return (move(3, tasks=(back,), why=why, state="closing", ended=0.0),)
+            return ()
+
+    client = Failing(coming=[move(3, tasks=(late,), why=why)])
+    result = invoke(client, "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 6 and "12.9 ms" in result.stdout
+    assert "0 of 1 task moved, 1 stayed; longest pause 12.9 ms;" in result.stderr
+
+
+def test_what_cannot_be_followed_to_its_end_is_asked_for() -> None:
+    """What comes late is waited for then, too."""
+    looks: list[str] = []
+
+    class Deaf(FakeClient):
+        def follow_moves(self, topology: str = "") -> Any:
+            raise Unavailable("too many streams")
+
+        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+            if not any(c[0] == "move" for c in self.calls):
+                return ()
+            looks.append(topology)
+            return (move() if len(looks) > 3 else under_way(),)
+
+    result = invoke(Deaf(), "move", "word-count", "2", "--to", "node-2")
+    assert result.exit_code == 0 and "2 tasks moved; longest pause 20.0 ms" in result.stderr
 
 
 def test_move_as_json_has_the_moves_that_it_caused() -> None:
@@ -391,6 +479,12 @@ def test_describe_shows_moves_under_way_and_totals() -> None:
     text = invoke(client, "describe", "word-count").stdout
     assert "3 (running): paused 2; prepared 3: move count[2-3] to node-2" in text
     assert "2 tasks in 1 move, 4.0 KiB, longest pause 20.0 ms, at receivers 15.0 ms" in text
+    unknown = replace(TOTALS, pause_max=0.0, gap_max=0.0)
+    client.details["word-count"] = detail(moves=(under_way(),), moved=unknown)
+    assert "2 tasks in 1 move, 4.0 KiB\n" in invoke(client, "describe", "word-count").stdout
+    client.moved = [move(tasks=(task_move(2, "rolled back", size=0, pause=0.0, gap=0.0, times={}),))]
+    assert "Longest pause  -\n" in invoke(client, "moves", "word-count", "3").stdout
+    client.details["word-count"] = detail(moves=(under_way(),), moved=TOTALS)
     data = json.loads(invoke(client, "-o", "json", "describe", "word-count").stdout)
     assert data["moves"][0]["epoch"] == 3
     assert data["moved"]["committed"] == 2 and data["moved"]["pauses"]["0.025"] == 2
@@ -438,6 +532,11 @@ def test_the_cost_of_several_moves() -> None:
     )
     nobody = move(tasks=(task_move(1, pause=0.0, gap=0.0),))
     assert cost([plain(nobody)]) == "1 task moved; nobody had to wait; 2.0 KiB"
+    unknown = task_move(1, pause=0.0, gap=0.0, times={"saved": 1.0, "begun": 2.0})
+    for state in ("closing", "ended"):
+        assert cost([plain(move(state=state, tasks=(unknown,)))]) == "1 task moved; 2.0 KiB"
+    behind = replace(unknown, gap=0.015)
+    assert cost([plain(move(tasks=(behind,)))]) == "1 task moved; at receivers 15.0 ms; 2.0 KiB"
 
 
 REQUESTS = [

@@ -12,7 +12,7 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
-from elastic.control.cli.moves import followed, share_option, tell
+from elastic.control.cli.moves import check_kept, followed, share_option, tell
 from elastic.control.cli.moving import Request
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
@@ -202,12 +202,13 @@ def _rebalance(
     share: float | None,
 ) -> None:
     shows = f"{settings.command('moves', name)} and {settings.command('get', name)}"
+    why = whys.to_rebalance(executors, workers)
     assignment, moves = followed(
         settings,
         name,
         f"asking for {name} to be rebalanced",
         Request(f"it goes on; {shows} show how far it is.", settings.command("moves", name)),
-        whys.to_rebalance(executors, workers),
+        why,
         lambda client: client.rebalance(name, executors=executors, workers=workers, wait=wait, share=share),
         settles=wait > 0,
     )
@@ -227,4 +228,6 @@ def _rebalance(
         note(
             f"No slot is free for {counted(len(assignment.unassigned), 'executor')}: {settings.command('nodes', 'add', '1')}"
         )
+    check_kept(settings, assignment, why, moves)
+    if assignment.unassigned:
         raise Outcome(DeadlineExceeded.exit_code)

@@ -17,6 +17,7 @@ from elastic.control.cli.arguments import (
 )
 from elastic.control.cli.base import command
 from elastic.control.cli.moving import (
+    ANEW,
     Following,
     Request,
     cost,
@@ -34,6 +35,7 @@ from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, ElasticError, NotFound, Refused
 from elastic.model import whys
 from elastic.model.assignment import Assignment
+from elastic.model.ids import TaskId
 from elastic.model.views import PLANNED, STEPS, MoveView
 from elastic.model.words import counted
 
@@ -45,6 +47,8 @@ share_option = click.option(
     help="Of a component's tasks that may pause at once [as keeps pauses short, or as `up` was told].",
 )
 _ALL = 0
+_NAMED = 5
+"""Tasks that an error names; the others are counted."""
 
 
 @command(
@@ -108,6 +112,7 @@ def move(
 
     Only the tasks that move pause, each for some milliseconds; who sends to them holds what is theirs meanwhile.
     Nothing is lost, doubled or reordered. A task that cannot be moved stays where it was and works on (exit code 6).
+    If its worker's process ends before it is saved, it starts anew, without its state, and that is said (exit code 6).
     """
     wait = 0.0 if no_wait else wait
     if abort is not None:
@@ -138,15 +143,17 @@ def move(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
         )
         return
+    asked = whys.to_move(",".join(what), where)
     assignment, moves = followed(
         settings,
         name,
         doing,
         request,
-        whys.to_move(",".join(what), where),
+        asked,
         lambda client: client.move(name, ",".join(what), where, wait=wait, share=share),
     )
     tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
+    check_kept(settings, assignment, asked, moves)
     if not moves:
         note(f"{name}: nothing had to move: {_named(what)} at {where} already.")
 
@@ -170,6 +177,32 @@ def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> 
     if moves:
         numbers = ", ".join(str(m.epoch) for m in moves)
         note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
+
+
+def check_kept(settings: Settings, assignment: Assignment, why: str, moves: Sequence[MoveView]) -> None:
+    """Whether all tasks that a request has moved took along what they had.
+
+    Args:
+        assignment: Who runs what after that.
+        why: What its moves give as their reason: the others are somebody else's.
+
+    Raises:
+        Refused: Some have begun anew, wherever that is: they were to move with their state.
+    """
+    name, places = assignment.topology, assignment.place_of()
+    anew = {t.task: t for m in moves if whys.asked_by(m.why, why) for t in m.tasks if t.phase in ANEW}
+    if not anew:
+        return
+    said = []
+    for number, task in sorted(anew.items()):
+        place = places.get(TaskId(number))
+        where = f"now in worker {place}" if place is not None else "it waits for a slot"
+        said.append(f"task {number} ({where}): {task.reason or 'its state is lost'}")
+    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    raise Refused(
+        f"topology {name!r}: {counted(len(said), 'task')} began anew: {'; '.join(said[:_NAMED])}{more}",
+        remedy=f"what is lost does not come back; {settings.command('events', str(name))} tells what ended, and when",
+    )
 
 
 def followed(
@@ -371,7 +404,7 @@ def _one(settings: Settings, one: MoveView) -> None:
             ("Took", output.duration(_took(plain))),
             ("Tasks", outcome(plain) if one.state == "ended" else steps(one.tasks)),
             ("State moved", output.size(plain["size"])),
-            ("Longest pause", pause(plain["tasks"], plain["pause"]) or milliseconds(0.0)),
+            ("Longest pause", pause(plain["tasks"], plain["pause"])),
             ("At receivers", milliseconds(plain["gap"]) if plain["gap"] else None),
         ],
     )

@@ -24,8 +24,14 @@ from elastic.model.words import counted
 SETTLE = 6.0
 """Seconds that the last words of moves are waited for: Nimbus itself waits for those of workers (its option move_linger)."""
 
-_ORDER = ("resumed", "restored", "saved", "paused", "prepared", "preparing", "waiting", "stayed", "lost")
+_ORDER = (
+    *("resumed", "restored", "saved", "paused", "prepared", "preparing", "waiting"),
+    *("came back", "stayed", "started anew", "lost"),
+)
+_ASKED_EACH = 0.2
 _STILL = ("paused", "saved")
+ANEW = ("lost", "started anew")
+"""Phases of tasks that have not taken along what they had: see `TaskMoveView`."""
 Key = tuple[str, int, float]
 
 
@@ -154,12 +160,7 @@ class Following(_Beside):
             found = self.moves()
             return tuple(m for m in found if self._ours(m)) or found
 
-        self._take(client.moves(self._topology))
-        with self._changed:
-            self._changed.wait_for(lambda: self._over or all(m.state == "ended" for m in caused()), SETTLE)
-            over = self._over
-        if over:
-            self._take(client.moves(self._topology))
+        self._await_ends(client, caused)
         return caused()
 
     def moves(self) -> tuple[MoveView, ...]:
@@ -169,9 +170,31 @@ class Following(_Beside):
         return tuple(sorted(found, key=lambda m: (m.began, m.topology, m.epoch)))
 
     def over(self, client: Client) -> tuple[MoveView, ...]:
-        """Those of `moves` that the request has caused, and in which every task has its outcome by now."""
+        """Those of `moves` that the request has caused, and in which every task has its outcome by now; their last measurements are
+        waited for, not for long."""
+
+        def caused() -> tuple[MoveView, ...]:
+            return tuple(m for m in self.moves() if m.state in ("closing", "ended") and self._ours(m))
+
+        self._await_ends(client, caused)
+        return caused()
+
+    def _await_ends(self, client: Client, some: Callable[[], Sequence[MoveView]]) -> None:
+        """Wait until these have ended, for `SETTLE` at most; when they cannot be followed any more, by asking."""
+
+        def ended() -> bool:
+            return all(m.state == "ended" for m in some())
+
+        until = time.monotonic() + SETTLE
         self._take(client.moves(self._topology))
-        return tuple(m for m in self.moves() if m.state in ("closing", "ended") and self._ours(m))
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or ended(), SETTLE)
+            over = self._over
+        while over:
+            self._take(client.moves(self._topology))
+            if ended() or time.monotonic() >= until:
+                return
+            time.sleep(_ASKED_EACH)
 
     def wait_until(self, true: Callable[[Sequence[MoveView]], bool], timeout: float) -> bool:
         """Wait until it is so of `moves`; False when it is not in time, or cannot be followed any more."""
@@ -254,6 +277,8 @@ def _key(move: MoveView) -> Key:
 
 def step(task: TaskMoveView) -> str:
     """How far a task is, in a word. Nobody resumes sending to a spout: it has begun."""
+    if task.came_back:
+        return "came back"
     if task.phase == "committed":
         return "resumed" if {"resumed", "begun"} & task.times.keys() else "restored"
     if task.phase == "preparing" and "prepared" in task.times:
@@ -312,28 +337,44 @@ def at_receivers(gap: float) -> str:
 
 def outcome(move: Row) -> str:
     """What became of a move's tasks, in a few words; or how far it is."""
-    tasks = len(move["tasks"])
-    unhappy = [(move["rolled_back"], "stayed"), (move["lost"], "lost their state")]
-    parts = [f"{n} {words}" for n, words in unhappy if n]
-    if not parts and move["moved"] == tasks:
-        return f"{counted(tasks, 'task')} moved"
-    return ", ".join([f"{move['moved']} of {counted(tasks, 'task')} moved", *parts])
+    return _outcome([move])
+
+
+def _outcome(moves: Sequence[Row]) -> str:
+    """What became of the tasks of some moves. What was tried more than once is one task; what it has lost stays lost, though it has
+    moved since."""
+    last: dict[tuple[str, int], str] = {}
+    anew: dict[str, set[tuple[str, int]]] = {phase: set() for phase in ANEW}
+    for m in sorted(moves, key=lambda m: (m["began"], m["epoch"])):
+        for t in m["tasks"]:
+            key, phase = (m["topology"], t["task"]), t["phase"]
+            back = phase == "committed" and t["source"] == t["target"]
+            last[key] = "came back" if back else phase
+            if phase in anew:
+                anew[phase].add(key)
+    phases = list(last.values())
+    moved = phases.count("committed")
+    unhappy = (
+        (phases.count("came back"), "came back"),
+        (phases.count("rolled back"), "stayed"),
+        (len(anew["started anew"] - anew["lost"]), "started anew"),
+        (len(anew["lost"]), "lost their state"),
+    )
+    of = counted(moved, "task") if moved == len(last) else f"{moved} of {counted(len(last), 'task')}"
+    return ", ".join([f"{of} moved", *(f"{n} {words}" for n, words in unhappy if n)])
 
 
 def cost(moves: Sequence[Row]) -> str:
     """What moves did, in one sentence: tasks, the longest pause, bytes. What was tried more than once is one task."""
-    last: dict[tuple[str, int], str] = {}
-    for m in sorted(moves, key=lambda m: (m["began"], m["epoch"])):
-        last.update({(m["topology"], t["task"]): t["phase"] for t in m["tasks"]})
-    tasks, phases = len(last), list(last.values())
-    moved, back, lost = (phases.count(phase) for phase in ("committed", "rolled back", "lost"))
-    unhappy = "".join(f", {n} {what}" for n, what in ((back, "stayed"), (lost, "lost their state")) if n)
-    done = counted(moved, "task") if moved == tasks else f"{moved} of {counted(tasks, 'task')}"
     longest = max((m["pause"] for m in moves), default=0.0)
-    size = output.size(sum(m["size"] for m in moves))
-    waited = f"longest pause {milliseconds(longest)}" if longest else "nobody had to wait"
-    waited += at_receivers(max((m["gap"] for m in moves), default=0.0))
-    return f"{done} moved{unhappy}; {waited}; {size}"
+    parts = [f"longest pause {milliseconds(longest)}"] if longest else []
+    # Of a task that nobody says has resumed, the pause may only not be known.
+    if not longest and all("resumed" in t["times"] for m in moves for t in m["tasks"]):
+        parts = ["nobody had to wait"]
+    if gap := max((m["gap"] for m in moves), default=0.0):
+        parts.append(f"at receivers {milliseconds(gap)}")
+    waited = f"; {', '.join(parts)}" if parts else ""
+    return f"{_outcome(moves)}{waited}; {output.size(sum(m['size'] for m in moves))}"
 
 
 TASK_COLUMNS = [
@@ -353,7 +394,7 @@ def task_rows(moves: Sequence[MoveView]) -> list[dict[str, Any]]:
     rows = []
     for move in moves:
         for task in move.tasks:
-            word = "moved" if task.phase == "committed" else step(task)
+            word = "moved" if task.moved else step(task)
             of = {"topology": str(move.topology), "move": move.epoch}
             rows.append({**present.task_move(task), **of, "step": word})
     return rows

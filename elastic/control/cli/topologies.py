@@ -221,7 +221,8 @@ def _summary(settings: Settings, detail: TopologyDetail) -> None:
     if detail.moved.moves:
         m = detail.moved
         what = f"{counted(m.committed, 'task')} in {counted(m.moves, 'move')}, {output.size(m.size)}"
-        text = f"{what}, longest pause {milliseconds(m.pause_max)}{at_receivers(m.gap_max)}"
+        held = f", longest pause {milliseconds(m.pause_max)}" if m.pause_max else ""
+        text = f"{what}{held}{at_receivers(m.gap_max)}"
         values.append(("Moved", text))
     if detail.policy:
         values.append(("Policy", detail.policy))

@@ -693,10 +693,10 @@ class TaskMoveView(_message.Message):
     """The workers that it goes from and to."""
     target: _builtins.str
     phase: _builtins.str
-    """"waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back" or "lost"."""
+    """"waiting", "preparing", "paused", "saved", "restored", "committed", "rolled back", "lost" or "started anew"."""
     attempt: _builtins.int
     reason: _builtins.str
-    """Why it was rolled back, or why another attempt was made."""
+    """Why it was rolled back or lost, or why another attempt was made."""
     size: _builtins.int
     """Bytes that were saved; 0 before that."""
     pause: _builtins.float
@@ -793,7 +793,7 @@ class MoveTotals(_message.Message):
     GAP_MAX_FIELD_NUMBER: _builtins.int
     moves: _builtins.int
     committed: _builtins.int
-    """Tasks by outcome: at their new place; where they were before; at their new place without their state."""
+    """Tasks by outcome: at their new place; where they were before, or without a state begun anew; begun anew without the state that they had."""
     rolled_back: _builtins.int
     lost: _builtins.int
     size: _builtins.int

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, TaskMove
-from elastic.model.events import Event
+from elastic.migration.record import ENDED, Marked, Marks, MoveRecord, Outcome, TaskMove
+from elastic.model.events import Event, Severity
 from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, TopologyName
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
@@ -203,6 +203,43 @@ def test_what_goes_back_before_its_pause_keeps_no_end_waiting() -> None:
     log.see(facts(record(1)), 10.0)
     log.see(facts(replace(record(1, Outcome.ROLLED_BACK), paused=1)), 11.0)
     assert len(log.see(facts(), 11.0)) == 1
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+def test_what_ended_with_its_process_is_not_said_to_be_where_it_was(stateful: bool) -> None:
+    log = MoveLog(kept=5, linger=0)
+    shown = facts(record(1))
+    shown.spec = replace(
+        SPEC, components=(SPEC.components[0], replace(SPEC.components[1], stateful=stateful))
+    )
+    log.see(shown, 10.0)
+    tasks = tuple(replace(t, outcome=Outcome.ROLLED_BACK, reason=ENDED) for t in record(1).tasks)
+    for moves in ({1: MoveFacts(replace(record(1), tasks=tasks), 0)}, {}):
+        shown.moves = moves
+        log.see(shown, 11.0)
+    (view,) = log.views(T)
+    reason = "its worker's process has ended; it starts anew"
+    with_state = ("lost", reason + ", without its state", 2, 0, "0 tasks moved, 2 lost their state")
+    without = ("started anew", reason, 0, 2, "0 tasks moved, 2 started anew")
+    phase, reason, lost, back, says = with_state if stateful else without
+    assert [(t.phase, t.reason) for t in view.tasks] == [(phase, reason)] * 2
+    totals, ended = log.totals(T), move_ended(view)
+    assert (totals.committed, totals.rolled_back, totals.lost) == (0, back, lost)
+    assert (ended.details["rolled_back"], ended.details["lost"]) == (back, lost)
+    assert says in ended.message and ended.severity is Severity.WARNING
+
+
+def test_what_is_restored_where_it_came_from_has_not_moved() -> None:
+    log = MoveLog(kept=5, linger=0)
+    back = replace(record(1, Outcome.COMMITTED, 2).tasks[0], target=Incarnation("t@n1/0#2"), attempt=2)
+    both = record(1, Outcome.COMMITTED)
+    log.see(facts(replace(both, tasks=(back, both.tasks[1]))), 11.0)
+    (told,) = log.see(facts(), 12.0)
+    totals, ended = log.totals(T), move_ended(told)
+    assert (totals.committed, totals.rolled_back, totals.lost) == (1, 1, 0)
+    assert ended.message.endswith("1 task moved, 1 came back; 0 bytes"), "of pauses nothing is known"
+    assert (ended.details["moved"], ended.details["came_back"], ended.details["rolled_back"]) == (1, 1, 0)
+    assert ended.severity is Severity.WARNING
 
 
 def test_totals_add_up_and_begin_anew_with_another_topology() -> None:
