@@ -12,7 +12,7 @@ from nimbus_harness import FakeLauncher, spec
 from elastic.errors import DeadlineExceeded, Refused
 from elastic.migration.record import Phase
 from elastic.model.assignment import Assignment
-from elastic.model.ids import Epoch, TaskId, WorkerId, node_of
+from elastic.model.ids import TaskId, WorkerId, node_of
 from elastic.model.views import PLANNED, MoveView
 from elastic.nimbus import placement_requests, subjects
 from elastic.nimbus.facts import TopologyFacts
