@@ -145,7 +145,7 @@ def test_nobody_waits_for_a_worker_of_what_failed_for_another_request(moving_in_
     assert tasks_in(after, WorkerId("wc@c/0")) == {6}
     nimbus.move("wc", "6", "c", wait=PATIENCE)
     t, reign = moving.facts(nimbus), nimbus._reign
-    assert reign is not None and B not in after.workers and not t.idle
+    assert reign is not None and B not in after.workers and t.idle == {B}
     assert subjects.settled(t, reign.facts(), reign.rules)
 
 
