@@ -260,7 +260,7 @@ def test_what_does_not_exist_is_said(cluster: Cluster) -> None:
         (("move", "counted", "2", "--to", "counted@node-1/7"), 4, "it has 0 to 1"),
         (("moves", "nobody"), 4, "nobody"),
         (("moves", "counted", "999"), 4, "999"),
-        (("scale", "counted", "count=9"), 3, "count"),
+        (("scale", "counted", "count=9"), 6, "cannot have 9 executors"),
         (("move", "counted", "2"), 2, "--to"),
     ):
         done = cluster(*words)
