@@ -146,9 +146,7 @@ class MovePorts:
             places = {**assignment.place_of(), **{TaskId(t): w for t, w in action.places}}
             staying = {**held(t, facts), **{w: slot_of(w) for _, w in action.places}}
             desired = plan.assignment if plan is not None else assignment
-            # Who is not there any more waits for nobody, or nobody comes to him: `placing.step` has left him out.
-            new = interim(assignment, desired, places, staying, assignment.workers)
-            new = losing(new, before, after, self.living)
+            new = losing(interim(assignment, desired, places, staying), before, after, self.living)
             result.append(Set(paths.assignment(self._name), encode(new), version))
         if plan is not None:
             now = time.time()

@@ -83,7 +83,7 @@ def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
     assert present is not None
     desired = plan.assignment
     places, gone = _places(t, facts, plan, rules)
-    written = interim(present, desired, places, held(t, facts), _coming(t, plan, places, rules))
+    written = interim(present, desired, places, held(t, facts))
     left = _left(t, plan, written)
     if plan.left != left:
         plan = replace(plan, left=left)
@@ -187,12 +187,6 @@ def _changes(t: TopologyFacts, plan: Plan, places: dict[TaskId, WorkerId], rules
         failure = plan.failure(change.task)
         if change.task not in t.moving and (failure is None or failure.times < rules.tries):
             yield change
-
-
-def _coming(t: TopologyFacts, plan: Plan, places: dict[TaskId, WorkerId], rules: Rules) -> set[WorkerId]:
-    """The workers to which tasks are still to come, or that begin them anew."""
-    anew = {w for n, w in plan.assignment.place_of().items() if n not in places}
-    return anew if plan.halted else anew | {c.target for c in _changes(t, plan, places, rules)}
 
 
 def to_come(t: TopologyFacts, rules: Rules) -> set[TaskId]:

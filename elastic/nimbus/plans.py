@@ -134,7 +134,6 @@ def interim(
     desired: Assignment,
     places: Mapping[TaskId, WorkerId],
     held: Mapping[WorkerId, WorkerSlot],
-    coming: Collection[WorkerId] | None = None,
 ) -> Assignment:
     """What is to be written while tasks are on their way.
 
@@ -147,8 +146,6 @@ def interim(
         desired: Who shall run what.
         places: Each task's worker; a task that is not in it waits for a slot.
         held: Workers that must stay although they may have no task, with their slots.
-        coming: The desired workers to which tasks are still to come; None: all of them. Others are there only while they have tasks: an
-            empty one would keep its slot for a move that somebody has aborted, or that was given up.
 
     Returns:
         `present` itself when nothing changes, otherwise an assignment whose epoch is one larger.
@@ -174,8 +171,7 @@ def interim(
             else:
                 unassigned.append(one)
     slots = {**held, **present.workers, **desired.workers}
-    wanted = {w for _, w in desired.executors}
-    named = {*held, *(wanted if coming is None else wanted.intersection(coming)), *(w for _, w in placed)}
+    named = {*held, *(w for _, w in desired.executors), *(w for _, w in placed)}
     result = Assignment(
         present.topology,
         Epoch(present.epoch + 1),

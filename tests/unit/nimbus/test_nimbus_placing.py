@@ -381,45 +381,6 @@ def test_a_move_that_always_fails_is_tried_so_often_and_not_more() -> None:
     assert list(placing.deadlines(world.t, world.facts(), RULES)) == []
 
 
-def _grown() -> tuple[World, set[WorkerId]]:
-    """A topology that is about to spread over more workers; and those."""
-    world = World.make()
-    before = set(world.t.assignment.workers)  # type: ignore[union-attr]
-    assert world.ask(len(before) + 1, 3) is not None
-    added = set(world.t.assignment.workers) - before  # type: ignore[union-attr]
-    assert added
-    return world, added
-
-
-def test_a_worker_to_which_nobody_comes_any_more_leaves_its_slot() -> None:
-    world, added = _grown()
-    world.run()
-    while world.t.moving:
-        world.settle(0, Outcome.ROLLED_BACK)
-    world.close()
-    world.run()
-    assert added <= set(world.t.assignment.workers), "it is tried again"  # type: ignore[union-attr]
-    for _ in range(20):
-        while world.t.moving:
-            world.settle(0, Outcome.ROLLED_BACK)
-        world.close()
-        world.now += 5.0
-        world.run()
-    assert world.t.plan is not None and not added & set(world.t.assignment.workers)  # type: ignore[union-attr]
-
-
-def test_nor_does_one_stay_for_a_drain_that_somebody_has_aborted() -> None:
-    world = World.make()
-    before = set(world.t.assignment.workers)  # type: ignore[union-attr]
-    world.drains = {NODES[0]: False}
-    world.run()
-    added = set(world.t.assignment.workers) - before  # type: ignore[union-attr]
-    assert added and world.t.plan is not None
-    world.t = replace(world.t, plan=replace(world.t.plan, halted="tea time"))
-    world.run()
-    assert world.t.plan is not None and not added & set(world.t.assignment.workers)  # type: ignore[union-attr]
-
-
 def test_chaos_knows_what_is_tried_again_from_what_was_given_up() -> None:
     world = World.make()
     world.ask(1, 3)
