@@ -296,11 +296,9 @@ class Executor:
         """There is nothing to be done for it any more."""
         self._dirty.pop(task.id, None)
         self.unread.tasks.pop(task.id, None)
-        if any(
-            t is task for _, _, t in self._timers
-        ):  # it would be kept until then: for a day, if a spout has said so
-            self._timers = [timer for timer in self._timers if timer[2] is not task]
-            heapq.heapify(self._timers)
+        # Its timers, too: it would be kept until then, for a day if a spout has said so.
+        self._timers = [timer for timer in self._timers if timer[2] is not task]
+        heapq.heapify(self._timers)
 
     # ------------------------------------------------------------------ on the thread
 

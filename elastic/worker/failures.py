@@ -35,9 +35,9 @@ class Failures(Part):
     """
 
     def __init__(self, task: Task, hooks: Sequence[TaskHook], most: int, listener: TaskListener) -> None:
+        super().__init__(task)
         self.count = 0
         self.broken = False
-        super().__init__(task)
         self._hooks = hooks
         self._most = most
         self._listener = listener

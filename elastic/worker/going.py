@@ -116,15 +116,15 @@ class Going:
 
         self.task.call(call)
         try:
-            try:
-                return done.result(patience)
-            except TimeoutError:
-                if patience < LONGEST and done.cancel():
-                    raise CancelledError from None
-                return done.result(LONGEST)
+            return done.result(patience)
         except TimeoutError:
-            done.cancel()
-            raise Unavailable(f"task {self.task.id} has been within one tuple for {LONGEST:g} s") from None
+            if done.cancel() and patience < LONGEST:
+                raise CancelledError from None
+            if patience >= LONGEST:
+                raise Unavailable(
+                    f"task {self.task.id} has been within one tuple for {LONGEST:g} s"
+                ) from None
+        return done.result(LONGEST)  # it has begun, and takes some milliseconds
 
     def end(self, then: Callable[[], None] | None, reading: dict[int, Going]) -> bool:
         """It is over. False: its state is being read just now, and `encoded` is to call `then`.

@@ -82,11 +82,11 @@ class MarkDriver(Part):
     """
 
     def __init__(self, task: Task, sources: frozenset[int], listener: TaskListener) -> None:
+        super().__init__(task)
         self.heard = Marks(sources)
         self.drained = 0
         self.finishing = False
         self.finished = False
-        super().__init__(task)
         self._listener = listener
         self._unsaid: set[int] = set()
 

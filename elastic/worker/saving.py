@@ -301,9 +301,8 @@ class Saving:
         if not old.ends_now():
             return
         reason = error.message if isinstance(error, ElasticError) else described(error)
-        if (
-            old.copier is not None
-        ):  # it may be read at this very moment: nothing is said of what comes of that any more
+        if old.copier is not None:
+            # Its state may be read at this very moment: nothing is said any more of what comes of that.
             self._forget_copy(old, old.copier)
         if not old.ended:  # before a store is told that may not answer: the task stands still, mostly
             # All of it: its mark takes less.

@@ -209,6 +209,16 @@ class Lasting(Spout):
         return 0.001
 
 
+class Endless(Spout):
+    """Emits 1 a thousand times a second, for as long as it is there."""
+
+    outputs = Fields(number=int)
+
+    def next_tuple(self) -> float:
+        self.emit(1)
+        return 0.001
+
+
 class Sink(Bolt):
     """Takes all."""
 

@@ -9,27 +9,19 @@ from typing import Any
 
 import pytest
 
-from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic import KeyedState, StatefulBolt, TopologyBuilder
 from elastic.api import tracking
 from elastic.migration.record import Outcome
 from elastic.worker.content import Copier
 from elastic.worker.going import Going
 from elastic.worker.saving import Saving
 from elastic.worker.together import Together
-from tests.unit.worker.harness import numbers
+from tests.unit.worker.harness import Endless, numbers
 from tests.unit.worker.moving_harness import Moving, Nimbus
 
 ENTRIES = 20_000
 WITHIN: dict[str, tuple[threading.Event, threading.Event]] = {}
 RAISES: dict[str, BaseException] = {}
-
-
-class Endless(Spout):
-    outputs = Fields(number=int)
-
-    def next_tuple(self) -> float:
-        self.emit(1)
-        return 0.001
 
 
 class Holds(StatefulBolt):

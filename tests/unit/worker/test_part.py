@@ -9,20 +9,12 @@ from typing import Any
 
 import pytest
 
-from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic import KeyedState, StatefulBolt, TopologyBuilder
 from elastic.worker import bolts, failures, marks, spouts
 from elastic.worker.executor import Executor
 from elastic.worker.part import Part, weakly
-from tests.unit.worker.harness import numbers
+from tests.unit.worker.harness import Endless, numbers
 from tests.unit.worker.moving_harness import Moving
-
-
-class Endless(Spout):
-    outputs = Fields(number=int)
-
-    def next_tuple(self) -> float:
-        self.emit(1)
-        return 0.001
 
 
 class Counts(StatefulBolt):
