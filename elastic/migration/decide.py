@@ -402,7 +402,8 @@ def _wait_of(
         return before
     if phase is Phase.PREPARING:
         if task.source not in marks or task.task not in marks[task.source].marks.asked:
-            return f"worker {source}, to ask the stores for room"
+            # Only the task's own executor can tell how large the state is, between two tuples.
+            return f"worker {source}, to find out how large its state is, and to ask the stores for room"
         marked = task.target in marks and marks[task.target].marks.prepared.get(task.task) == task.attempt
         if not marked and task.task not in prepared:
             return f"worker {target}, to prepare it"

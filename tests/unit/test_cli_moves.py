@@ -365,6 +365,21 @@ def test_drain_shows_the_moves_that_empty_the_node() -> None:
     assert (data["node"], data["gone"]) == ("node-1", True)
 
 
+def test_drain_of_a_task_that_begins_anew_is_no_success() -> None:
+    ended = task_move(2, "lost", reason=ENDED, size=0, pause=0.0, gap=0.0, times={})
+    client = FakeClient(coming=[move(tasks=(ended, task_move(3)))])
+    result = invoke(client, "-o", "json", "nodes", "drain", "node-1")
+    assert result.exit_code == 6 and "node-1 is gone." in result.stderr
+    assert json.loads(result.stdout)["moves"][0]["lost"] == 1, "the data come all the same"
+    assert f"task 2 (it was to go to word-count@node-2/0): {ENDED}" in result.stderr
+    assert "elastic events word-count" in result.stderr
+    forced = invoke(FakeClient(coming=[move(tasks=(ended,))]), "nodes", "drain", "node-1", "--force")
+    assert forced.exit_code == 0, "that says that a state may be lost"
+    of_others = replace(ended, source=WorkerId("word-count@node-7/0"))
+    others = FakeClient(coming=[move(tasks=(of_others, task_move(3)))])
+    assert invoke(others, "nodes", "drain", "node-1").exit_code == 0, "another node's"
+
+
 def test_drain_says_of_which_topology_each_task_is_where_there_are_several() -> None:
     back = task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={})
     others = move(topology=TopologyName("other"), tasks=(task_move(2), back))

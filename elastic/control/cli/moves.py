@@ -17,13 +17,13 @@ from elastic.control.cli.arguments import (
 )
 from elastic.control.cli.base import command
 from elastic.control.cli.moving import (
-    ANEW,
     Following,
     Request,
     cost,
     milliseconds,
     outcome,
     pause,
+    refuse_anew,
     show_tasks,
     steps,
     task_rows,
@@ -36,7 +36,7 @@ from elastic.errors import DeadlineExceeded, ElasticError, NotFound, Refused
 from elastic.model import whys
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TaskId
-from elastic.model.views import PLANNED, STEPS, MoveView
+from elastic.model.views import PLANNED, STEPS, MoveView, TaskMoveView
 from elastic.model.words import counted
 
 MOVE_WAIT = 60.0
@@ -47,8 +47,6 @@ share_option = click.option(
     help="Of a component's tasks that may pause at once [as keeps pauses short, or as `up` was told].",
 )
 _ALL = 0
-_NAMED = 5
-"""Tasks that an error names; the others are counted."""
 
 
 @command(
@@ -189,20 +187,13 @@ def check_kept(settings: Settings, assignment: Assignment, why: str, moves: Sequ
     Raises:
         Refused: Some have begun anew, wherever that is: they were to move with their state.
     """
-    name, places = assignment.topology, assignment.place_of()
-    anew = {t.task: t for m in moves if whys.asked_by(m.why, why) for t in m.tasks if t.phase in ANEW}
-    if not anew:
-        return
-    said = []
-    for number, task in sorted(anew.items()):
-        place = places.get(TaskId(number))
-        where = f"now in worker {place}" if place is not None else "it waits for a slot"
-        said.append(f"task {number} ({where}): {task.reason or 'its state is lost'}")
-    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
-    raise Refused(
-        f"topology {name!r}: {counted(len(said), 'task')} began anew: {'; '.join(said[:_NAMED])}{more}",
-        remedy=f"what is lost does not come back; {settings.command('events', str(name))} tells what ended, and when",
-    )
+    places = assignment.place_of()
+
+    def where(task: TaskMoveView) -> str:
+        place = places.get(TaskId(task.task))
+        return f"now in worker {place}" if place is not None else "it waits for a slot"
+
+    refuse_anew(settings, moves, lambda m, _: whys.asked_by(m.why, why), where)
 
 
 def followed(

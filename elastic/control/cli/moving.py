@@ -16,7 +16,7 @@ from elastic.control.cli.narration import Waiting
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import ElasticError
+from elastic.errors import ElasticError, Refused
 from elastic.model.events import Event
 from elastic.model.views import PLANNED, MoveView, TaskMoveView
 from elastic.model.words import counted
@@ -32,6 +32,8 @@ _ASKED_EACH = 0.2
 _STILL = ("paused", "saved")
 ANEW = ("lost", "started anew")
 """Phases of tasks that have not taken along what they had: see `TaskMoveView`."""
+_NAMED = 5
+"""Tasks that an error names; the others are counted."""
 Key = tuple[str, int, float]
 
 
@@ -375,6 +377,40 @@ def cost(moves: Sequence[Row]) -> str:
         parts.append(f"at receivers {milliseconds(gap)}")
     waited = f"; {', '.join(parts)}" if parts else ""
     return f"{_outcome(moves)}{waited}; {output.size(sum(m['size'] for m in moves))}"
+
+
+def refuse_anew(
+    settings: Settings,
+    moves: Iterable[MoveView],
+    counts: Callable[[MoveView, TaskMoveView], bool],
+    where: Callable[[TaskMoveView], str],
+) -> None:
+    """Say of tasks that have not taken along what they had that they haven't.
+
+    Args:
+        moves: What a request has caused, and maybe others besides.
+        counts: Whether a task of a move is one that the request was to move.
+        where: Where the task is by now, e.g. `now in worker wc@node-1/0`.
+
+    Raises:
+        Refused: Some have begun anew, wherever that is: they were to move with their state. Of one topology it names some of its tasks;
+            of several, only the first.
+    """
+    anew: dict[str, dict[int, TaskMoveView]] = {}
+    for m in moves:
+        for t in m.tasks:
+            if t.phase in ANEW and counts(m, t):
+                anew.setdefault(m.topology, {})[t.task] = t
+    if not anew:
+        return
+    name, tasks = min(anew.items())
+    said = [f"task {n} ({where(t)}): {t.reason or 'its state is lost'}" for n, t in sorted(tasks.items())]
+    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    others = f"; and tasks of {', '.join(sorted(anew.keys() - {name}))}" if len(anew) > 1 else ""
+    raise Refused(
+        f"topology {name!r}: {counted(len(said), 'task')} began anew: {'; '.join(said[:_NAMED])}{more}{others}",
+        remedy=f"what is lost does not come back; {settings.command('events', name)} tells what ended, and when",
+    )
 
 
 TASK_COLUMNS = [

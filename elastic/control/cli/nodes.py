@@ -7,7 +7,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
-from elastic.control.cli.moving import Following, Request, Telling, cost, show_tasks
+from elastic.control.cli.moving import Following, Request, Telling, cost, refuse_anew, show_tasks
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
@@ -135,6 +135,8 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
 
     It gets nothing new from now on. Its tasks move to other nodes with their state, while their streams go on; then
     its workers end, and the node. What finds no free slot elsewhere stays, and waits for one, unless --force is said.
+    A task whose process ends before it is saved begins anew, without its state, and that is said (exit code 6, unless
+    --force is said).
     No command takes it back: `elastic nodes add 1` gives another node in its place.
     """
 
@@ -175,3 +177,7 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
     if plain:
         note(f"{cost(plain)}.")
     note(f"{node} is gone." if wait else f"{node} is draining.")
+    if not force:  # which says that a state may be lost
+        refuse_anew(
+            settings, moves, lambda _, task: there(task), lambda task: f"it was to go to {task.target}"
+        )
