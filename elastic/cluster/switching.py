@@ -11,7 +11,7 @@ from elastic.migration.view import View
 from elastic.worker.haste import FEW, FEW_STILL
 
 SWITCH = 0.005
-SWITCH_MOVING = 0.0005
+SWITCH_MOVING = 0.0002
 SWITCH_PAUSED = 0.00005
 SWITCH_MANY = 0.001
 """Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a

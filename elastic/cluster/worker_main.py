@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from elastic import procs
+from elastic import procs, timeslice
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster import worker_stacks
@@ -351,6 +351,7 @@ def _run(options: argparse.Namespace) -> int:
     # Tuples of plain values are invisible to the collector; what it sees lives long. Fewer collections are worth 10 % in row mode.
     gc.set_threshold(50_000, 20, 50)
     memory.keep()
+    timeslice.shorten()  # before there are other threads, which have what this one has
 
     # Imported here: what the bundle says does not need them, and a worker that cannot load it should say so soonest.
     from elastic.coordination.zookeeper import connect

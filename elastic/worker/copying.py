@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from elastic import timeslice
 from elastic.errors import ExecutionError
 from elastic.migration import events as ev
 from elastic.worker.content import Copier
@@ -73,7 +74,7 @@ class Copying:
         self._held_back: dict[int, float] = {}  # when threads of executors have held a task back last
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
-        self._pool = ThreadPoolExecutor(COPYING, "states-copied")
+        self._pool = ThreadPoolExecutor(COPYING, "states-copied", timeslice.usual)
 
     def close(self) -> None:
         """End its threads; what is under way ends with an error or comes to nothing."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from elastic import timeslice
 from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
@@ -83,7 +84,7 @@ class Fetching:
         self._coming: dict[int, Coming] = {}
         self._waiting = 0  # tasks that nobody has looked for yet: these go first
         self._closing = threading.Event()
-        self._pool = ThreadPoolExecutor(THREADS, "states-ahead")
+        self._pool = ThreadPoolExecutor(THREADS, "states-ahead", timeslice.usual)
         self._along = CameAlong(lambda task, epoch: worker.moving.comes(task, epoch))
         self._fetches: Together[Nodes, ac.Fetch] = Together(submit, self._fetch_many, LOT)
 

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from itertools import repeat, starmap
 
+from elastic import timeslice
 from elastic.api import tracking
 from elastic.api.components import Component, overrides
 from elastic.api.state import StateMap
@@ -61,6 +62,7 @@ class Leaving:
             thread.join()
 
     def _run(self) -> None:
+        timeslice.usual()
         while (state := self._next()) is not None:
             try:
                 self._free(state)

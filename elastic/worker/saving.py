@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from elastic import timeslice
 from elastic.errors import ElasticError, ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
@@ -51,7 +52,7 @@ class Saving:
         self._old: dict[int, Going] = {}
         self._reading: dict[int, Going] = {}  # given back, and not gone on yet: its state is still being read
         self._stopping = Stopping()
-        self._pool = ThreadPoolExecutor(THREADS, "states")
+        self._pool = ThreadPoolExecutor(THREADS, "states", timeslice.usual)
         self._copying = Copying(worker, stores, self._failed)
         self._submit = functools.partial(have_done, self._pool)
         self._asks: Together[Nodes, tuple[Going, int]] = Together(self._submit, self._ask_many, LOT)
