@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from elastic.model.words import counted
 
@@ -27,13 +27,13 @@ def with_share(why: str, share: float | None) -> str:
     return why if share is None else f"{why}{_SHARE}{share:g}"
 
 
-def several(before: str, why: str, most: int) -> str:
-    """Of a move that is made for a request and for those before it.
+def several(reasons: Iterable[str], most: int) -> str:
+    """Of a move that is made for several requests: each once, in their order.
 
     Args:
         most: Characters; those that came first are left out if need be.
     """
-    whys = [w for w in before.split(_BETWEEN) if w != why] + [why]
+    whys = list(dict.fromkeys(w for why in reasons for w in why.split(_BETWEEN)))
     while len(whys) > 1 and len(_BETWEEN.join(whys)) > most:
         del whys[0]
     return _BETWEEN.join(whys)

@@ -165,21 +165,28 @@ def planned(t: TopologyFacts, desired: Assignment, facts: Facts, *, over: bool) 
     Args:
         over: All that is left of the present plan was given up: what moves now does not do so because of that.
     """
+    now = t.assignment.place_of() if t.assignment is not None else {}
     if t.plan is None:
-        return Plan(desired, _why(t, desired, facts), facts.now)
+        return Plan(desired, _why(now, desired, facts), facts.now)
     if t.plan.assignment is desired:
         return t.plan
     if t.plan.halted and same(t.plan.assignment, desired):
         return t.plan
-    why = _why(t, desired, facts) if over or not t.plan.requested else t.plan.why
-    before = t.plan.assignment.place_of()
-    elsewhere = [n for n, w in desired.place_of().items() if w != before.get(n)]
-    return replace(t.plan.without(elsewhere), assignment=desired, asked=facts.now, why=why)
+    before, after = t.plan.assignment.place_of(), desired.place_of()
+    elsewhere = frozenset(n for n, w in after.items() if w != before.get(n))
+    plan = replace(t.plan.without(elsewhere), assignment=desired, asked=facts.now)
+    if over or not t.plan.requested:
+        return replace(plan, why=_why(now, desired, facts), reasons=())
+    # What somebody has asked for is still theirs, also where it goes elsewhere now; the others move because nodes come and go.
+    asked = frozenset(n for n, w in before.items() if now.get(n) != w and after.get(n) != now.get(n))
+    if not elsewhere - asked:
+        return plan
+    return replace(plan, why=_why(before, desired, facts), reasons=t.plan.for_other_reasons(asked))
 
 
-def _why(t: TopologyFacts, desired: Assignment, facts: Facts) -> str:
-    """Which nodes it is that tasks leave, and why."""
-    before, after = t.assignment.place_of() if t.assignment is not None else {}, desired.place_of()
+def _why(before: Mapping[TaskId, WorkerId], desired: Assignment, facts: Facts) -> str:
+    """Which nodes it is that tasks leave, or are not to come to any more, and why."""
+    after = desired.place_of()
     left = sorted({node_of(w) for n, w in before.items() if after.get(n) != w}, key=natural)
     drained = [n for n in left if facts.draining(n)]
     gone = [n for n in left if n not in facts.nodes and n not in drained]

@@ -100,7 +100,7 @@ def _planned_of(t: TopologyFacts, facts: Facts, rules: placing.Rules) -> MoveVie
         return None
     waits = [*draining.waits(t, facts), *placing.waits(t, facts, rules, coming)]
     drained = "; ".join(f"node {n} is being drained" for n in kept)
-    why = t.plan.why if t.plan is not None and coming else drained
+    why = t.plan.why_of(coming) if t.plan is not None and coming else drained
     tasks = (
         TaskMoveView(n, t.spec.component_of(n).id, places[n], w, "waiting")
         for n, w in sorted(target.items())

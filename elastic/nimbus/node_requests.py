@@ -124,11 +124,13 @@ def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
         anew, over = t.plan.without(there), bool(placing.stuck(t, reign.rules))
         if there and t.plan.halted:
             # Nothing else of it is wanted any more, whether or not that has been written already.
-            anew = replace(anew, assignment=t.base or t.plan.assignment, halted="", share=0.0, shares=())
+            anew = replace(
+                anew, assignment=t.base or t.plan.assignment, halted="", share=0.0, shares=(), reasons=()
+            )
             over = True
         if anew != t.plan:
             if over:  # nobody else is at it any more
-                anew = replace(anew, why=f"node {node} is being drained")
+                anew = replace(anew, why=f"node {node} is being drained", reasons=())
             result.append(Set(paths.plan(t.name), encode(replace(anew, asked=facts.now)), t.plan_version))
     return result
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from elastic.coordination import paths
 from elastic.coordination.base import Set
 from elastic.errors import ConfigError, Conflict, InvalidParallelism, NotFound, Refused
-from elastic.migration.record import REASON
 from elastic.model import whys
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
@@ -219,9 +218,16 @@ def _plan(
     wanted, there = t.base.place_of(), desired.place_of()
     tasks = wish.tasks | {n for n, w in there.items() if w != wanted.get(n)}
     failures = t.plan.without(tasks).failures if t.plan is not None and not t.plan.halted else ()
-    if t.plan is not None and placing.to_come(t, reign.rules) - tasks:
-        why = whys.several(t.plan.why, why, REASON)  # they may go in one move
-    plan = Plan(desired, why, facts.now, True, share or 0.0, failures, shares=_shares(t, tasks, share or 0.0))
+    plan = Plan(
+        desired,
+        why,
+        facts.now,
+        True,
+        share or 0.0,
+        failures,
+        shares=_shares(t, tasks, share or 0.0),
+        reasons=t.plan.for_other_reasons(_earlier(t) - tasks) if t.plan is not None else (),
+    )
     step = placing.asked(t, facts, plan)
     # What was wanted before and has been given up is still missing, and is no change.
     as_before = t.plan is not None and same_places(desired, t.base) and failures == t.plan.failures
@@ -243,12 +249,16 @@ def _plan(
 
 def _shares(t: TopologyFacts, tasks: Collection[TaskId], share: float) -> tuple[tuple[TaskId, float], ...]:
     """Of what earlier requests want and has not come yet, other shares than this request's."""
-    if t.plan is None or t.plan.halted or t.assignment is None:
+    if t.plan is None:
         return ()
-    own, now = dict(t.plan.shares), t.assignment.place_of()
-    before = {
-        n: own.get(n, t.plan.share)
-        for n, w in t.plan.assignment.place_of().items()
-        if n not in tasks and now.get(n) != w
-    }
+    own = dict(t.plan.shares)
+    before = {n: own.get(n, t.plan.share) for n in _earlier(t) - frozenset(tasks)}
     return tuple((n, s) for n, s in sorted(before.items()) if s != share)
+
+
+def _earlier(t: TopologyFacts) -> frozenset[TaskId]:
+    """The tasks that earlier requests want elsewhere, and that have not come there yet."""
+    if t.plan is None or t.plan.halted or t.assignment is None:
+        return frozenset()
+    now = t.assignment.place_of()
+    return frozenset(n for n, w in t.plan.assignment.place_of().items() if now.get(n) != w)

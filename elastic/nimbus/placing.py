@@ -255,9 +255,10 @@ def begin(
     living = seats(t)
     part = now[: _fitting(t, now, living)]
     bound = None if named else _bound([c.task for c in part], rules, sizes or {})
+    why = plan.why_of([c.task for c in part])
     try:
         move = plan_move(
-            t.spec, Epoch(t.latest + 1), plan.why, part, living, busy=t.moving, share=share, bound=bound
+            t.spec, Epoch(t.latest + 1), why, part, living, busy=t.moving, share=share, bound=bound
         )
     except Refused:
         return None

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from elastic.migration.record import MoveRecord, Outcome, briefly
+from elastic.migration.record import REASON, MoveRecord, Outcome, briefly
+from elastic.model import whys
 from elastic.model.assignment import Assignment, ExecutorId, Lost, WorkerSlot
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, worker_of
 from elastic.scheduler.round_robin import natural
@@ -66,6 +67,7 @@ class Plan:
         awaited: Nodes whose state stores are waited for.
         left: Tasks that workers have to let go of before they are placed anew, ascending. The plan stays for as long as there are some.
         shares: Of tasks that an earlier request wants, with another share than the newest.
+        reasons: Why tasks are to move that something else wants than `why` says, as long as they have not come.
     """
 
     assignment: Assignment
@@ -78,6 +80,24 @@ class Plan:
     awaited: tuple[NodeId, ...] = ()
     left: tuple[Left, ...] = ()
     shares: tuple[tuple[TaskId, float], ...] = ()
+    reasons: tuple[tuple[str, tuple[TaskId, ...]], ...] = ()
+
+    def why_of(self, tasks: Collection[TaskId]) -> str:
+        """What has asked for it that these tasks move, for people: each reason once, the oldest first."""
+        others = [(why, frozenset(of)) for why, of in self.reasons]
+        found = [why for why, of in others if not of.isdisjoint(tasks)]
+        if not found or not frozenset(tasks) <= frozenset[TaskId]().union(*(of for _, of in others)):
+            found.append(self.why)
+        return whys.several(found, REASON)
+
+    def for_other_reasons(self, tasks: Collection[TaskId]) -> tuple[tuple[str, tuple[TaskId, ...]], ...]:
+        """The reasons of these tasks, as `reasons` of a plan that has another one of its own."""
+        by: dict[str, list[TaskId]] = {}
+        own = {n: why for why, of in self.reasons for n in of}
+        order = [*(why for why, _ in self.reasons), self.why]
+        for n in sorted(tasks):
+            by.setdefault(own.get(n, self.why), []).append(n)
+        return tuple((why, tuple(by[why])) for why in order if why in by)
 
     def failure(self, task: int) -> Failure | None:
         """How the task has failed so far, if it has."""

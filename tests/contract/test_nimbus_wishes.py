@@ -260,6 +260,41 @@ def test_a_move_says_who_has_asked_for_it_also_when_it_was_several(moving_in_mem
     assert [t.task for t in move.tasks] == [6, 8] and move.why == "move 6 to b; move 8 to b"
 
 
+def test_a_move_does_not_say_of_others_that_they_have_asked_for_it(moving_in_memory: Moving) -> None:
+    """Neither of one whose task is there already, nor of an earlier one, whose task waits until it is tried again."""
+    moving = moving_in_memory
+    nimbus = moving.nimbus(move_retry=600.0)
+    for name in ("a", "b", "c"):
+        moving.cluster.node(name, 1)
+    moving.cluster.until(nimbus, lambda: len(nimbus.nodes()) == 3)
+    moving.cluster.started(nimbus, spec(workers=1))
+    moving.actors.fails["prepared", 6] = "class not found"
+    nimbus.move("wc", "6", "b", wait=0)
+    moving.cluster.event(nimbus, "task-move-rolled-back")
+    moving.until(nimbus, lambda t: t.plan is not None and bool(t.plan.failures) and not t.moves)
+    before = nimbus.describe("wc").assignment
+    assert nimbus.move("wc", "7", "a", wait=PATIENCE).place_of() == before.place_of(), "at once"
+    assert next(m.why for m in nimbus.moves("wc") if not m.epoch) == "move 6 to b", "what is planned"
+    nimbus.move("wc", "7", "c", wait=PATIENCE)
+    assert {m.why for m in nimbus.moves("wc") if [t.task for t in m.tasks] == [7]} == {"move 7 to c"}
+    assert {m.why for m in nimbus.moves("wc") if [t.task for t in m.tasks] == [6]} == {"move 6 to b"}
+
+
+def test_a_drain_is_not_said_to_be_what_was_asked_for_before(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1, "c": 1})
+    nimbus.move("wc", "9", "c", wait=PATIENCE)
+    moving.cluster.nodes["b"].down.add(B)
+    nimbus.move("wc", "6", "b", wait=0)
+    nimbus.drain_node("c", wait=0)
+    moving.cluster.nodes["b"].start(B)
+    moving.quiet(nimbus)
+    whys = {t.task: m.why for m in nimbus.moves("wc") for t in m.tasks if m.why != "move 9 to c"}
+    assert "move 6 to b" in whys[6] and "node c is being drained" in whys[9]
+    moved = [m for m in nimbus.moves("wc") if [t.task for t in m.tasks] == [9]]
+    assert moved[0].why == "node c is being drained" or whys[6] == whys[9], "alone, or both in one move"
+
+
 def test_who_is_overtaken_is_told_what_is_wanted_now(
     moving_in_memory: Moving, background: ThreadPoolExecutor
 ) -> None:

@@ -18,15 +18,15 @@ def test_what_was_asked_for_is_said() -> None:
 
 @pytest.mark.parametrize("share", [None, 0.5])
 def test_each_of_several_knows_their_move(share: float | None) -> None:
-    why = whys.several(whys.with_share(MOVE, share), SCALE, 200)
+    why = whys.several([whys.with_share(MOVE, share), SCALE], 200)
     assert whys.asked_by(why, MOVE) and whys.asked_by(why, SCALE)
     assert not whys.asked_by(why, whys.to_move("6-7", "bb")) and not whys.asked_by(why, "move 6")
-    assert whys.several(why, SCALE, 200) == why, "the same again"
+    assert whys.several([why, SCALE], 200) == why, "the same again"
 
 
 def test_those_that_came_first_are_left_out_where_there_is_no_room() -> None:
     why = MOVE
     for n in range(50):
-        why = whys.several(why, whys.to_move(str(n), "c"), 200)
+        why = whys.several([why, whys.to_move(str(n), "c")], 200)
     assert len(why) <= 200 and whys.asked_by(why, "move 49 to c") and not whys.asked_by(why, MOVE)
-    assert whys.several(MOVE, "x" * 300, 200) == "x" * 300
+    assert whys.several([MOVE, "x" * 300], 200) == "x" * 300
