@@ -8,6 +8,7 @@ from elastic.model.words import counted
 
 _BETWEEN = "; "
 _SHARE = ", share "
+_CUT = "…"
 
 
 def to_move(what: str, where: str) -> str:
@@ -31,12 +32,19 @@ def several(reasons: Iterable[str], most: int) -> str:
     """Of a move that is made for several requests: each once, in their order.
 
     Args:
-        most: Characters; those that came first are left out if need be.
+        most: Characters; those that came first are left out if need be, and it says so.
     """
     whys = list(dict.fromkeys(w for why in reasons for w in why.split(_BETWEEN)))
-    while len(whys) > 1 and len(_BETWEEN.join(whys)) > most:
-        del whys[0]
+    if len(whys) > 1 and len(_BETWEEN.join(whys)) > most:
+        whys = [_CUT, *(w for w in whys if w != _CUT)]
+        while len(whys) > 2 and len(_BETWEEN.join(whys)) > most:
+            del whys[1]
     return _BETWEEN.join(whys)
+
+
+def is_cut(why: str) -> bool:
+    """Whether a move has been made for requests besides that its reason has no room for."""
+    return why.split(_BETWEEN)[0] == _CUT
 
 
 def asked_by(why: str, request: str) -> bool:

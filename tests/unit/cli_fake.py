@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from elastic.control.cli.app import app
 from elastic.control.cli.settings import Connector
 from elastic.errors import NotFound
+from elastic.model import whys
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.events import Event, Severity
 from elastic.model.grouping import Grouping, GroupingKind
@@ -161,10 +162,14 @@ def task_move(task: int, phase: str = "committed", **changes: Any) -> TaskMoveVi
     return replace(made, **changes)
 
 
+USUAL = "move count[2-3] to node-2"
+"""Why things move where a test says nothing else: because of the request that is made."""
+
+
 def move(epoch: int = 3, **changes: Any) -> MoveView:
     """A move that has ended well."""
     tasks = (task_move(2), task_move(3, pause=0.02))
-    made = MoveView(WC, epoch, "move count[2-3] to node-2", "ended", 1_700_000_099.0, 1_700_000_101.0, tasks)
+    made = MoveView(WC, epoch, USUAL, "ended", 1_700_000_099.0, 1_700_000_101.0, tasks)
     return replace(made, **changes)
 
 
@@ -229,6 +234,7 @@ class FakeClient:
     fail: BaseException | None = None
     on_event: Callable[[Event], None] | None = None
     lost: Callable[[str], None] = lambda why: None
+    why: str = USUAL
     closed: int = 0
     moved: list[MoveView] = field(default_factory=list)
     """Moves that are known already, the newest first."""
@@ -273,6 +279,7 @@ class FakeClient:
         self, name: str, what: str, where: str, *, wait: float, share: float | None = None
     ) -> Assignment:
         self._asked("move", name, what, where, wait, share)
+        self.why = whys.to_move(what, where)
         self._moves_now()
         return self.details[name].assignment
 
@@ -283,13 +290,17 @@ class FakeClient:
 
     def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
         self._asked("moves", topology, limit)
-        return tuple(self.moved[:limit] if limit else self.moved)
+        return tuple(map(self.made_for, self.moved[:limit] if limit else self.moved))
 
     def follow_moves(self, topology: str = "") -> Iterator[tuple[MoveView, ...]]:
         yield tuple(reversed(self.moved))
         assert self.asked.wait(30)
         for changed in self.coming:
-            yield (changed,)
+            yield (self.made_for(changed),)
+
+    def made_for(self, move: MoveView) -> MoveView:
+        """With what was asked for as its reason, unless it has another one."""
+        return replace(move, why=self.why) if move.why == USUAL else move
 
     def elasticity(self) -> ElasticityView:
         self._asked("elasticity")
@@ -354,6 +365,7 @@ class FakeClient:
         share: float | None = None,
     ) -> Assignment:
         self._asked("rebalance", name, dict(executors), workers, wait, share)
+        self.why = whys.to_rebalance(executors, workers)
         self._moves_now()
         return self.details[name].assignment
 

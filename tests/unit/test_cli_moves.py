@@ -169,7 +169,7 @@ def test_what_cannot_be_followed_to_its_end_is_asked_for() -> None:
             if not any(c[0] == "move" for c in self.calls):
                 return ()
             looks.append(topology)
-            return (move() if len(looks) > 3 else under_way(),)
+            return (self.made_for(move() if len(looks) > 3 else under_way()),)
 
     result = invoke(Deaf(), "move", "word-count", "2", "--to", "node-2")
     assert result.exit_code == 0 and "2 tasks moved; longest pause 20.0 ms" in result.stderr
@@ -267,7 +267,7 @@ def test_the_last_measurements_are_waited_for() -> None:
             if not any(c[0] == "move" for c in self.calls):
                 return ()
             self.asked.set()
-            return (under_way(),)
+            return (self.made_for(under_way()),)
 
         def _moves_now(self) -> None:
             pass
@@ -291,6 +291,32 @@ def test_what_runs_beside_the_moves_of_a_request_is_neither_waited_for_nor_shown
     )
     assert result.exit_code == 0 and f"(move {mine.epoch})" in result.stderr
     assert f"move {theirs.epoch}" not in result.stderr.splitlines()[-1] and "MOVE" not in result.stdout
+
+
+def test_what_is_there_already_is_not_answered_with_what_others_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic.control.cli.moving.SETTLE", 3600.0)
+    theirs = replace(under_way(), why="move 9 to node-1")
+    result = invoke(FakeClient(coming=[theirs]), "move", "word-count", "2", "--to", "node-1")
+    assert result.exit_code == 0 and result.stdout == ""
+    assert result.stderr == "word-count: nothing had to move: task 2 at node-1 already.\n"
+    # Where a reason has no room for all who have asked, it may be theirs.
+    cut = move(why="…; move 9 to node-1")
+    assert (
+        "2 tasks moved"
+        in invoke(FakeClient(coming=[cut]), "move", "word-count", "2", "--to", "node-1").stderr
+    )
+
+
+def test_why_an_attempt_came_to_nothing_is_said_when_it_has() -> None:
+    """Not only at the end: it is tried again after some seconds, and then after more."""
+    failed = task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={})
+    theirs = move(4, tasks=(replace(failed, task=9),), why="move 9 to node-1")
+    coming = [move(3, tasks=(failed,)), move(3, tasks=(failed,)), theirs, move(5, tasks=(task_move(3),))]
+    result = invoke(FakeClient(coming=coming), "move", "word-count", "3", "--to", "node-2")
+    assert result.exit_code == 0
+    first, *others = result.stderr.splitlines()
+    assert first == "task 3 of word-count stays for now (move 3): no room"
+    assert not any("stays for now" in line for line in others), "once, and nothing of others' tasks"
 
 
 def test_abort_of_all_and_of_one() -> None:

@@ -29,4 +29,5 @@ def test_those_that_came_first_are_left_out_where_there_is_no_room() -> None:
     for n in range(50):
         why = whys.several([why, whys.to_move(str(n), "c")], 200)
     assert len(why) <= 200 and whys.asked_by(why, "move 49 to c") and not whys.asked_by(why, MOVE)
-    assert whys.several([MOVE, "x" * 300], 200) == "x" * 300
+    assert whys.is_cut(why) and not whys.is_cut(MOVE) and why.count("…") == 1, "which is said, once"
+    assert whys.several([MOVE, "x" * 300], 200) == "…; " + "x" * 300

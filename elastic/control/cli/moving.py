@@ -17,6 +17,7 @@ from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import ElasticError, Refused
+from elastic.model import whys
 from elastic.model.events import Event
 from elastic.model.views import PLANNED, MoveView, TaskMoveView
 from elastic.model.words import counted
@@ -34,6 +35,8 @@ ANEW = ("lost", "started anew")
 """Phases of tasks that have not taken along what they had: see `TaskMoveView`."""
 _NAMED = 5
 """Tasks that an error names; the others are counted."""
+_TOLD = 10
+"""Attempts that came to nothing of which a request tells while it goes on."""
 Key = tuple[str, int, float]
 
 
@@ -150,17 +153,19 @@ class Following(_Beside):
         self._before: set[Key] = set()
         self._moves: dict[Key, MoveView] = {}
         self._over = False
+        self._told: set[tuple[str, int, float, int]] = set()
 
     def settle(self, client: Client) -> tuple[MoveView, ...]:
         """Wait until what the request has caused has ended, and its last measurements are there; not for long.
 
         Returns:
-            Those moves, oldest first. Where none is known to be the request's: all that have been under way since.
+            Those moves, oldest first. Where none is known to be the request's: those of which it is not known for whom they are.
         """
 
         def caused() -> tuple[MoveView, ...]:
             found = self.moves()
-            return tuple(m for m in found if self._ours(m)) or found
+            ours = tuple(m for m in found if self._ours(m))
+            return ours or tuple(m for m in found if whys.is_cut(m.why))
 
         self._await_ends(client, caused)
         return caused()
@@ -231,18 +236,30 @@ class Following(_Beside):
                     self._moves[_key(move)] = move
             self._changed.notify_all()
         seen = self.moves()
+        self._tell_stayed(seen)
         if self._request is not None and any(map(self._ours, seen)):
             self._request.taken()
         under_way = [m for m in seen if m.state != "ended"]
         if ours := [m for m in under_way if self._ours(m)]:
             self._waiting.update(progress(ours, self._concerns))
         elif under_way:  # whether it has to do with the request is not known
-            said = "; ".join(
-                f"move {m.epoch} of {m.topology} is under way ({m.why}): {steps(m.tasks)}" for m in under_way
-            )
+            said = "; ".join(f"move {m.epoch} of {m.topology} is under way ({m.why})" for m in under_way)
             self._waiting.update(f"{self._waiting.first}; {said}")
         else:
             self._waiting.update("")
+
+    def _tell_stayed(self, seen: Iterable[MoveView]) -> None:
+        """Why tasks of the request could not be moved: whether they are tried again shows later, and may take minutes."""
+        for move in filter(self._ours, seen):
+            for task in filter(self._concerns, move.tasks):
+                key = (*_key(move), task.task)
+                if task.phase != "rolled back" or not task.reason or key in self._told:
+                    continue
+                self._told.add(key)
+                if len(self._told) <= _TOLD:
+                    self._waiting.line(
+                        f"task {task.task} of {move.topology} stays for now (move {move.epoch}): {task.reason}"
+                    )
 
 
 class Telling(_Beside):
