@@ -133,7 +133,7 @@ class Following(_Beside):
         topology: Whose moves; "" for all.
         concerns: Which tasks of them count; by default all.
         ours: Whether a move is one that the request is known to have caused; by default each is.
-        request: Told when such a move is seen.
+        request: Told when such a move is seen. It is said then, too, what could not be moved, and why.
     """
 
     def __init__(
@@ -236,9 +236,10 @@ class Following(_Beside):
                     self._moves[_key(move)] = move
             self._changed.notify_all()
         seen = self.moves()
-        self._tell_stayed(seen)
-        if self._request is not None and any(map(self._ours, seen)):
-            self._request.taken()
+        if self._request is not None:
+            if any(map(self._ours, seen)):
+                self._request.taken()
+            self._tell_stayed(seen)
         under_way = [m for m in seen if m.state != "ended"]
         if ours := [m for m in under_way if self._ours(m)]:
             self._waiting.update(progress(ours, self._concerns))

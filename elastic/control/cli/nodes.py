@@ -159,7 +159,9 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
         leaving(request.left),
         settings.connect() as client,
         Telling(settings, waiting, stays, seen),
-        Following(settings, "", waiting, concerns=there, ours=lambda _: request.is_taken) as following,
+        Following(
+            settings, "", waiting, concerns=there, ours=lambda _: request.is_taken, request=request
+        ) as following,
     ):
         request.asked()
         client.drain_node(node, wait=wait, force=force)
