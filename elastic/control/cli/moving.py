@@ -254,13 +254,15 @@ class Following(_Beside):
         for move in filter(self._ours, seen):
             for task in filter(self._concerns, move.tasks):
                 key = (*_key(move), task.task)
-                if task.phase != "rolled back" or not task.reason or key in self._told:
+                if task.phase != "rolled back" or not task.reason:
                     continue
-                self._told.add(key)
-                if len(self._told) <= _TOLD:
-                    self._waiting.line(
-                        f"task {task.task} of {move.topology} stays for now (move {move.epoch}): {task.reason}"
-                    )
+                with self._changed:  # who waits for the end of all looks as well
+                    if key in self._told or len(self._told) >= _TOLD:
+                        continue
+                    self._told.add(key)
+                self._waiting.line(
+                    f"task {task.task} of {move.topology} stays for now (move {move.epoch}): {task.reason}"
+                )
 
 
 class Telling(_Beside):
