@@ -94,7 +94,7 @@ class Plan:
         """The reasons of these tasks, as `reasons` of a plan that has another one of its own."""
         by: dict[str, list[TaskId]] = {}
         own = {n: why for why, of in self.reasons for n in of}
-        order = [*(why for why, _ in self.reasons), self.why]
+        order = dict.fromkeys([*(why for why, _ in self.reasons), self.why])
         for n in sorted(tasks):
             by.setdefault(own.get(n, self.why), []).append(n)
         return tuple((why, tuple(by[why])) for why in order if why in by)
