@@ -32,19 +32,19 @@ def several(reasons: Iterable[str], most: int) -> str:
     """Of a move that is made for several requests: each once, in their order.
 
     Args:
-        most: Characters; those that came first are left out if need be, and it says so.
+        most: Characters; those that came first are left out if need be, and it says so. One alone is never cut.
     """
-    whys = list(dict.fromkeys(w for why in reasons for w in why.split(_BETWEEN)))
-    if len(whys) > 1 and len(_BETWEEN.join(whys)) > most:
-        whys = [_CUT, *(w for w in whys if w != _CUT)]
-        while len(whys) > 2 and len(_BETWEEN.join(whys)) > most:
-            del whys[1]
-    return _BETWEEN.join(whys)
+    whys = list(dict.fromkeys(reasons))
+    left = False
+    while len(whys) > 1 and len(_BETWEEN.join(whys)) > most:
+        del whys[0]
+        left = True
+    return _BETWEEN.join([_CUT, *whys] if left else whys)
 
 
 def is_cut(why: str) -> bool:
     """Whether a move has been made for requests besides that its reason has no room for."""
-    return why.split(_BETWEEN)[0] == _CUT
+    return why.startswith(_CUT + _BETWEEN)
 
 
 def asked_by(why: str, request: str) -> bool:

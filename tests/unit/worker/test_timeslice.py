@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -61,9 +61,9 @@ class Large(StatefulBolt):
         self.lists[1].append(tup.number)
 
 
-def _slices(*names: str) -> set[int]:
-    """Of this process's threads of some names."""
-    threads = [t for t in threading.enumerate() if t.name.startswith(names)]
+def _slices(name: str, before: Collection[threading.Thread]) -> set[int]:
+    """Of this process's threads of that name, but for those that were there before."""
+    threads = [t for t in threading.enumerate() if t.name.startswith(name) and t not in before]
     return {timeslice.length(t.native_id) for t in threads if t.native_id}
 
 
@@ -76,6 +76,7 @@ def test_what_computes_for_a_move_has_the_usual_slice(fault: bool, monkeypatch: 
     b.bolt("large", Large()).shuffle("numbers")
     topology = b.build()
     (task,) = topology.spec.tasks_of("large")
+    before = threading.enumerate()
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         nimbus = Nimbus(cluster, {task: 1}, 1.0)
 
@@ -84,7 +85,7 @@ def test_what_computes_for_a_move_has_the_usual_slice(fault: bool, monkeypatch: 
             return all(t.outcome is Outcome.COMMITTED for t in nimbus.notifier.record.tasks)
 
         cluster.wait(moved)
-        assert _slices("executor-") == {timeslice.SHORT}
-        assert _slices("states-copied") == {timeslice.SHORT if fault else USUAL}
-        assert _slices("states-ahead") == {timeslice.SHORT if fault else USUAL}
+        assert _slices("executor-", before) == {timeslice.SHORT}
+        assert _slices("states-copied", before) == {timeslice.SHORT if fault else USUAL}
+        assert _slices("states-ahead", before) == {timeslice.SHORT if fault else USUAL}
     monkeypatch.undo()
