@@ -38,7 +38,7 @@ class _Idle(Bolt):
         came.set()
 
 
-go_on, came, blocked, again = (threading.Event() for _ in range(4))
+go_on, came, blocked, again, begun = (threading.Event() for _ in range(5))
 
 
 def came_while_blocked(patience: float) -> bool:
@@ -99,6 +99,7 @@ class _Slow(Bolt):
     def execute(self, tup: Any) -> None:
         if not self.count:
             blocked.wait(PATIENCE)
+            begun.wait(PATIENCE)  # the other one is at work when its emitter waits again
         self.count += 1
         if self.count > DONE * BATCH:
             go_on.wait(PATIENCE)
@@ -108,13 +109,14 @@ class _Counts(Bolt):
     """At its first tuple until its emitter waits for the second time: it has room, and something to do."""
 
     def execute(self, tup: Any) -> None:
+        begun.set()
         again.wait(PATIENCE)
         if tup.number == WAIT + DONE - 1:
             came.set()
 
 
 def goes_on_when_some_is_done(monkeypatch: pytest.MonkeyPatch, patience: float) -> bool:
-    for event in (go_on, came, blocked, again):
+    for event in (go_on, came, blocked, again, begun):
         event.clear()
     begin = Executor.begin_blocked
 
