@@ -103,6 +103,7 @@ class Copying:
             )
             old.brake.size = size
             copier.read_at_once(size)
+            copier.make_ready()
             self._copy_ahead(old, copier, old.write)
             self._commit_ahead(old, copier, old.write)
         except BaseException as e:  # what user code raises while it is copied may be anything

@@ -42,8 +42,8 @@ class Copier:
     """Copies the state of one task.
 
     `size`, `ahead` and `cancel` are called by the executor's thread, between two tuples of the task. All else is called by threads of
-    whoever saves it, never two at a time: `so_far`, `done` and `outrun` while tuples run, but not beside `ahead`; `rest` when the task has
-    stopped, and `cancel` as well then, but not beside `rest`, which would give less than all; `end` at any time.
+    whoever saves it, never two at a time: `make_ready`, `so_far`, `done` and `outrun` while tuples run, but not beside `ahead`; `rest` when
+    the task has stopped, and `cancel` as well then, but not beside `rest`, which would give less than all; `end` at any time.
 
     Args:
         component: The task's copy of its component.
@@ -82,6 +82,11 @@ class Copier:
         for keyed in self._keyed:
             keyed.grid = False
             keyed.piece = max(keyed.piece, min(size // PIECES, LARGE_PIECE))
+
+    def make_ready(self) -> None:
+        """Have the memory made that the first `ahead` needs at once. Beside the tuples of the task, for some milliseconds; before that."""
+        for keyed in self._keyed:
+            keyed.make_ready()
 
     def ahead(self, until: float) -> list[tuple[int, bytes]]:
         """Copy some more of the keyed states. From the first call on their changes are remembered.

@@ -10,6 +10,7 @@ waited for, and what has changed is never left lying meanwhile.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
@@ -18,13 +19,13 @@ from typing import Any
 
 from elastic.api import tracking
 from elastic.api.state import StateMap
+from elastic.worker import memory
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
 from elastic.worker.content.entries import Kinds, Owing, Present, chunks, entries_of
 from elastic.worker.content.grid import GridWriter, grid_of
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
 from elastic.worker.content.lazy import UnreadBins
-from elastic.worker.memory import make_table
 
 SMALL = 16 << 10
 """A state of fewer bytes is not copied ahead: it takes about a millisecond. (Many such tasks may stop at once.)"""
@@ -59,9 +60,10 @@ _WHOLE = 8192
 _RUN = 32 << 10
 """Bytes that are encoded in one step, about."""
 MANY = 100_000
-MOST_ROOM = 350_000
+MOST_ROOM = 349_000
 """While a state of so many entries is copied there is room for a third as many changes from the beginning, and for so many at most (10 MB).
-Else the table of its changes grows meanwhile, which takes 3 to 12 ms in which nobody else runs."""
+Else the table of its changes grows meanwhile, which takes 3 to 12 ms in which nobody else runs. The memory for it is made before that, as
+that is what takes 3 ms of making that table at once."""
 _SAMPLE = 64
 _UNKNOWN = 4096.0
 """Bytes of an entry, before any was looked at."""
@@ -238,11 +240,22 @@ class KeyedCopier:
     def _track(self, *, reads: bool) -> None:
         tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
         self._tracked = tracking.removed(self._state)
-        count = dict.__len__(self._state)
-        if count >= MANY:
+        if self._room():
             changed, key = self._state._changed, next(dict.__iter__(self._state))
             changed[key] = dict.__getitem__(self._state, key)  # a table is only made for what has an entry
-            make_table(changed, min(count // 3, MOST_ROOM))
+            memory.make_table(changed, self._room())
+
+    def _room(self) -> int:
+        """For so many changes there is room from the beginning; 0: as for any dictionary."""
+        count = dict.__len__(self._state)
+        return min(count // 3, MOST_ROOM) if count >= MANY else 0
+
+    def make_ready(self) -> None:
+        """Have the memory made that remembering changes needs, while others run."""
+        if (room := self._room()) and memory.makes_tables():
+            state, count = self._state, dict.__len__(self._state)
+            size = sys.getsizeof(state)
+            memory.make_ready(memory.table_size(size, memory.slots_for(count), memory.slots_for(1 + room)))
 
     def _all(self) -> Steps:
         state = self._state

@@ -9,7 +9,7 @@ import pytest
 
 from elastic import KeyedState, StatefulBolt
 from elastic.worker import memory
-from elastic.worker.content import Arrival, Copier, keyed
+from elastic.worker.content import Arrival, Copier
 
 ENTRIES = 200_000
 FEW = 5000
@@ -87,22 +87,3 @@ def test_where_tables_grow_as_they_like_room_is_made_once_for_each(monkeypatch: 
     assert comes.entries == coming.entries
     assert len(grown.at) == len(grown.ready) >= 2
     assert all(size <= room < 1.2 * size for (size, _), room in zip(grown.at, grown.ready, strict=True))
-
-
-@pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
-@pytest.mark.parametrize("made", [True, False])
-def test_there_is_room_for_many_changes(monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
-    if not made:
-        monkeypatch.setattr(keyed, "make_table", lambda entries, count: False)
-    coming = Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
-    copier = Copier(coming)
-    copier.read_at_once(0)
-    copier.ahead(0.0)
-    sizes = set()
-    for n in range(ENTRIES // 4):
-        coming.entries[f"k{n * 3:09d}"] += 1
-        sizes.add(sys.getsizeof(coming.entries._changed))
-    assert (len(sizes) == 1) == made
-    copier.cancel()
-    assert sys.getsizeof(coming.entries._changed) < 1000, "nothing of it stays"

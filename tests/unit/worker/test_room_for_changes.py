@@ -1,0 +1,92 @@
+"""While a state is copied there is room for what changes: its table is made at once, of memory that was made before that."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from elastic import KeyedState, StatefulBolt
+from elastic.migration.record import Outcome
+from elastic.worker import memory
+from elastic.worker.content import Copier, keyed
+from tests.unit.worker import test_moves_ahead as moves
+from tests.unit.worker.moving_harness import Moving
+
+ENTRIES = 200_000
+
+
+class Counts(StatefulBolt):
+    entries = KeyedState[str, int]()
+
+
+@pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
+@pytest.mark.parametrize("made", [True, False])
+def test_there_is_room_for_many_changes(monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
+    if not made:
+        monkeypatch.setattr(memory, "make_table", lambda entries, count: False)
+    coming = Counts()
+    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
+    copier = Copier(coming)
+    copier.read_at_once(0)
+    copier.ahead(0.0)
+    sizes = set()
+    for n in range(ENTRIES // 4):
+        coming.entries[f"k{n * 3:09d}"] += 1
+        sizes.add(sys.getsizeof(coming.entries._changed))
+    assert (len(sizes) == 1) == made
+    copier.cancel()
+    assert sys.getsizeof(coming.entries._changed) < 1000, "nothing of it stays"
+
+
+@pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
+@pytest.mark.parametrize("entries", [ENTRIES, 1_200_000])
+def test_its_memory_is_known_before(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    ready: list[int] = []
+    monkeypatch.setattr(memory, "make_ready", ready.append)
+    coming = Counts()
+    coming.entries.update((f"k{n:09d}", n) for n in range(entries))
+    copier = Copier(coming)
+    copier.make_ready()
+    (room,) = ready
+    copier.ahead(0.0)
+    assert room == pytest.approx(sys.getsizeof(coming.entries._changed), rel=0.1)
+    copier.cancel()
+
+
+def test_what_is_small_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready: list[int] = []
+    monkeypatch.setattr(memory, "make_ready", ready.append)
+    coming = Counts()
+    coming.entries.update((f"k{n:09d}", n) for n in range(keyed.MANY - 1))
+    Copier(coming).make_ready()
+    assert not ready
+
+
+@pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
+@pytest.mark.parametrize("fault", [False, True])
+def test_it_is_made_beside_the_task_of_which_the_state_is(
+    monkeypatch: pytest.MonkeyPatch, fault: bool
+) -> None:
+    """Not by its executor, which has tuples to work off."""
+    made: list[tuple[str, str]] = []
+
+    def note(what: str) -> None:
+        made.append((what, threading.current_thread().name))
+
+    monkeypatch.setattr(keyed, "MANY", 1000)
+    monkeypatch.setattr(memory, "make_ready", lambda size: note("memory"))
+    monkeypatch.setattr(memory, "make_table", lambda entries, count: note("table"))
+    if fault:
+        monkeypatch.setattr(Copier, "make_ready", lambda self: None)
+    _, topology, large = moves.with_a_large_state()
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        (part,) = cluster.move({large: 1}).tasks
+        assert part.outcome is Outcome.COMMITTED
+        cluster.wait_finished()
+    (table,) = (
+        n for n, (what, thread) in enumerate(made) if what == "table" and thread.startswith("executor-large")
+    )
+    before = [thread for what, thread in made[:table] if what == "memory"]
+    assert (any(t.startswith("states-copied") for t in before)) != fault, made
