@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import shutil
 import sys
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from elastic import procs
@@ -16,6 +21,12 @@ from elastic import procs
 BEHIND = 10
 """The nice value: with it a process gets a tenth of a core that a stream wants all of, and all that nobody wants. It must not starve:
 who coordinates has a session to keep alive."""
+
+A_LITTLE = 5
+"""That of what others wait for, but not most of the time: a third of a core that a stream wants all of."""
+AGAIN, TRIES = 0.1, 10
+"""Seconds, at least, before a session's nice value is set once more where that was refused as too early; and how often, at most."""
+_BEHIND = '{ echo "$0" > /proc/self/autogroup; } 2>/dev/null; exec nice -n "$0" "$@"'
 
 
 def behind_streams() -> None:
@@ -31,5 +42,42 @@ def behind_streams() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, max(BEHIND, os.getpriority(os.PRIO_PROCESS, 0)))
     if os.getsid(0) == os.getpid():
         # With autogroups processes of different sessions are weighed against each other by the session's own nice value alone.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(BEHIND))
+        _session_behind()
+
+
+def _session_behind(group: Path = Path("/proc/self/autogroup")) -> threading.Thread | None:
+    """Users other than root may do this once in a tenth of a second, all of them together: who comes too early tries again, beside its
+    work.
+    """
+
+    def done() -> bool:
+        try:
+            group.write_text(str(BEHIND))
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def again() -> None:
+        for tried in range(1, TRIES):
+            time.sleep(AGAIN * (tried + random.random()))  # nothing tells when it may be done
+            if done():
+                return
+
+    if done():
+        return None
+    thread = threading.Thread(target=again, name="session-priority", daemon=True)
+    thread.start()
+    return thread
+
+
+def a_little_behind(argv: Sequence[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
+    """The command with which a program stands a little behind streams: the same one, where the system does not provide for that.
+
+    Args:
+        argv: The program and its arguments; to be started in a session of its own.
+    """
+    if sys.platform != "linux" or not shutil.which("nice") or not shutil.which(argv[0]):
+        return list(argv)
+    return ["/bin/sh", "-c", _BEHIND, str(A_LITTLE), *argv]

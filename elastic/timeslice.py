@@ -15,6 +15,7 @@ import ctypes
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 
 SHORT = 100_000
@@ -47,6 +48,13 @@ def shorten() -> None:
 def usual() -> None:
     """Give the calling thread the kernel's own slice: it computes for long, and others need not wait for that."""
     _set(0)
+
+
+def give_way() -> None:
+    """Let go of the interpreter, and of the core, for whoever is ready to run; go on at once if nobody is. From within long work that is
+    done in short parts: a thread that is told to let go after each of them waits for that less than one that has to ask for it.
+    """
+    _sched_yield()
 
 
 def length(thread: int = 0) -> int:
@@ -85,3 +93,12 @@ def _read(into: _Attributes, thread: int = 0) -> bool:
 
 def _call() -> Callable[..., int]:
     return ctypes.CDLL(None).syscall
+
+
+def _let_go() -> int:
+    time.sleep(0)
+    return 0
+
+
+# Through `ctypes`: before Python 3.12 `os.sched_yield` keeps the interpreter.
+_sched_yield: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_yield", _let_go)

@@ -20,6 +20,7 @@ from elastic import procs
 from elastic.cluster.java import find_java
 from elastic.cluster.network import LOOPBACK
 from elastic.errors import EnvironmentProblem
+from elastic.priority import a_little_behind
 
 _JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "snappy-java", "metrics-core")
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -110,7 +111,7 @@ class EmbeddedZooKeeper:
         settings.write_text(_SETTINGS.format(**values))
         argv: list[str | Path] = [java, *_OPTIONS, "-cp", classes, _MAIN, settings]
         try:
-            self._process = procs.spawn(argv, log=self.log, cwd=self.directory)
+            self._process = procs.spawn(a_little_behind(argv), log=self.log, cwd=self.directory)
         except OSError as error:
             raise EnvironmentProblem(f"ZooKeeper cannot be started with {java}: {error}") from error
 

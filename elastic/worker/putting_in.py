@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from elastic import timeslice
+
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
 
@@ -61,9 +63,11 @@ class PuttingIn:
         try:
             self._check()
             until = time.monotonic() + SLICE
-            if any(time.monotonic() >= until for _ in self._steps):
-                self._post()
-            else:
-                self.done.set_result(None)
+            for _ in self._steps:
+                timeslice.give_way()
+                if time.monotonic() >= until:
+                    self._post()
+                    return
+            self.done.set_result(None)
         except BaseException as e:
             self.done.set_exception(e)

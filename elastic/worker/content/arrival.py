@@ -26,8 +26,8 @@ from elastic.worker.failures import described
 
 LARGE = 1 << 20
 """Bytes of a table; smaller ones grow in a millisecond."""
-PUT = 2048
-"""Entries that are put in with one call: about a millisecond, in which no other thread gets the interpreter."""
+PUT = 512
+"""Entries that are put in with one call: a fraction of a millisecond, in which no other thread gets the interpreter."""
 FILLED = 128
 """Buckets that are read in one step."""
 

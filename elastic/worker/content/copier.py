@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from elastic import timeslice
 from elastic.api.components import Component
 from elastic.api.state import StateMap, declared_states
 from elastic.worker.content import whole
@@ -112,6 +113,7 @@ class Copier:
                     piece = keyed.step()
                     if piece is not None:
                         made.append(piece)
+                    timeslice.give_way()
                     if time.monotonic() >= until:
                         return made
                 keyed.settle()

@@ -55,8 +55,10 @@ _AT_ONCE = 8
 """When there was nothing to copy a moment ago, and half of such a part of all has changed since, the next round has to be quicker."""
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
-_WHOLE = 8192
-"""Entries of a piece that is read at once, at most: about a millisecond."""
+WHOLE, LARGE_WHOLE = 2048, 8192
+"""Entries of a piece that is read at once, at most: a fraction of a millisecond, about a millisecond where there are very many of them."""
+WHOLES = 512
+"""So many such pieces before they become larger."""
 _RUN = 32 << 10
 """Bytes that are encoded in one step, about."""
 MANY = 100_000
@@ -464,7 +466,7 @@ class KeyedCopier:
             give_way()
         gone = {k for k in gone if not dict.__contains__(state, k)}
         lost: list[int] = []
-        for removed in chunks(dict.fromkeys(gone).items(), lambda: _WHOLE):
+        for removed in chunks(dict.fromkeys(gone).items(), lambda: WHOLE):
             made.append((self._number(), self._encode(removed, codec.plain_keys(removed))))
             lost.append(made[-1][0])
             give_way()
@@ -476,7 +478,8 @@ class KeyedCopier:
         Args:
             fresh: What it gives is as it is at present: of changes until now nothing else has to be copied.
         """
-        count = max(1, min(_WHOLE, int(self.piece / self._weight)))
+        most = max(WHOLE, min(LARGE_WHOLE, dict.__len__(self._state) // WHOLES))
+        count = max(1, min(most, int(self.piece / self._weight)))
         standing: dict[Any, Any] | None = None
         while some := owing.take(count):
             self._kinds.note(some)
@@ -485,7 +488,7 @@ class KeyedCopier:
                     standing = {k: k for k in dict.__iter__(self._state)}
                 some = {standing.get(k, k): v for k, v in some.items()}
             data = self._encode(some, self._look(some.keys(), some.values()))
-            fits = max(1, min(_WHOLE, int(self.piece * len(some) / len(data))))
+            fits = max(1, min(most, int(self.piece * len(some) / len(data))))
             if len(data) > _TOO_LARGE * self.piece and len(some) > 1:
                 owing.put_back(some.items())
                 count = min(fits, len(some) // 2)

@@ -34,7 +34,16 @@ class Bolt(StatefulBolt):
 def tiny() -> Iterator[None]:
     with (
         patch.multiple(
-            keyed, SMALL=0, LITTLE=2, _STEP=3, _WHOLE=3, _SAMPLE=2, MOST_REMOVED=3, MOST_WRITTEN=1, WRITTEN=9
+            keyed,
+            SMALL=0,
+            LITTLE=2,
+            _STEP=3,
+            WHOLE=3,
+            LARGE_WHOLE=3,
+            _SAMPLE=2,
+            MOST_REMOVED=3,
+            MOST_WRITTEN=1,
+            WRITTEN=9,
         ),
         patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
     ):
