@@ -50,11 +50,17 @@ def usual() -> None:
     _set(0)
 
 
-def give_way() -> None:
+def give_way() -> float:
     """Let go of the interpreter, and of the core, for whoever is ready to run; go on at once if nobody is. From within long work that is
-    done in short parts: a thread that is told to let go after each of them waits for that less than one that has to ask for it.
+    done in short parts: then others need not ask for the interpreter, which takes a core as well.
+
+    Returns:
+        The seconds for which others went first: not to be counted as time spent on that work, or it would come to nothing where much
+        else is to be done.
     """
+    began = time.monotonic()
     _sched_yield()
+    return time.monotonic() - began
 
 
 def length(thread: int = 0) -> int:

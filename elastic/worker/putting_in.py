@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elastic.worker.executor import Executor
 
 SLICE = 0.002
-"""Seconds that putting in takes from an executor at a time."""
+"""Seconds that putting in takes from an executor at a time; those for which others go first do not count."""
 
 
 class PuttingIn:
@@ -64,7 +64,7 @@ class PuttingIn:
             self._check()
             until = time.monotonic() + SLICE
             for _ in self._steps:
-                timeslice.give_way()
+                until += timeslice.give_way()
                 if time.monotonic() >= until:
                     self._post()
                     return

@@ -96,7 +96,8 @@ class Copier:
         can be copied ahead as well. It returns at once when there is nothing to do.
 
         Args:
-            until: The monotonic time to stop at; it may take a millisecond more.
+            until: The monotonic time to stop at, if nobody else has anything to do; it may take a millisecond more. The time for which
+                others go first meanwhile does not count.
 
         Returns:
             (number, bytes) of the pieces that have become ready.
@@ -113,7 +114,7 @@ class Copier:
                     piece = keyed.step()
                     if piece is not None:
                         made.append(piece)
-                    timeslice.give_way()
+                    until += timeslice.give_way()
                     if time.monotonic() >= until:
                         return made
                 keyed.settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import pytest
 from elastic import KeyedState, StatefulBolt, timeslice
 from elastic.worker import putting_in
 from elastic.worker.content import Copier
+from elastic.worker.content import copier as copier_module
 from elastic.worker.content.keyed import WHOLE
 from elastic.worker.putting_in import PuttingIn
 
@@ -57,15 +57,31 @@ def test_who_gives_way_lets_go_of_the_interpreter(fault: bool) -> None:
     assert int(found.stdout) == (not fault)
 
 
-class _Given:
-    """Counts how often somebody gave way, and what there was each time."""
+class Given:
+    """Counts how often somebody gave way, and what there was each time. Others go first for a thousand seconds then.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[], int]) -> None:
+    Args:
+        look: What there is.
+        told: Whether who gives way is told for how long others went first.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, look: Callable[[], int], *, told: bool = True
+    ) -> None:
         self.seen: list[int] = []
-        monkeypatch.setattr(timeslice, "give_way", lambda: self.seen.append(look()))
+        self._now, self._look, self._told = 0.0, look, told
+        monkeypatch.setattr(timeslice, "give_way", self._give_way)
+        for module in (putting_in, copier_module):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self._now))
+
+    def _give_way(self) -> float:
+        self.seen.append(self._look())
+        self._now += 1000.0
+        return 1000.0 if self._told else 0.0
 
 
-def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     bolt = Bolt()
     bolt.state.update((n, n) for n in range(20_000))
     copier = Copier(bolt)
@@ -79,25 +95,27 @@ def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch) -> 
 
     for keyed in copier._keyed:
         keyed._number = counted
-    given = _Given(monkeypatch, lambda: len(numbers))
-    made = copier.ahead(time.monotonic() + 60.0)
-    assert len(made) >= 20_000 / WHOLE
+    given = Given(monkeypatch, lambda: len(numbers), told=told)
+    made = copier.ahead(1.0)
+    assert (len(made) >= 20_000 / WHOLE) == told, "for how long others went first does not count"
     assert set(given.seen) >= set(range(2, len(made))), (
-        "there was a piece more each time, and none came without"
+        "there was a piece more each time, no two of them came at once"
     )
 
 
-def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     done: list[int] = []
-    given = _Given(monkeypatch, lambda: len(done))
+    given = Given(monkeypatch, lambda: len(done), told=told)
 
     def steps() -> Iterator[None]:
         for n in range(5):
             done.append(n)
             yield
 
-    home = SimpleNamespace(call=lambda what: what())
-    monkeypatch.setattr(putting_in, "SLICE", 60.0)
-    going_in = PuttingIn(home, lambda: None, steps())  # type: ignore[arg-type]
+    calls: list[Callable[[], None]] = []
+    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps())  # type: ignore[arg-type]
     going_in.begin(urgent=False)
-    assert going_in.done.done() and given.seen == [1, 2, 3, 4, 5]
+    calls.pop()()
+    assert going_in.done.done() == told
+    assert given.seen == ([1, 2, 3, 4, 5] if told else [1])
