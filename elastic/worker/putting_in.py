@@ -24,14 +24,21 @@ class PuttingIn:
         home: Where to have it done.
         check: Called before each slice; what it raises ends it.
         steps: Each is a fraction of a slice.
+        gives_way: Whether others go first after the step that has been done.
 
     Attributes:
         done: Answered when all steps are done, or one has raised.
     """
 
-    def __init__(self, home: Executor, check: Callable[[], object], steps: Iterator[None]) -> None:
+    def __init__(
+        self,
+        home: Executor,
+        check: Callable[[], object],
+        steps: Iterator[None],
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.done: Future[None] = Future()
-        self._home, self._check, self._steps = home, check, steps
+        self._home, self._check, self._steps, self._gives_way = home, check, steps, gives_way
         self._lock = threading.Lock()
         self._urgent = False
         self._turn = 0  # of the slice that is to be carried out: one that was asked for before it is not
@@ -64,7 +71,8 @@ class PuttingIn:
             self._check()
             until = time.monotonic() + SLICE
             for _ in self._steps:
-                until += timeslice.give_way()
+                if self._gives_way():
+                    until += timeslice.give_way()
                 if time.monotonic() >= until:
                     self._post()
                     return

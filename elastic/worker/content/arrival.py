@@ -20,14 +20,16 @@ from elastic.worker.content import codec, whole
 from elastic.worker.content.copier import GivingWay, owner_of, states_of
 from elastic.worker.content.entries import chunks
 from elastic.worker.content.grid import GridPiece
+from elastic.worker.content.keyed import MANY
 from elastic.worker.content.layout import NO_COPY, Meta, StateMeta, read_meta
 from elastic.worker.content.lazy import UnreadBins
 from elastic.worker.failures import described
 
 LARGE = 1 << 20
 """Bytes of a table; smaller ones grow in a millisecond."""
-PUT = 512
-"""Entries that are put in with one call: a fraction of a millisecond, in which no other thread gets the interpreter."""
+PUT, LARGE_PUT = 512, 2048
+"""Entries that are put in with one call, in which no other thread gets the interpreter: of a state of `MANY` entries, a fraction of a
+millisecond; and of others, which are soon done with."""
 FILLED = 128
 """Buckets that are read in one step."""
 
@@ -43,6 +45,7 @@ class Arrival:
 
     Attributes:
         over: Nothing is put in ahead any more: what was about to be is left to `put`, and may be older than what that has.
+        many: Whether what is being put in ahead is a state of so many entries that others are let go first all the time.
         here: The pieces that are in, or kept until they are needed: they need not come again, and nothing stands for them.
     """
 
@@ -51,7 +54,7 @@ class Arrival:
         self._owner = owner_of(component)
         self._copies: dict[str, int] = {}
         self._slots: dict[str, int] = {}  # of the tables that there is room for
-        self.over = False
+        self.over = self.many = False
         self.here: dict[Hashable, bytes] = {}
 
     def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[None]:
@@ -87,13 +90,15 @@ class Arrival:
     ) -> Iterator[None]:
         if self._copies.get(saved.name, NO_COPY) != saved.copy or saved.copy == NO_COPY:
             self._begin(state, saved, names, pieces)
+        self.many = saved.count >= MANY
+        most = PUT if self.many else LARGE_PUT
         for number in saved.whole:
             if number >= len(pieces):
                 return
             if names[number] not in self.here:
                 entries = self._read(saved, pieces[number])
                 left = len(entries)
-                parts = chunks(entries.items(), lambda: PUT) if left > PUT else (entries,)
+                parts = chunks(entries.items(), lambda: most) if left > most else (entries,)
                 for count, some in enumerate(parts):
                     if count:
                         yield

@@ -114,7 +114,8 @@ class Copier:
                     piece = keyed.step()
                     if piece is not None:
                         made.append(piece)
-                    until += timeslice.give_way()
+                    if keyed.many:
+                        until += timeslice.give_way()
                     if time.monotonic() >= until:
                         return made
                 keyed.settle()

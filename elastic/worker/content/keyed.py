@@ -56,12 +56,14 @@ _AT_ONCE = 8
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
 WHOLE, LARGE_WHOLE = 2048, 8192
-"""Entries of a piece that is read at once, at most: a fraction of a millisecond, about a millisecond where there are very many of them."""
+"""Entries of a piece that is read at once, at most: of a state of `MANY` entries, a fraction of a millisecond; of others, which are soon done
+with, and of one of which there would be more than `WHOLES` pieces else."""
 WHOLES = 512
-"""So many such pieces before they become larger."""
 _RUN = 32 << 10
 """Bytes that are encoded in one step, about."""
 MANY = 100_000
+"""Entries of a state of which the copying lasts: others are let go first after each piece. Where many tasks move together there are few
+in each, and who goes first is not what they wait for: whoever lets others go first then falls behind."""
 MOST_ROOM = 349_000
 """While a state of so many entries is copied there is room for a third as many changes from the beginning, and for so many at most (10 MB).
 Else the table of its changes grows meanwhile, which takes 3 to 12 ms in which nobody else runs. The memory for it is made before that, as
@@ -247,10 +249,15 @@ class KeyedCopier:
             changed[key] = dict.__getitem__(self._state, key)  # a table is only made for what has an entry
             memory.make_table(changed, self._room())
 
+    @property
+    def many(self) -> bool:
+        """Whether there are so many entries that others are let go first all the time."""
+        return dict.__len__(self._state) >= MANY
+
     def _room(self) -> int:
         """For so many changes there is room from the beginning; 0: as for any dictionary."""
         count = dict.__len__(self._state)
-        return min(count // 3, MOST_ROOM) if count >= MANY else 0
+        return min(count // 3, MOST_ROOM) if self.many else 0
 
     def make_ready(self) -> None:
         """Have the memory made that remembering changes needs, while others run."""
@@ -478,7 +485,7 @@ class KeyedCopier:
         Args:
             fresh: What it gives is as it is at present: of changes until now nothing else has to be copied.
         """
-        most = max(WHOLE, min(LARGE_WHOLE, dict.__len__(self._state) // WHOLES))
+        most = max(WHOLE, min(LARGE_WHOLE, dict.__len__(self._state) // WHOLES)) if self.many else LARGE_WHOLE
         count = max(1, min(most, int(self.piece / self._weight)))
         standing: dict[Any, Any] | None = None
         while some := owing.take(count):

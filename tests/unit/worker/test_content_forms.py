@@ -22,7 +22,7 @@ from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.errors import ExecutionError
 from elastic.worker.content import Arrival, Copier, entries, fill, install, keyed
-from elastic.worker.content.arrival import PUT
+from elastic.worker.content.arrival import LARGE_PUT
 from elastic.worker.content.bins import place, places
 from elastic.worker.content.layout import read_meta
 
@@ -368,18 +368,18 @@ def in_steps(entries: int, over_after: int) -> tuple[Bolt, list[int], Arrival]:
 
 def test_a_piece_is_put_in_by_parts_between_which_others_run() -> None:
     _, there, _ = in_steps(20_000, -1)
-    assert max(b - a for a, b in pairwise([0, *there])) <= PUT < 8192
+    assert max(b - a for a, b in pairwise([0, *there])) <= LARGE_PUT < 8192
 
 
 def test_a_piece_that_was_put_in_by_half_when_the_pause_came_is_put_in_again() -> None:
     _, there, arrival = in_steps(20_000, 2)
-    assert there == [PUT, 2 * PUT], "in the midst of the first piece"
+    assert there == [LARGE_PUT, 2 * LARGE_PUT], "in the midst of the first piece"
     assert arrival.over
 
 
 def test_pieces_that_are_put_in_with_one_call_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    monkeypatch.setattr("elastic.worker.content.arrival.PUT", 1 << 20)
+    monkeypatch.setattr("elastic.worker.content.arrival.LARGE_PUT", 1 << 20)
     with pytest.raises(AssertionError):
         test_a_piece_is_put_in_by_parts_between_which_others_run()
 

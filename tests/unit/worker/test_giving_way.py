@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 from elastic import KeyedState, StatefulBolt, timeslice
 from elastic.worker import putting_in
-from elastic.worker.content import Copier
+from elastic.worker.content import Arrival, Copier, keyed
 from elastic.worker.content import copier as copier_module
-from elastic.worker.content.keyed import WHOLE
+from elastic.worker.content.arrival import PUT
 from elastic.worker.putting_in import PuttingIn
 
 
@@ -83,7 +85,7 @@ class Given:
 @pytest.mark.parametrize("told", [True, False])
 def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     bolt = Bolt()
-    bolt.state.update((n, n) for n in range(20_000))
+    bolt.state.update((n, n) for n in range(keyed.MANY))
     copier = Copier(bolt)
     copier.read_at_once(copier.size())
     numbers: list[int] = []
@@ -93,11 +95,11 @@ def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch, tol
         numbers.append(number())
         return numbers[-1]
 
-    for keyed in copier._keyed:
-        keyed._number = counted
+    for each in copier._keyed:
+        each._number = counted
     given = Given(monkeypatch, lambda: len(numbers), told=told)
     made = copier.ahead(1.0)
-    assert (len(made) >= 20_000 / WHOLE) == told, "for how long others went first does not count"
+    assert (len(made) >= keyed.MANY / keyed.WHOLE) == told, "for how long others went first does not count"
     assert set(given.seen) >= set(range(2, len(made))), (
         "there was a piece more each time, no two of them came at once"
     )
@@ -114,8 +116,36 @@ def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, t
             yield
 
     calls: list[Callable[[], None]] = []
-    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps())  # type: ignore[arg-type]
+    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps(), lambda: True)  # type: ignore[arg-type]
     going_in.begin(urgent=False)
     calls.pop()()
     assert going_in.done.done() == told
     assert given.seen == ([1, 2, 3, 4, 5] if told else [1])
+
+
+def test_what_is_soon_done_with_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many such tasks may move at once."""
+    bolt, moved = Bolt(), Bolt()
+    bolt.state.update((n, n) for n in range(keyed.MANY - 1))
+    copier = Copier(bolt)
+    copier.read_at_once(copier.size())
+    given = Given(monkeypatch, lambda: 0)
+    made = dict(copier.ahead(1.0))
+    content, arrival = copier.so_far(), Arrival(moved)
+    for _ in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
+        assert not arrival.many
+    assert given.seen == [] and dict(moved.state) == dict(bolt.state)
+
+
+def test_one_that_takes_long_is_put_in_by_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    bolt, moved = Bolt(), Bolt()
+    bolt.state.update((n, n) for n in range(keyed.MANY))
+    copier = Copier(bolt)
+    copier.read_at_once(copier.size())
+    made = dict(copier.ahead(time.monotonic() + 60.0))
+    content, arrival, there = copier.so_far(), Arrival(moved), [0]
+    for _ in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
+        assert arrival.many
+        there.append(len(moved.state))
+    assert max(b - a for a, b in pairwise(there)) <= PUT
+    assert dict(moved.state) == dict(bolt.state)
