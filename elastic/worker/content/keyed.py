@@ -56,8 +56,8 @@ _AT_ONCE = 8
 _STEP = 512
 """Keys that are looked at in one step: a fraction of a millisecond."""
 WHOLE, LARGE_WHOLE = 2048, 8192
-"""Entries of a piece that is read at once, at most: of a state of `MANY` entries, a fraction of a millisecond; of others, which are soon done
-with, and of one of which there would be more than `WHOLES` pieces else."""
+"""Entries of a piece that is read at once, at most: of a state of `MANY` entries, a fraction of a millisecond; of others, which are soon
+done with, and of one of which there would be more than `WHOLES` pieces else."""
 WHOLES = 512
 _RUN = 32 << 10
 """Bytes that are encoded in one step, about."""
