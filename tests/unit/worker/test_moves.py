@@ -509,7 +509,8 @@ def test_what_is_held_for_a_task_of_the_same_worker_waits_for_room_but_not_for_e
 
 
 def moves_that_are_checked() -> None:
-    topology, name = chain(3000, rate=6000.0)
+    count = 12_000  # two seconds: it must not have come to its end before the move has stopped anybody
+    topology, name = chain(count, rate=6000.0)
     moving = tasks_of(topology, "count")
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         cluster.wait(lambda: cluster.task(moving[0]).executed > 100)
@@ -517,7 +518,7 @@ def moves_that_are_checked() -> None:
         cluster.wait(lambda: cluster.finished or bool(gaps(cluster)))
         assert not gaps(cluster), "what came before it is missing for ever: nothing here overtakes"
         cluster.wait_finished()
-    check(topology, name, 3000)
+    check(topology, name, count)
 
 
 def gaps(cluster: Moving) -> list[str]:
