@@ -299,7 +299,7 @@ class Fetching:
             left = min(found.more, (left if under_way else new + found.more) - new)
             whole = found if own and not under_way and not found.more else None
             steps = arrival.ahead(found.meta, names, found.pieces[own:])
-            going_in = self._put_in(coming, arrival, steps)
+            going_in = self._put_in(coming, steps)
             under_way = dict.fromkeys(names, b"")
             coming.caught_up = has_caught_up(found.meta)
             del found, steps
@@ -324,12 +324,12 @@ class Fetching:
                     raise
         raise AssertionError
 
-    def _put_in(self, coming: Coming, arrival: Arrival, steps: Iterator[None]) -> Future[None]:
+    def _put_in(self, coming: Coming, steps: Iterator[bool]) -> Future[None]:
         """Have all steps done on the executor that the task is to run on, slice by slice."""
         moving, side = self._worker.moving, coming.side
         home = moving.prepared(side).result(0).executor
         assert home is not None
-        going_in = PuttingIn(home, lambda: moving.check(side), steps, lambda: arrival.many)
+        going_in = PuttingIn(home, lambda: moving.check(side), steps)
         with self._lock:
             coming.going_in = going_in
         going_in.begin(urgent=coming.last.is_set())

@@ -23,22 +23,15 @@ class PuttingIn:
     Args:
         home: Where to have it done.
         check: Called before each slice; what it raises ends it.
-        steps: Each is a fraction of a slice.
-        gives_way: Whether others go first after the step that has been done.
+        steps: Each is a fraction of a slice, and tells whether others go first after it.
 
     Attributes:
         done: Answered when all steps are done, or one has raised.
     """
 
-    def __init__(
-        self,
-        home: Executor,
-        check: Callable[[], object],
-        steps: Iterator[None],
-        gives_way: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, home: Executor, check: Callable[[], object], steps: Iterator[bool]) -> None:
         self.done: Future[None] = Future()
-        self._home, self._check, self._steps, self._gives_way = home, check, steps, gives_way
+        self._home, self._check, self._steps = home, check, steps
         self._lock = threading.Lock()
         self._urgent = False
         self._turn = 0  # of the slice that is to be carried out: one that was asked for before it is not
@@ -70,8 +63,8 @@ class PuttingIn:
         try:
             self._check()
             until = time.monotonic() + SLICE
-            for _ in self._steps:
-                if self._gives_way():
+            for others_first in self._steps:
+                if others_first:
                     until += timeslice.give_way()
                 if time.monotonic() >= until:
                     self._post()

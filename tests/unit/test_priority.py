@@ -89,7 +89,7 @@ def test_a_session_s_priority_is_set_again_where_it_came_too_early(
     assert tried == min(refused + 1, TRIES)
 
 
-def test_a_program_stands_a_little_behind_and_dies_with_who_started_it() -> None:
+def test_a_program_stands_a_little_behind_with_no_shell_in_between() -> None:
     say = (
         "import os; p = '/proc/self/autogroup'; group = open(p).read() if os.path.exists(p) else '';"
         "print(os.getpriority(os.PRIO_PROCESS, 0), os.getpid(), group)"

@@ -45,7 +45,6 @@ class Arrival:
 
     Attributes:
         over: Nothing is put in ahead any more: what was about to be is left to `put`, and may be older than what that has.
-        many: Whether what is being put in ahead is a state of so many entries that others are let go first all the time.
         here: The pieces that are in, or kept until they are needed: they need not come again, and nothing stands for them.
     """
 
@@ -54,16 +53,19 @@ class Arrival:
         self._owner = owner_of(component)
         self._copies: dict[str, int] = {}
         self._slots: dict[str, int] = {}  # of the tables that there is room for
-        self.over = self.many = False
+        self.over = False
         self.here: dict[Hashable, bytes] = {}
 
-    def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[None]:
+    def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[bool]:
         """Put in what was copied ahead, in steps of about a millisecond: all of it, so that nothing is bytes in the end.
 
         Args:
             meta: `Copier.so_far`, or `Copier.rest` of a task that has stopped meanwhile.
             names: Of the pieces.
             pieces: Those of that, in that order, or the first of them. Of those in `here` the bytes may be left out.
+
+        Yields:
+            After each step: whether it is a state of so many entries that others are let go first.
 
         Raises:
             ExecutionError: It cannot be read. Nothing that was put in is of use then.
@@ -79,19 +81,18 @@ class Arrival:
             if any(n >= len(pieces) for layer in saved.layers for n in layer):
                 return  # what may stay bytes begins when all of that has come
             for _ in self._in_steps(state, saved, names, pieces):
-                yield
+                yield _is_of_many(saved)
                 if self.over:
                     return
             while isinstance(unread := tracking.unread(state), UnreadBins) and unread.fill(state, FILLED):
-                yield
+                yield _is_of_many(saved)
 
     def _in_steps(
         self, state: StateMap[Any, Any], saved: StateMeta, names: Names, pieces: Sequence[bytes]
     ) -> Iterator[None]:
         if self._copies.get(saved.name, NO_COPY) != saved.copy or saved.copy == NO_COPY:
             self._begin(state, saved, names, pieces)
-        self.many = saved.count >= MANY
-        most = PUT if self.many else LARGE_PUT
+        most = PUT if _is_of_many(saved) else LARGE_PUT
         for number in saved.whole:
             if number >= len(pieces):
                 return
@@ -238,3 +239,7 @@ def fill(component: Component, until: float) -> bool:
 def pending(component: Component) -> bool:
     """Whether something is bytes still."""
     return any(tracking.is_lazy(state) for _, state in states_of(component))
+
+
+def _is_of_many(saved: StateMeta) -> bool:
+    return saved.count >= MANY

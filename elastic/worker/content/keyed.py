@@ -244,10 +244,10 @@ class KeyedCopier:
     def _track(self, *, reads: bool) -> None:
         tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
         self._tracked = tracking.removed(self._state)
-        if self._room():
+        if room := self._room():
             changed, key = self._state._changed, next(dict.__iter__(self._state))
             changed[key] = dict.__getitem__(self._state, key)  # a table is only made for what has an entry
-            memory.make_table(changed, self._room())
+            memory.make_table(changed, room)
 
     @property
     def many(self) -> bool:
@@ -256,15 +256,15 @@ class KeyedCopier:
 
     def _room(self) -> int:
         """For so many changes there is room from the beginning; 0: as for any dictionary."""
-        count = dict.__len__(self._state)
-        return min(count // 3, MOST_ROOM) if self.many else 0
+        return min(dict.__len__(self._state) // 3, MOST_ROOM) if self.many else 0
 
     def make_ready(self) -> None:
         """Have the memory made that remembering changes needs, while others run."""
         if (room := self._room()) and memory.makes_tables():
-            state, count = self._state, dict.__len__(self._state)
-            size = sys.getsizeof(state)
-            memory.make_ready(memory.table_size(size, memory.slots_for(count), memory.slots_for(1 + room)))
+            slots = memory.slots_for(dict.__len__(self._state))
+            memory.make_ready(
+                memory.table_size(sys.getsizeof(self._state), slots, memory.slots_for(1 + room))
+            )
 
     def _all(self) -> Steps:
         state = self._state

@@ -23,6 +23,15 @@ class Bolt(StatefulBolt):
     state = KeyedState[int, int]()
 
 
+def copied(entries: int) -> tuple[Bolt, Copier]:
+    """One with so many entries, about to be copied ahead."""
+    bolt = Bolt()
+    bolt.state.update((n, n) for n in range(entries))
+    copier = Copier(bolt)
+    copier.read_at_once(copier.size())
+    return bolt, copier
+
+
 _GIVES_WAY = """
 import os, sys, threading, time
 from elastic import timeslice
@@ -84,10 +93,7 @@ class Given:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
-    bolt = Bolt()
-    bolt.state.update((n, n) for n in range(keyed.MANY))
-    copier = Copier(bolt)
-    copier.read_at_once(copier.size())
+    _, copier = copied(keyed.MANY)
     numbers: list[int] = []
     number = copier._number
 
@@ -110,13 +116,13 @@ def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, t
     done: list[int] = []
     given = Given(monkeypatch, lambda: len(done), told=told)
 
-    def steps() -> Iterator[None]:
+    def steps() -> Iterator[bool]:
         for n in range(5):
             done.append(n)
-            yield
+            yield True
 
     calls: list[Callable[[], None]] = []
-    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps(), lambda: True)  # type: ignore[arg-type]
+    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps())  # type: ignore[arg-type]
     going_in.begin(urgent=False)
     calls.pop()()
     assert going_in.done.done() == told
@@ -125,27 +131,21 @@ def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, t
 
 def test_what_is_soon_done_with_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many such tasks may move at once."""
-    bolt, moved = Bolt(), Bolt()
-    bolt.state.update((n, n) for n in range(keyed.MANY - 1))
-    copier = Copier(bolt)
-    copier.read_at_once(copier.size())
+    (bolt, copier), moved = copied(keyed.MANY - 1), Bolt()
     given = Given(monkeypatch, lambda: 0)
     made = dict(copier.ahead(1.0))
     content, arrival = copier.so_far(), Arrival(moved)
-    for _ in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
-        assert not arrival.many
+    for others_first in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
+        assert not others_first
     assert given.seen == [] and dict(moved.state) == dict(bolt.state)
 
 
 def test_one_that_takes_long_is_put_in_by_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    bolt, moved = Bolt(), Bolt()
-    bolt.state.update((n, n) for n in range(keyed.MANY))
-    copier = Copier(bolt)
-    copier.read_at_once(copier.size())
+    (bolt, copier), moved = copied(keyed.MANY), Bolt()
     made = dict(copier.ahead(time.monotonic() + 60.0))
     content, arrival, there = copier.so_far(), Arrival(moved), [0]
-    for _ in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
-        assert arrival.many
+    for others_first in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
+        assert others_first
         there.append(len(moved.state))
     assert max(b - a for a, b in pairwise(there)) <= PUT
     assert dict(moved.state) == dict(bolt.state)

@@ -37,10 +37,10 @@ class Home:
             those.popleft()()
 
 
-def steps(done: list[int]) -> Iterator[None]:
+def steps(done: list[int]) -> Iterator[bool]:
     for n in range(STEPS):
         done.append(n)
-        yield
+        yield False
 
 
 @pytest.fixture

@@ -21,13 +21,18 @@ class Counts(StatefulBolt):
     entries = KeyedState[str, int]()
 
 
+def counts(entries: int) -> Counts:
+    bolt = Counts()
+    bolt.entries.update((f"k{n:09d}", n) for n in range(entries))
+    return bolt
+
+
 @pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
 @pytest.mark.parametrize("made", [True, False])
 def test_there_is_room_for_many_changes(monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
     if not made:
         monkeypatch.setattr(memory, "make_table", lambda entries, count: False)
-    coming = Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
+    coming = counts(ENTRIES)
     copier = Copier(coming)
     copier.read_at_once(0)
     copier.ahead(0.0)
@@ -45,8 +50,7 @@ def test_there_is_room_for_many_changes(monkeypatch: pytest.MonkeyPatch, made: b
 def test_its_memory_is_known_before(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     ready: list[int] = []
     monkeypatch.setattr(memory, "make_ready", ready.append)
-    coming = Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(entries))
+    coming = counts(entries)
     copier = Copier(coming)
     copier.make_ready()
     (room,) = ready
@@ -58,9 +62,7 @@ def test_its_memory_is_known_before(monkeypatch: pytest.MonkeyPatch, entries: in
 def test_what_is_small_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ready: list[int] = []
     monkeypatch.setattr(memory, "make_ready", ready.append)
-    coming = Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(keyed.MANY - 1))
-    Copier(coming).make_ready()
+    Copier(counts(keyed.MANY - 1)).make_ready()
     assert not ready
 
 
