@@ -12,6 +12,15 @@ from elastic.nimbus.facts import MoveFacts
 from elastic.nimbus.followed import FollowedValue, Owner, log
 
 
+def read_marks(path: str, found: Versioned, life: Incarnation) -> Marked:
+    """The marks of a worker life at a path; none when nobody can read them."""
+    try:
+        return Marked(decode_marks(found.data) if found.data else Marks(life), found.version)
+    except msgspec.MsgspecError as error:
+        log.error("%s holds something that are no marks: %s", path, error)
+        return Marked(Marks(life), found.version)
+
+
 class FollowedMoves:
     """All moves of a topology that have a record, with their marks. `snapshot` is the newest moment at which all of it was known."""
 
@@ -111,16 +120,9 @@ class _MarksOf:
 
     def _on_value(self, found: Versioned | None) -> None:
         with self._owner.changed:
-            self.marked = None if found is None else Marked(self._read(found.data), found.version)
+            self.marked = None if found is None else read_marks(self._path, found, self._life)
             self.loaded = True
             self._owner.touch()
-
-    def _read(self, data: bytes) -> Marks:
-        try:
-            return decode_marks(data) if data else Marks(self._life)
-        except msgspec.MsgspecError as error:
-            log.error("%s holds something that are no marks: %s", self._path, error)
-            return Marks(self._life)
 
     def close(self) -> None:
         self._watch.cancel()

@@ -24,6 +24,7 @@ from elastic.model.events import Severity
 from elastic.model.ids import Epoch, TaskId, WorkerId
 from elastic.model.views import PLANNED
 from elastic.nimbus import move_stands, placing
+from elastic.nimbus.decisions import Action, Begin
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.followed import FollowedValue
 from elastic.nimbus.followed_moves import FollowedMoves
@@ -208,6 +209,60 @@ def test_a_write_whose_fate_is_not_known_is_looked_up(
     made = [(m.epoch, m.state, [(t.task, t.phase, t.reason) for t in m.tasks]) for m in nimbus.moves()]
     assert count >= number
     assert len(made) == 1, "\n".join(map(str, made))
+
+
+def test_a_beginning_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows_it(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror shows the number of the move, Nimbus decides again, and only then its record comes."""
+    late, numbered, decided = threading.Event(), threading.Event(), threading.Event()
+    held, order = list[Callable[[], None]](), threading.Lock()
+    take, took = FollowedValue._on_value, FollowedMoves._on_children
+
+    def taking(value: FollowedValue, found: Versioned | None) -> None:
+        take(value, found)
+        if late.is_set() and value._mirror is reign.mirror and value._path == paths.moves(WC):
+            numbered.set()
+
+    def listing(moves: FollowedMoves, names: tuple[str, ...]) -> None:
+        with order:
+            if late.is_set() and moves._owner is reign.mirror:
+                held.append(lambda: took(moves, names))
+            else:
+                took(moves, names)
+
+    monkeypatch.setattr(FollowedValue, "_on_value", taking)
+    monkeypatch.setattr(FollowedMoves, "_on_children", listing)
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    reign, session = nimbus._reign, moving.cluster.sessions["h:1"]
+    assert reign is not None
+    late.set()
+    real, decide, idle = session.transaction, reign._decide, session.caught_up
+
+    def beginning(operations: list[Operation]) -> None:
+        real(operations)
+        if not numbered.is_set() and any(o.path == paths.move(WC, Epoch(1)) for o in operations):
+            assert numbered.wait(PATIENCE)
+            raise NotConnected("the connection broke")
+
+    def deciding(facts: Facts) -> tuple[Action, ...]:
+        actions: tuple[Action, ...] = decide(facts)
+        if numbered.is_set() and not any(isinstance(a, Begin) for a in actions):
+            decided.set()
+        return actions
+
+    monkeypatch.setattr(reign, "_decide", deciding)
+    monkeypatch.setattr(session, "caught_up", lambda: not held and idle())
+    session.transaction = beginning  # type: ignore[method-assign]
+    nimbus.move("wc", "count", "b", wait=0)
+    assert decided.wait(PATIENCE)
+    with order:
+        late.clear()
+        while held:
+            held.pop(0)()
+    moving.quiet(nimbus)
+    assert len(nimbus.moves()) == 1
 
 
 def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows_it(

@@ -566,27 +566,34 @@ def test_a_queue_that_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_fence_that_comes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: what the emitters hold is sent at once."""
-    emitted, real, export = threading.Event(), Outputs._keep, Task.export
+    held, taken = threading.Event(), set[int]()
+    real, export = Outputs._keep, Task.export
 
-    def stands_until_something_is_emitted(self: Task) -> Any:
-        assert emitted.wait(30.0)
-        return export(self)
+    def stands_until_something_is_held_for_it(self: Task) -> Any:
+        state = export(self)
+        taken.add(self.id)
+        held.clear()
+        assert held.wait(30.0)
+        return state
 
     def keep(self: Outputs, link: Emitter, frames: list[Frame]) -> int:
-        emitted.set()
-        return real(self, link, frames)
+        done = real(self, link, frames)
+        if link.target in taken:
+            held.set()
+        return done
 
     def send(self: Outputs, link: Emitter, frames: list[Frame]) -> int:
         while frames:
             part = frames.pop(0).item(self._streams)
             self._crossing.arrived(link.target, link.life, link.left(part.weight), part)
-        emitted.set()
+        if link.target in taken:
+            held.set()
         return ASK
 
-    monkeypatch.setattr(Task, "export", stands_until_something_is_emitted)
+    monkeypatch.setattr(Task, "export", stands_until_something_is_held_for_it)
     monkeypatch.setattr(Outputs, "_keep", keep)
     moves_that_are_checked()
-    emitted.clear()
+    taken.clear()
     monkeypatch.setattr(Outputs, "_keep", send)
     with pytest.raises(AssertionError, match="missing for ever"):
         moves_that_are_checked()
