@@ -83,7 +83,7 @@ def step(t: TopologyFacts, facts: Facts, plan: Plan, rules: Rules) -> Step:
     assert present is not None
     desired = plan.assignment
     places, gone = _places(t, facts, plan, rules)
-    written = interim(present, desired, places, held(t, facts))
+    written = interim(present, desired, places, held(t, facts), halted=bool(plan.halted))
     left = _left(t, plan, written)
     if plan.left != left:
         plan = replace(plan, left=left)

@@ -154,6 +154,8 @@ def interim(
     desired: Assignment,
     places: Mapping[TaskId, WorkerId],
     held: Mapping[WorkerId, WorkerSlot],
+    *,
+    halted: bool = False,
 ) -> Assignment:
     """What is to be written while tasks are on their way.
 
@@ -166,6 +168,7 @@ def interim(
         desired: Who shall run what.
         places: Each task's worker; a task that is not in it waits for a slot.
         held: Workers that must stay although they may have no task, with their slots.
+        halted: Nothing more comes to where it shall be until somebody asks: workers that have no task give their slots to others.
 
     Returns:
         `present` itself when nothing changes, otherwise an assignment whose epoch is one larger.
@@ -191,7 +194,9 @@ def interim(
             else:
                 unassigned.append(one)
     slots = {**held, **present.workers, **desired.workers}
-    named = {*held, *(w for _, w in desired.executors), *(w for _, w in placed)}
+    named = {*held, *(w for _, w in placed)}
+    if not halted:
+        named.update(w for _, w in desired.executors)
     result = Assignment(
         present.topology,
         Epoch(present.epoch + 1),

@@ -659,6 +659,8 @@ def test_an_aborted_drain_stays_aborted_until_somebody_asks(moving_in_memory: Mo
     moving.actors.let()
     assert set(places(moving).values()) == {A}
     moving.cluster.until(nimbus, lambda: "stays in worker wc@a/0: not now" in nimbus.describe("wc").waits[-1])
+    moving.until(nimbus, lambda t: t.assignment is not None and set(t.assignment.workers) == {A})
+    moving.cluster.until(nimbus, lambda: {n.id: n.used for n in nimbus.nodes()} == {"a": 1, "b": 0})
     nimbus.drain_node("a", wait=PATIENCE)
     assert set(places(moving).values()) == {B}
 
