@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chaos.cluster import SLOTS, Cluster, Process, Stuck
@@ -196,16 +196,25 @@ class Rounds:
         dead = {str(w) for w in view.places.values()} - {str(w) for w in view.living}
         if dead:
             return f"workers {sorted(dead)} do not live"
-        odd = [str(n.id) for n in self._cluster.client.nodes() if n.alive != n.wanted or n.draining]
+        nodes = self._cluster.client.nodes()
+        odd = [str(n.id) for n in nodes if n.alive != n.wanted or n.draining]
         if odd:
             return f"nodes {odd} come or go"
-        if unsafe := self.watch.unsafe():
+        if unsafe := [*self._storeless(str(n.id) for n in nodes), *self.watch.unsafe()]:
             return f"stores are not as they should be: {'; '.join(unsafe)}"
         detail = self._cluster.client.describe(self._name)
         waits = on_the_way(detail.waits)
         if detail.moves or waits or detail.assignment.unassigned:
             return f"{len(detail.moves)} moves, waits {waits}, without a place {detail.assignment.unassigned}"
         return ""
+
+    def _storeless(self, nodes: Iterable[str]) -> Iterator[str]:
+        """Of whom the store has died and nobody has noticed that yet: coordination says that it serves until its supervisor has."""
+        for node in nodes:
+            try:
+                self._cluster.store(node)
+            except Stuck as e:
+                yield str(e)
 
     def run(self, round: Round) -> Kill | None:
         """One round; None when its step did not come."""
