@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from coordination_harness import PATIENCE
 from nimbus_harness import Cluster, spec
 
 from elastic.coordination import paths
 from elastic.migration.record import Phase, stage_of
 from elastic.model.assignment import Assignment, NodeInfo
+from elastic.model.codec import decode
 from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.views import MoveView
 from elastic.nimbus.facts import TopologyFacts
@@ -16,6 +18,9 @@ from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.ports import MemoryStateCleaning
 
 WC = TopologyName("wc")
+A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
+COUNT = [6, 7, 8, 9]
+"""The tasks of its component with state."""
 
 
 class Moving:
@@ -111,3 +116,16 @@ def phases(t: TopologyFacts) -> Iterator[Phase]:
 def on(assignment: Assignment, component: str) -> set[str]:
     """The nodes that a component's tasks are on."""
     return {assignment.workers[w].node for e, w in assignment.executors if e.component == component}
+
+
+def places(moving: Moving) -> dict[int, str]:
+    """Each task's worker, as coordination has it."""
+    found = moving.cluster.look.get(paths.assignment(WC))
+    assert found is not None
+    return {int(t): str(w) for t, w in decode(found.data, Assignment).place_of().items()}
+
+
+def takes_over(moving: Moving, second: Nimbus) -> None:
+    """The leader's process is gone."""
+    moving.cluster.service.expire(moving.cluster.sessions["h:1"])
+    assert second.wait_leading(PATIENCE)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from coordination_harness import PATIENCE
-from move_harness import WC, Moving, on
+from move_harness import WC, A, B, Moving, on
 from nimbus_harness import FakeLauncher, spec
 
 from elastic.coordination import paths
@@ -19,8 +19,6 @@ from elastic.model.ids import ComponentId, TaskId, TopologyName, WorkerId
 from elastic.nimbus.facts import slot_of
 from elastic.nimbus.placement_requests import adopt
 from elastic.nimbus.plans import relocated
-
-A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
 
 
 def test_a_rebalance_moves_stateful_tasks_to_a_worker_that_is_started_for_it(moving: Moving) -> None:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from coordination_harness import PATIENCE
-from move_harness import Moving, phases
+from move_harness import A, B, Moving, phases
 from nimbus_harness import FakeLauncher, spec
 
 from elastic.errors import DeadlineExceeded, Refused
@@ -18,7 +18,6 @@ from elastic.nimbus import placement_requests, subjects
 from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
 
-A, B = WorkerId("wc@a/0"), WorkerId("wc@b/0")
 GIVEN_UP = "task 7 stays in worker wc@a/0: class not found; it is tried again when somebody asks for it"
 
 
