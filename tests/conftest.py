@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -14,6 +15,10 @@ from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
 # How long an example takes is the machine's affair: a busy one is no failure.
 settings.register_profile("tests", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("tests")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores it for what a script starts in the background, and so would every command that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _roots = itertools.count(1)
 
