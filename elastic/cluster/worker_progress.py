@@ -94,8 +94,9 @@ class ProgressWriter:
             self.life = self._write(self._now())
 
     def begun(self) -> None:
-        """The worker itself says of them now that it has them."""
-        self._states.begun(self._starting)
+        """The worker itself says of them now that it has them. Those that it has not started after all, as a move of them has begun
+        meanwhile, are what they were: nothing more is lost of them."""
+        self._states.begun(self._of().tasks.keys() & set(self._starting))
         self._starting = ()
 
     def _records(self) -> list[Progress]:

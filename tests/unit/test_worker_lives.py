@@ -93,6 +93,12 @@ def standing() -> Any:
     return SimpleNamespace(marks=SimpleNamespace(drained=0, finished=False))
 
 
+def begins(life: Any, *tasks: int) -> None:
+    """What was written down is carried out, as far as these tasks are concerned."""
+    life.worker.tasks.update({n: standing() for n in tasks})
+    life._progress.begun()
+
+
 def test_a_task_that_comes_first_does_not_wipe_out_what_was_started(life: Any) -> None:
     life._progress.inherit()
     life.worker.will_start(4)  # a move brings it
@@ -246,7 +252,7 @@ def test_what_a_move_has_lost_is_said_once(life: Any) -> None:
     assert lost(life, {2}) == {}, "the record of the move has gone before the task begins anew"
     life._progress.begin({2})
     assert lost(life, {2}) == {}, "it has not begun yet"
-    life._progress.begun()
+    begins(life, 2)
     assert lost(life, {2}) == {THERE: "2"}, "it came back to the same life, and ended with it"
     again = Incarnation(f"{OTHER}#10")
     elsewhere(life, Held(THERE, 6, (3,)), Held(again, 7, (2,)))
@@ -286,9 +292,21 @@ def test_what_ended_with_a_process_is_said_once_however_often_it_is_begun(
     for _ in range(2):
         life._progress.begin({2})
     assert [e.kind for e in life.said] == ["state-lost"]
-    life._progress.begun()
+    begins(life, 2)
     life._progress.begin({2})
     assert [e.kind for e in life.said] == ["state-lost"] * 2, "it had begun, and was lost again"
+
+
+def test_what_ended_is_said_once_also_of_what_is_not_started_after_all(life: Any) -> None:
+    """A move of it begins before it does, and goes back as it has not."""
+    elsewhere(life, Held(THERE, 6, (2, 3)))
+    life._progress.begin({2, 3})
+    begins(life, 3)
+    view(life, (1, Incarnation("t@m/5#1"), Outcome.ROLLED_BACK), source=SECOND)
+    assert lost(life, {2, 3}) == {THERE: "3"}
+    life._progress.begin({2})
+    begins(life, 2)
+    assert lost(life, {2}) == {THERE: "2"}
 
 
 def fails(*_: object) -> None:
