@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from coordination_harness import PATIENCE, Seen
@@ -25,6 +26,8 @@ from elastic.nimbus.decisions import Action, Begin
 from elastic.nimbus.facts import Facts
 from elastic.nimbus.followed import FollowedValue
 from elastic.nimbus.followed_moves import FollowedMoves
+from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.reign import Reign
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -160,6 +163,13 @@ def test_a_nimbus_may_die_within_any_of_its_writes(moving_in_memory: Moving, num
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
 
 
+def leading(moving: Moving) -> tuple[Nimbus, Reign, Any]:
+    """A Nimbus of two nodes with a running topology, its reign, and its session."""
+    nimbus = moving.started({"a": 1, "b": 1})
+    assert nimbus._reign is not None
+    return nimbus, nimbus._reign, moving.cluster.sessions["h:1"]
+
+
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(2, 6))
 def test_a_write_whose_fate_is_not_known_is_looked_up(
@@ -211,9 +221,7 @@ def test_a_beginning_whose_fate_is_not_known_is_seen_however_late_the_mirror_sho
     monkeypatch.setattr(FollowedValue, "_on_value", taking)
     monkeypatch.setattr(FollowedMoves, "_on_children", listing)
     moving = moving_in_memory
-    nimbus = moving.started({"a": 1, "b": 1})
-    reign, session = nimbus._reign, moving.cluster.sessions["h:1"]
-    assert reign is not None
+    nimbus, reign, session = leading(moving)
     late.set()
     real, decide, idle = session.transaction, reign._decide, session.caught_up
 
@@ -231,7 +239,7 @@ def test_a_beginning_whose_fate_is_not_known_is_seen_however_late_the_mirror_sho
 
     monkeypatch.setattr(reign, "_decide", deciding)
     monkeypatch.setattr(session, "caught_up", lambda: not held and idle())
-    session.transaction = beginning  # type: ignore[method-assign]
+    session.transaction = beginning
     nimbus.move("wc", "count", "b", wait=0)
     assert decided.wait(PATIENCE)
     with order:
@@ -268,9 +276,7 @@ def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows
     monkeypatch.setattr(FollowedValue, "_on_value", taking)
     monkeypatch.setattr(FollowedMoves, "_on_children", listing)
     moving = moving_in_memory
-    nimbus = moving.started({"a": 1, "b": 1})
-    reign, session = nimbus._reign, moving.cluster.sessions["h:1"]
-    assert reign is not None
+    nimbus, reign, session = leading(moving)
     real, whole = session.transaction, reign.moves.run
 
     def removing(operations: list[Operation]) -> None:
@@ -289,7 +295,7 @@ def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows
         return settled
 
     monkeypatch.setattr(reign.moves, "run", run)
-    session.transaction = removing  # type: ignore[method-assign]
+    session.transaction = removing
     nimbus.move("wc", "count", "b", wait=0)
     assert looked.wait(PATIENCE)
     for tell in held:
