@@ -24,6 +24,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from elastic.model.ids import Epoch, Incarnation, NodeId, TopologyName, WorkerId
 
 NIMBUS = "/nimbus"
@@ -109,6 +111,11 @@ def moves(name: TopologyName) -> str:
 
 def move(name: TopologyName, epoch: Epoch) -> str:
     return f"{moves(name)}/{epoch:010d}"
+
+
+def epochs(names: Iterable[str]) -> set[Epoch]:
+    """The moves among the children of a `moves` path."""
+    return {Epoch(int(n)) for n in names if n.isdigit()}
 
 
 def move_marks(name: TopologyName, epoch: Epoch, life: Incarnation) -> str:

@@ -34,7 +34,7 @@ class FollowedMoves:
 
     def _on_children(self, names: tuple[str, ...]) -> None:
         with self._owner.changed:
-            present = {Epoch(int(n)) for n in names if n.isdigit()}
+            present = paths.epochs(names)
             for epoch in set(self._moves) - present:
                 self._moves.pop(epoch).close()
             for epoch in present - set(self._moves):

@@ -146,7 +146,7 @@ class MovePorts:
             places = {**assignment.place_of(), **{TaskId(t): w for t, w in action.places}}
             staying = {**held(t, facts), **{w: slot_of(w) for _, w in action.places}}
             desired = plan.assignment if plan is not None else assignment
-            halted = plan is not None and bool(plan.halted)
+            halted = bool(plan and plan.halted)
             meant = interim(assignment, desired, places, staying, halted=halted)
             new = losing(meant, before, after, self.living)
             result.append(Set(paths.assignment(self._name), encode(new), version))

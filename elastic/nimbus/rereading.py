@@ -46,7 +46,7 @@ def reread(coordination: Coordination, seen: Facts) -> Facts:
             at = paths.plan(name)
             plan, plan_version = read_versioned(at, values[at], Plan)
             if state is not None and before.state.id == state.id:
-                begun = {Epoch(int(n)) for n in now.children[paths.moves(name)] or () if n.isdigit()}
+                begun = paths.epochs(now.children[paths.moves(name)] or ())
                 known[name] = replace(
                     before,
                     moves={**before.moves, **_begun(coordination, name, begun - before.moves.keys())},

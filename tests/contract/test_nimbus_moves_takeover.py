@@ -26,6 +26,7 @@ from elastic.nimbus.decisions import Action, Begin
 from elastic.nimbus.facts import Facts
 from elastic.nimbus.followed import FollowedValue
 from elastic.nimbus.followed_moves import FollowedMoves
+from elastic.nimbus.mirror import Mirror
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.reign import Reign
 
@@ -198,54 +199,74 @@ def test_a_write_whose_fate_is_not_known_is_looked_up(
     assert len(made) == 1, "\n".join(map(str, made))
 
 
+class HeldBack:
+    """What the mirror of a Nimbus is told of which moves there are, and of some values: kept from `begin` until `let`, in its order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
+        self.told: list[Callable[[], None]] = []
+        self._of: Mirror | None = None
+        self._lock = threading.Lock()
+        take, took = FollowedValue._on_value, FollowedMoves._on_children
+
+        def taking(value: FollowedValue, found: Versioned | None) -> None:
+            self._tell(value._mirror if value._path in values else None, lambda: take(value, found))
+
+        def listing(moves: FollowedMoves, names: tuple[str, ...]) -> None:
+            self._tell(moves._owner, lambda: took(moves, names))
+
+        monkeypatch.setattr(FollowedValue, "_on_value", taking)
+        monkeypatch.setattr(FollowedMoves, "_on_children", listing)
+
+    def begin(self, mirror: Mirror) -> None:
+        self._of = mirror
+
+    def _tell(self, of: object, tell: Callable[[], None]) -> None:
+        with self._lock:
+            mirror = self._of
+            if mirror is None or of is not mirror:
+                tell()
+                return
+            self.told.append(tell)
+        mirror.nudge()
+
+    def let(self) -> None:
+        with self._lock:
+            self._of = None
+            while self.told:
+                self.told.pop(0)()
+
+
 def test_a_beginning_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows_it(
     moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mirror shows the number of the move, Nimbus decides again, and only then its record comes."""
-    late, numbered, decided = threading.Event(), threading.Event(), threading.Event()
-    held, order = list[Callable[[], None]](), threading.Lock()
-    take, took = FollowedValue._on_value, FollowedMoves._on_children
-
-    def taking(value: FollowedValue, found: Versioned | None) -> None:
-        take(value, found)
-        if late.is_set() and value._mirror is reign.mirror and value._path == paths.moves(WC):
-            numbered.set()
-
-    def listing(moves: FollowedMoves, names: tuple[str, ...]) -> None:
-        with order:
-            if late.is_set() and moves._owner is reign.mirror:
-                held.append(lambda: took(moves, names))
-            else:
-                took(moves, names)
-
-    monkeypatch.setattr(FollowedValue, "_on_value", taking)
-    monkeypatch.setattr(FollowedMoves, "_on_children", listing)
+    broke, decided = threading.Event(), threading.Event()
+    held = HeldBack(monkeypatch)
     moving = moving_in_memory
     nimbus, reign, session = leading(moving)
-    late.set()
+    held.begin(reign.mirror)
     real, decide, idle = session.transaction, reign._decide, session.caught_up
 
     def beginning(operations: list[Operation]) -> None:
         real(operations)
-        if not numbered.is_set() and any(o.path == paths.move(WC, Epoch(1)) for o in operations):
-            assert numbered.wait(PATIENCE)
+        if not broke.is_set() and any(o.path == paths.move(WC, Epoch(1)) for o in operations):
+            shown = reign.mirror.wait_for(lambda: reign._shown().topologies[WC].latest == 1, PATIENCE)
+            assert shown
+            broke.set()
             raise NotConnected("the connection broke")
 
     def deciding(facts: Facts) -> tuple[Action, ...]:
         actions: tuple[Action, ...] = decide(facts)
-        if numbered.is_set() and not any(isinstance(a, Begin) for a in actions):
+        if broke.is_set() and not any(isinstance(a, Begin) for a in actions):
             decided.set()
         return actions
 
     monkeypatch.setattr(reign, "_decide", deciding)
-    monkeypatch.setattr(session, "caught_up", lambda: not held and idle())
+    monkeypatch.setattr(session, "caught_up", lambda: not held.told and idle())
     session.transaction = beginning
     nimbus.move("wc", "count", "b", wait=0)
     assert decided.wait(PATIENCE)
-    with order:
-        late.clear()
-        while held:
-            held.pop(0)()
+    held.let()
     moving.quiet(nimbus)
     assert len(nimbus.moves()) == 1
 
@@ -254,27 +275,8 @@ def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows
     moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mirror shows that the marks are gone, Nimbus looks again, and only then the record goes."""
-    late, looked, held = threading.Event(), threading.Event(), list[Callable[[], None]]()
-    record, take, took = paths.move(WC, Epoch(1)), FollowedValue._on_value, FollowedMoves._on_children
-
-    def later(tell: Callable[[], None]) -> None:
-        held.append(tell)
-        reign.mirror.nudge()
-
-    def taking(value: FollowedValue, found: Versioned | None) -> None:
-        if value._path == record and late.is_set() and not looked.is_set():
-            later(lambda: take(value, found))
-        else:
-            take(value, found)
-
-    def listing(moves: FollowedMoves, names: tuple[str, ...]) -> None:
-        if late.is_set() and not looked.is_set():
-            later(lambda: took(moves, names))
-        else:
-            took(moves, names)
-
-    monkeypatch.setattr(FollowedValue, "_on_value", taking)
-    monkeypatch.setattr(FollowedMoves, "_on_children", listing)
+    late, looked, record = threading.Event(), threading.Event(), paths.move(WC, Epoch(1))
+    held = HeldBack(monkeypatch, record)
     moving = moving_in_memory
     nimbus, reign, session = leading(moving)
     real, whole = session.transaction, reign.moves.run
@@ -284,13 +286,14 @@ def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows
             real(operations)
         else:
             late.set()
+            held.begin(reign.mirror)
             real(operations)
             raise NotConnected("the connection broke")
 
     def run(facts: Facts) -> bool:
         settled = whole(facts)
         anew = [j for j in reign.moves._jobs.values() if j.notifier.state is NotifierState.WATCHING]
-        if len(held) >= 2 and anew and not facts.topologies[WC].moves[Epoch(1)].marks:
+        if len(held.told) >= 2 and anew and not facts.topologies[WC].moves[Epoch(1)].marks:
             looked.set()
         return settled
 
@@ -298,8 +301,7 @@ def test_a_removal_whose_fate_is_not_known_is_seen_however_late_the_mirror_shows
     session.transaction = removing
     nimbus.move("wc", "count", "b", wait=0)
     assert looked.wait(PATIENCE)
-    for tell in held:
-        tell()
+    held.let()
     moving.quiet(nimbus)
     assert len(nimbus.moves()) == 1
 
