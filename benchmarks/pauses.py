@@ -48,7 +48,10 @@ STEPS = ("paused", "stopped", "saved", "restored", "begun", "resumed")
 SETTLE = 1.0
 """Seconds between two moves."""
 FLAT_OUT = 6.0
-"""Seconds for which it runs as fast as it goes, to know what it can do."""
+"""Seconds for which more is due than it can do, to know what that is."""
+OVERLOAD = 1e8
+"""Tuples per second, more than any machine works off. A spout without a rate gives its tuples one time for each burst, and so has less to do
+than one with a rate: what comes through of that one is more than the paced stream ever sustains, by half where all share one interpreter."""
 
 
 def stolen(before: Any, after: Any) -> float:
@@ -144,7 +147,7 @@ class Pauses:
         return most / 2
 
     def _sustained(self, arguments: Sequence[object], *placements: Callable[[Job], None]) -> float:
-        with self._job(*arguments, "--rate", 0) as flat:
+        with self._job(*arguments, "--rate", OVERLOAD) as flat:
             for place in placements:
                 place(flat)
                 time.sleep(SETTLE)

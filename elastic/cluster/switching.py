@@ -36,7 +36,7 @@ def switch_interval(view: View) -> float:
 
 
 class Switching:
-    """Sets that interval for this process as views come. From one thread at a time.
+    """Sets that interval for this process as views come. Thread-safe.
 
     Args:
         set_interval: Takes seconds.
@@ -55,6 +55,19 @@ class Switching:
         self._after = 0.0  # what it is to be when the move is over; 0: there was none
         self._timer: threading.Timer | None = None
 
+    def expect(self) -> None:
+        """Something may be about to move, which a view says soon if it is so. From any thread.
+
+        All workers hear of that at once, and some read of the move 10 ms before others. Of two that share the cores, the first one to keep to
+        one would take that which a thread of the other computes on, with the interpreter.
+        """
+        with self._lock:
+            if not self._after:
+                self._after = SWITCH_AFTER
+                self._set(self._after)
+                self._moving(True)
+                self._end_later()
+
     def see(self, view: View) -> None:
         """A view has been read."""
         with self._lock:
@@ -68,14 +81,17 @@ class Switching:
                 self._set(SWITCH)
             elif self._timer is None:
                 self._set(self._after)
-                self._timer = threading.Timer(AFTER, self._over)
-                self._timer.name, self._timer.daemon = "switching", True
-                self._timer.start()
+                self._end_later()
 
     def close(self) -> None:
         """Nothing changes any more. Safe to call twice."""
         with self._lock:
             self._cancel()
+
+    def _end_later(self) -> None:
+        self._timer = threading.Timer(AFTER, self._over)
+        self._timer.name, self._timer.daemon = "switching", True
+        self._timer.start()
 
     def _cancel(self) -> None:
         timer, self._timer = self._timer, None

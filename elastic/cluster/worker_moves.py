@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from elastic.coordination import paths
@@ -42,10 +43,18 @@ class Mirror:
     Args:
         notice: Called when something is not as it was known; must not block.
         passing: Below this path nodes come once: of one that is removed nothing is heard any more.
+        early: Called at the first word that one of these may have changed, before it is read, with what is to be called. Must not block.
     """
 
-    def __init__(self, coordination: Coordination, notice: Callable[[], None], passing: str) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        notice: Callable[[], None],
+        passing: str,
+        early: Mapping[_Key, Callable[[], None]] = MappingProxyType({}),
+    ) -> None:
         self._coordination = coordination
+        self._early = early
         self._below = f"{passing}/"
         self._notice = notice
         self._lock = threading.Lock()
@@ -165,6 +174,8 @@ class Mirror:
             self._told.discard(key)
             self._present.pop(key, None)
             self._words[key] = self._words.get(key, 0) + 1
+        if key in self._early:
+            self._early[key]()
 
     def _given(self, key: _Key, value: Any) -> None:
         with self._lock:
@@ -185,6 +196,7 @@ class ViewReader:
         on_view: Given every view with the living workers, oldest first, one at a time.
         me: Whose marks are read of every move, also when the record does not name it any more: who was to restore a task, and was given
             up, has to say that nothing of the move is left there.
+        begins: Called at the first word that tasks are to change their places, some milliseconds before a view says so. Must not block.
     """
 
     def __init__(
@@ -193,13 +205,16 @@ class ViewReader:
         topology: TopologyName,
         on_view: Callable[[View, tuple[WorkerInfo, ...]], None],
         me: Incarnation | None = None,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
         self._topology = topology
         self._me = me
         self._on_view = on_view
         self._reading = threading.Lock()
         self._number = 0
-        self._mirror = Mirror(coordination, self._changed, paths.moves(topology))
+        # The places change when it has been decided what is to move, and again at the end.
+        early = dict.fromkeys([(paths.moves(topology), False), (paths.assignment(topology), False)], begins)
+        self._mirror = Mirror(coordination, self._changed, paths.moves(topology), early)
         self._always: set[_Key] = {
             (paths.moves(topology), False),
             (paths.moves(topology), True),
@@ -280,12 +295,7 @@ class ViewReader:
             if wait:
                 self._mirror.await_values(wait, written)
             moves, lives = self._moves, self._workers
-            marks = [paths.move_marks(name, e, i) for e, parts in moves.items() for i in parts]
-            own = {
-                e: paths.move_marks(name, e, self._me)
-                for e, parts in moves.items()
-                if self._me is not None and self._me not in parts
-            }
+            marks, own = _marks(name, moves), self._left(moves)
             words, (known, infos) = self._mirror.words((workers, True)), self._infos
             fresh = words < 0 or words != known
             # In the order that a view asks for; the names of the children come last and say whether that was all.
@@ -322,10 +332,11 @@ class ViewReader:
                 value = values.get(path)
                 if value is None or value.version > mine.version:
                     self._own.pop(path, None)  # it must never be taken for the present one again
+            # Those of moves that this has just heard of as well: they are read once then, by what watches them.
             self._mirror.follow(
                 self._always
                 | {(paths.move(name, e), False) for e in epochs}
-                | {(m, False) for m in (*marks, *own.values())}
+                | {(m, False) for m in (*_marks(name, participants), *self._left(participants).values())}
             )
             if gone:
                 # That a move is removed is heard of each of its nodes for itself, of some of them sooner than of others.
@@ -360,6 +371,16 @@ class ViewReader:
             return view, infos
         raise Unavailable("moves begin and end faster than they can be read")
 
+    def _left(self, moves: Mapping[Epoch, tuple[Incarnation, ...]]) -> dict[Epoch, str]:
+        """Where this process may have marks of moves of which it is no participant any more."""
+        if self._me is None:
+            return {}
+        return {
+            e: paths.move_marks(self._topology, e, self._me)
+            for e, parts in moves.items()
+            if self._me not in parts
+        }
+
     def _is_new(self, path: str, values: Mapping[str, Versioned | None]) -> bool:
         known = self._known.get(path)
         return known is None or known[0] != values[path]
@@ -378,6 +399,11 @@ class ViewReader:
         value = values[path]
         assert value is not None
         return Marked(self._decoded(path, value, decode_marks), value.version)
+
+
+def _marks(topology: TopologyName, moves: Mapping[Epoch, tuple[Incarnation, ...]]) -> list[str]:
+    """Where the participants of moves have theirs."""
+    return [paths.move_marks(topology, e, i) for e, parts in moves.items() for i in parts]
 
 
 def _record(data: bytes) -> MoveRecord:

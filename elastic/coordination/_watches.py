@@ -133,10 +133,20 @@ class Watches:
         early: Callable[[], None] | None = None,
         until_gone: bool = False,
     ) -> Subscription:
-        subscription = Subscription(callback, early, until_gone)
+        key, subscription = (kind, path), Subscription(callback, early, until_gone)
         with self._wake:
-            self._subscriptions.setdefault((kind, path), []).append(subscription)
-            self._mark((kind, path))
+            self._subscriptions.setdefault(key, []).append(subscription)
+            first = key not in self._dirty
+            if first:
+                self._dirty[key] = None
+            connected = self._state is SessionState.CONNECTED
+        # Of many that are subscribed to one after the other all answers are on their way at once.
+        begun = self._begin(kind, path, False) if first and connected else None
+        with self._wake:
+            # What a change has begun meanwhile is newer, and the thread may be reading it already.
+            if begun is not None and self._dirty.get(key, begun) is None:
+                self._dirty[key] = begun
+            self._wake.notify()
         return subscription
 
     def subscribe_session(self, callback: Callable[[SessionState], None]) -> Subscription:

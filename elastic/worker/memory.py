@@ -52,12 +52,17 @@ def keep(environment: Mapping[str, str] = os.environ) -> bool:
     return _kept
 
 
-def make_ready(size: int) -> None:
+def make_ready(size: int, blocks: int = 1) -> None:
     """Have the memory made for a block of so many bytes that is about to be allocated. Others run meanwhile. Nothing happens in a process
     that does not keep memory, or where the block is so large that it would not be kept.
+
+    Args:
+        blocks: So many are allocated one after the other. As much is made as is kept of one block.
     """
-    if not _kept or size >= LARGEST - _HEAD:
+    most = LARGEST - _HEAD
+    if not _kept or size >= most:
         return
+    size = min(blocks * size, most - 1)
     libc = ctypes.CDLL(None)  # calls into it release the interpreter
     malloc, memset, free = libc.malloc, libc.memset, libc.free
     malloc.argtypes, malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p

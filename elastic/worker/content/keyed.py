@@ -10,7 +10,6 @@ waited for, and what has changed is never left lying meanwhile.
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
@@ -19,9 +18,9 @@ from typing import Any
 
 from elastic.api import tracking
 from elastic.api.state import StateMap
-from elastic.worker import memory
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
+from elastic.worker.content.changes import make_memory, make_room, room_for
 from elastic.worker.content.entries import Kinds, Owing, Present, chunks, entries_of
 from elastic.worker.content.grid import GridWriter, grid_of
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
@@ -64,10 +63,6 @@ _RUN = 32 << 10
 MANY = 100_000
 """Entries of a state of which the copying lasts: others are let go first after each piece. Where many tasks move together there are few
 in each, and who goes first is not what they wait for: whoever lets others go first then falls behind."""
-MOST_ROOM = 349_000
-"""While a state of so many entries is copied there is room for a third as many changes from the beginning, and for so many at most (10 MB).
-Else the table of its changes grows meanwhile, which takes 3 to 12 ms in which nobody else runs. The memory for it is made before that, as
-that is what takes 3 ms of making that table at once."""
 _SAMPLE = 64
 _UNKNOWN = 4096.0
 """Bytes of an entry, before any was looked at."""
@@ -244,27 +239,18 @@ class KeyedCopier:
     def _track(self, *, reads: bool) -> None:
         tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
         self._tracked = tracking.removed(self._state)
-        if room := self._room():
-            changed, key = self._state._changed, next(dict.__iter__(self._state))
-            changed[key] = dict.__getitem__(self._state, key)  # a table is only made for what has an entry
-            memory.make_table(changed, room)
+        if self.many:
+            make_room(self._state, room_for(dict.__len__(self._state)))
 
     @property
     def many(self) -> bool:
         """Whether there are so many entries that others are let go first all the time."""
         return dict.__len__(self._state) >= MANY
 
-    def _room(self) -> int:
-        """For so many changes there is room from the beginning; 0: as for any dictionary."""
-        return min(dict.__len__(self._state) // 3, MOST_ROOM) if self.many else 0
-
     def make_ready(self) -> None:
         """Have the memory made that remembering changes needs, while others run."""
-        if (room := self._room()) and memory.makes_tables():
-            slots = memory.slots_for(dict.__len__(self._state))
-            memory.make_ready(
-                memory.table_size(sys.getsizeof(self._state), slots, memory.slots_for(1 + room))
-            )
+        if self.many:
+            make_memory(self._state, room_for(dict.__len__(self._state)))
 
     def _all(self) -> Steps:
         state = self._state
@@ -315,6 +301,8 @@ class KeyedCopier:
     def _again(self) -> Steps:
         """Copy what has changed."""
         changes = tracking.take_changes(self._state)
+        if self.many:
+            make_room(self._state, len(changes))
         self._owing = Owing(changes.items())
         self._last = self._owed = len(changes)
         if (
