@@ -58,8 +58,8 @@ class Switching:
     def expect(self) -> None:
         """Something may be about to move, which a view says soon if it is so. From any thread.
 
-        All workers hear of that at once, and some read of the move 10 ms before others. Of two that share the cores, the first one to keep to
-        one would take that which a thread of the other computes on, with the interpreter.
+        All workers hear of that at once, and some read of the move 10 ms before others. Of two that share the cores, the first one to keep
+        to one would take that on which a thread of the other computes, with the interpreter.
         """
         with self._lock:
             if not self._after:

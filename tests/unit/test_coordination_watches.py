@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import pytest
@@ -82,3 +82,66 @@ def test_who_wants_to_hear_of_another_node_is_not_ended_with_the_first(node: Nod
     node.value = "another"
     node.watches.changed(*KEY)
     assert lasting.next() == "another"
+
+
+class Begun:
+    """Reads are begun at once; an answer is what there was then."""
+
+    def __init__(self) -> None:
+        self.value = "first"
+        self.begun: list[str] = []
+        self.answered: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.watches = Watches(self._read, "played", begin=self._begin)
+
+    def _begin(self, kind: Kind, path: str, gone: bool) -> str:
+        found = self.value
+        self.begun.append(path)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return found
+
+    def _read(self, kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
+        assert begun is not None, "asked for once more"
+        self.answered.append(begun)
+        return begun, begun
+
+
+def test_all_that_is_subscribed_to_is_asked_for_at_once() -> None:
+    """The thread that reads need not have come to the first of them."""
+    node = Begun()
+    try:
+        with node.watches._wake:  # it does not
+            for name in "abc":
+                node.watches.subscribe(Kind.VALUE, f"/{name}", Calls())
+            assert node.begun == ["/a", "/b", "/c"]
+    finally:
+        node.watches.close()
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_what_a_change_has_begun_is_not_put_in_the_place_of_by_what_was_begun_before(
+    monkeypatch: pytest.MonkeyPatch, fault: bool
+) -> None:
+    """The answer to that is older, and the change is not heard of again."""
+    node, calls = Begun(), Calls()
+
+    def changes() -> None:
+        node.value = "second"
+        node.watches.changed(*KEY)
+
+    if fault:
+
+        class Forgets(dict[Any, Any]):
+            def get(self, key: Any, default: Any = None) -> Any:
+                return None
+
+        monkeypatch.setattr(node.watches, "_dirty", Forgets())
+    node.meanwhile = changes
+    try:
+        with node.watches._wake:
+            node.watches.subscribe(*KEY, calls)
+        told = calls.next()
+    finally:
+        node.watches.close()
+    assert (told == "second") != fault

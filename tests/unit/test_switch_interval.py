@@ -109,3 +109,39 @@ def test_a_timer_that_was_late_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
     late.function()
     assert found[-1] == SWITCH_MOVING
     one.close()
+
+
+class Moving(list[bool]):
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def __call__(self, moving: bool) -> None:
+        self.append(moving)
+        if not moving:
+            self.over.set()
+
+
+def test_what_may_be_about_to_move_is_made_ready_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "AFTER", PATIENCE)
+    found, moving = Intervals(), Moving()
+    one = Switching(found, moving=moving)
+    one.see(view(0))
+    one.expect()
+    assert (found, moving) == ([SWITCH, SWITCH_AFTER], [True]), "before any view says so"
+    one.see(view(0))
+    one.see(view(1))
+    one.expect()  # at the end of a move its tasks' places change once more
+    one.see(view(0))
+    one.close()
+    assert found == [SWITCH, SWITCH_AFTER, SWITCH_MOVING, SWITCH_AFTER]
+    assert not moving.over.is_set()
+
+
+def test_if_nothing_moves_all_is_as_usual_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "AFTER", 1e-3)
+    found, moving = Intervals(), Moving()
+    one = Switching(found, moving=moving)
+    one.expect()
+    assert moving.over.wait(PATIENCE)
+    one.close()
+    assert (found, moving) == ([SWITCH_AFTER, SWITCH], [True, False])

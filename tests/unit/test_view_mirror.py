@@ -154,3 +154,15 @@ def test_what_does_not_come_is_asked_for() -> None:
     session.heard[PLACES]()
     mirror.await_values(0.01)
     assert mirror.look([PLACES], []).values[PLACES] == session.values[PLACES] and session.asked == [PLACES]
+
+
+def test_the_first_word_is_passed_on_before_anything_is_read() -> None:
+    session, told = Session(), []
+    early = {(PLACES, False): lambda: told.append("places")}
+    mirror = Mirror(session, lambda: told.append("news"), "/moves", early)  # type: ignore[arg-type]
+    mirror.follow({(PLACES, False), (RECORD, False)})
+    told.clear()
+    session.heard[RECORD]()
+    assert not told
+    session.heard[PLACES]()
+    assert told == ["places"]

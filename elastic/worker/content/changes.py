@@ -1,46 +1,113 @@
-"""The tables in which a large state's changes are remembered while it is copied: they do not grow meanwhile.
+"""What has changed of a large state while it is copied: in tables that do not grow.
 
-A table that grows is filled anew in one call, in which no other thread gets the interpreter: 3 ms at 174,762 entries, 12 at 349,525. So it
-is made for as many as there will be, and its memory before that.
+A table that grows is filled anew in one call, in which no other thread gets the interpreter: 3 ms at 174,762 entries, 12 at 349,525 and 25
+at 699,050; to let go of one takes longer the more there are in it, too. So each is made for a certain number, its memory before that, and
+another one follows when it is almost full.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, repeat
 from typing import Any
 
+from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker import memory
 
-MOST_ROOM = 699_000
-"""Changes for which there is room at most: 15 MB where all keys are strings, else 21."""
-LEAST_ROOM = 20_000
+TABLE = 174_000
+"""Changes for which there is room in a table at most: 4 MB where all keys are strings, else 5."""
+LEAST = 20_000
 """A table for fewer grows in a fraction of a millisecond."""
-TABLES = 2
-"""There is one with what is being copied, and one with what changes meanwhile."""
+FULL = 0.75
+"""Part of it that is filled when the next one follows: what changes until somebody looks again needs room as well."""
+TABLES = 4
+"""The memory of so many is made before they are needed."""
+MOST = 2
+"""In all tables are so many times as many changes as there are entries, at most; then the last one grows. A key that changes all the time
+may be in each of them."""
+
+Table = dict[Any, Any]
 
 
 def room_for(count: int) -> int:
-    """How many changes there is room for while everything is copied once.
+    """How many changes of a state a table has room for: two thirds of its entries, within bounds; 0: it may grow.
 
     Args:
-        count: Entries of the state. A stream that reaches all of them as soon as they are copied reaches two thirds at most.
+        count: Entries of the state.
     """
-    return min(count * 2 // 3, MOST_ROOM)
+    room = min(count * 2 // 3, TABLE)
+    return room if room >= LEAST else 0
 
 
-def make_room(state: StateMap[Any, Any], room: int) -> None:
-    """Give the table of a state's changes room for so many. One entry counts as changed for that, if none has."""
-    if room < LEAST_ROOM or not dict.__len__(state):
-        return
-    changed, key = state._changed, next(dict.__iter__(state))
-    changed.setdefault(key, dict.__getitem__(state, key))  # a table is only made for what has an entry
-    memory.make_table(changed, min(room, MOST_ROOM))
-
-
-def make_memory(state: StateMap[Any, Any], room: int) -> None:
-    """Have the memory of such tables made before that, while others run."""
-    if room >= LEAST_ROOM and memory.makes_tables():
-        slots = memory.slots_for(dict.__len__(state))
+def make_memory(state: StateMap[Any, Any]) -> None:
+    """Have the memory of its tables made, while others run."""
+    count = dict.__len__(state)
+    if (room := room_for(count)) and memory.makes_tables():
+        slots = memory.slots_for(count)
         size = memory.table_size(sys.getsizeof(state), slots, memory.slots_for(1 + room))
         memory.make_ready(size, TABLES)
+
+
+class Changes:
+    """Of one state of which changes are remembered. Called between two tuples of its task; its length also by other threads.
+
+    Args:
+        large: Whether its tables are not to grow.
+    """
+
+    def __init__(self, state: StateMap[Any, Any], *, large: bool) -> None:
+        self._state = state
+        self._large = large
+        self._older: deque[Table] = deque()
+        self._room = self._dropped = 0
+        self._make_room()
+
+    def __len__(self) -> int:
+        return sum(map(len, tuple(self._older))) + len(self._state._changed)
+
+    def turn_over(self) -> None:
+        """To be called again and again: another table follows if this one is almost full."""
+        if not self._room:
+            return
+        # What was dropped keeps its place in a table.
+        full = len(self._state._changed) + self._dropped >= FULL * self._room
+        if full and len(self) < MOST * dict.__len__(self._state):
+            self._older.append(tracking.take_changes(self._state))
+            self._make_room()
+
+    def drop(self, keys: Collection[Any]) -> None:
+        """These were copied as they are: of changes until now nothing else has to be."""
+        for table in self._older:
+            deque(map(table.pop, keys, repeat(None)), maxlen=0)
+        if changed := self._state._changed:
+            before = len(changed)
+            deque(map(changed.pop, keys, repeat(None)), maxlen=0)
+            self._dropped += before - len(changed)
+
+    def take(self) -> Iterator[tuple[Any, Any]]:
+        """All that has changed until now, with its values; what changes from now on is remembered anew. A key may come again, with a value
+        that is newer each time."""
+        tables = self._older
+        tables.append(tracking.take_changes(self._state))
+        self._older = deque()
+        self._make_room()
+        return chain.from_iterable(_one_by_one(tables))
+
+    def _make_room(self) -> None:
+        self._dropped = 0
+        self._room = room_for(dict.__len__(self._state)) if self._large else 0
+        if self._room:
+            # A table is only made for what has an entry: one that has not changed will be copied once more.
+            changed, key = self._state._changed, next(dict.__iter__(self._state))
+            changed[key] = dict.__getitem__(self._state, key)
+            if not memory.make_table(changed, self._room):
+                self._room = 0
+
+
+def _one_by_one(tables: deque[Table]) -> Iterator[Iterable[tuple[Any, Any]]]:
+    """What is in each; it is let go of before the next one is begun with."""
+    while tables:
+        yield tables.popleft().items()

@@ -10,7 +10,6 @@ waited for, and what has changed is never left lying meanwhile.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
 from itertools import chain, islice, repeat
@@ -20,7 +19,7 @@ from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
-from elastic.worker.content.changes import make_memory, make_room, room_for
+from elastic.worker.content.changes import Changes, make_memory
 from elastic.worker.content.entries import Kinds, Owing, Present, chunks, entries_of
 from elastic.worker.content.grid import GridWriter, grid_of
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
@@ -102,6 +101,7 @@ class KeyedCopier:
 
     def _begin(self) -> None:
         self._steps: Steps | None = None
+        self._changes: Changes | None = None
         self._bits = self._split = 0
         self._layers: list[list[int]] = []
         self._whole: list[int] = []
@@ -152,6 +152,8 @@ class KeyedCopier:
             self._rounds = rounds
         if self._steps is None:
             self._steps = self._all()
+        if self._changes is not None:
+            self._changes.turn_over()
         try:
             return next(self._steps)
         except StopIteration:
@@ -162,7 +164,7 @@ class KeyedCopier:
             count = dict.__len__(self._state)
             # The first round has copied everything: is most of that out of date, the next one has to be quicker at once.
             before = self._last or (count // _AT_ONCE if self._rounds else count)
-            late = not self._near and 2 * len(self._state._changed) > before
+            late = not self._near and 2 * self._changed > before
             in_vain = late and self._last > 0
             self.outrun |= late  # until little is left: a stream that has fallen behind is quicker than ever
             self._in_vain += in_vain
@@ -187,7 +189,7 @@ class KeyedCopier:
             return True
         if not self._complete or self._todo or self._owed:
             return False
-        return len(self._state._changed) <= self._few()
+        return self._changed <= self._few()
 
     def _repeats(self, changed: int, most: int) -> bool:
         """Whether what has changed, with what was written of that before, is more than so many times what there is."""
@@ -214,7 +216,7 @@ class KeyedCopier:
     def _near(self) -> bool:
         if not tracking.is_tracking(self._state):
             return False
-        changed = len(self._state._changed) + self._owed
+        changed = self._changed + self._owed
         return changed <= max(self._few(), dict.__len__(self._state) // _NEAR)
 
     def settle(self) -> None:
@@ -239,8 +241,16 @@ class KeyedCopier:
     def _track(self, *, reads: bool) -> None:
         tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
         self._tracked = tracking.removed(self._state)
-        if self.many:
-            make_room(self._state, room_for(dict.__len__(self._state)))
+        self._changes = Changes(self._state, large=self.many)
+
+    @property
+    def _changed(self) -> int:
+        """How many changes are remembered."""
+        return len(self._changes) if self._changes is not None else 0
+
+    def _taken(self) -> Iterator[tuple[Any, Any]]:
+        """What has changed, of which nothing is remembered any more."""
+        return self._changes.take() if self._changes is not None else iter(())
 
     @property
     def many(self) -> bool:
@@ -250,7 +260,7 @@ class KeyedCopier:
     def make_ready(self) -> None:
         """Have the memory made that remembering changes needs, while others run."""
         if self.many:
-            make_memory(self._state, room_for(dict.__len__(self._state)))
+            make_memory(self._state)
 
     def _all(self) -> Steps:
         state = self._state
@@ -300,24 +310,20 @@ class KeyedCopier:
 
     def _again(self) -> Steps:
         """Copy what has changed."""
-        changes = tracking.take_changes(self._state)
-        if self.many:
-            make_room(self._state, len(changes))
-        self._owing = Owing(changes.items())
-        self._last = self._owed = len(changes)
-        if (
-            self._renewing is None
-            and self._repeats(len(changes), MOST_WRITTEN)
-            and len(self._whole) > self._first
-        ):
+        assert self._changes is not None
+        count = len(self._changes)
+        self._owing = Owing(self._changes.take())
+        self._last = self._owed = count
+        if self._renewing is None and self._repeats(count, MOST_WRITTEN) and len(self._whole) > self._first:
             self._renewing = self._renew()
-        for piece, size in self._wholes(self._owing):
-            self._written += size
-            self._owed -= size
+        for piece, some in self._wholes(self._owing):
+            self._written += len(some)
+            self._owed -= len(some)
             yield piece
+        self._owed = 0  # a key that came twice was counted twice
         if self._renewing is None:
             return
-        left = max(RENEWED * len(changes), RENEWED_BYTES / self._weight)
+        left = max(RENEWED * count, RENEWED_BYTES / self._weight)
         for piece, size in self._renewing:
             yield piece
             left -= size
@@ -325,13 +331,20 @@ class KeyedCopier:
                 return
         self._renewing = None
 
-    def _everything_in(self, owing: Owing) -> Iterator[tuple[Piece, int]]:
+    def _everything_in(self, owing: Owing) -> Iterator[tuple[Piece, dict[Any, Any]]]:
         """Pieces with all that there is, as it is at the moment when each is made: what had changed by then need not be copied again."""
         copied = 0
-        for piece, size in self._wholes(owing, fresh=True):
-            copied += size
-            self._ends.append((piece[0], copied))
-            yield piece, size
+        for piece, some in self._wholes(owing, fresh=True):
+            copied += len(some)
+            if self._standing(some) == len(some):
+                self._ends.append((piece[0], copied))
+            yield piece, some
+
+    def _standing(self, some: dict[Any, Any]) -> int:
+        """How many of these are where they were when they were written down, or further ahead: one that was removed, and set again since,
+        is at the end."""
+        removed = self._state._removed
+        return len(some) if removed.isdisjoint(some) else len(some.keys() - removed)
 
     def _renew(self) -> Iterator[tuple[Piece, int]]:
         """All of it once more, in the place of the pieces that there are. Nothing is missing at any time, should it come to no end."""
@@ -340,14 +353,14 @@ class KeyedCopier:
         before = self._whole[self._first :]
         copied = done = 0
         self._present = Present(self._state)
-        for piece, size in self._everything_in(self._present):
-            copied += size
+        for piece, some in self._everything_in(self._present):
+            copied += self._standing(some)
             # An entry stays where it is in a dictionary, or moves forward as others are removed. So all that this old piece has is in a
             # new one, or was set anew after it, and is in one of those that came between.
             while done < len(ends) and ends[done][1] <= copied:
                 self._whole.remove(ends[done][0])
                 done += 1
-            yield piece, size
+            yield piece, len(some)
         self._present = None
         left = set(before)
         self._whole[self._first :] = [n for n in self._whole[self._first :] if n not in left]
@@ -419,9 +432,8 @@ class KeyedCopier:
             groups[:] = [list(filter(contains, group)) for group in groups]
         keys = list(chain.from_iterable(groups))
         values = list(map(dict.__getitem__, repeat(state), keys))
-        if state._changed:
-            for key in state._changed.keys() & keys:
-                del state._changed[key]
+        if self._changes is not None:
+            self._changes.drop(keys)
         return keys, values, self._look(keys, values)
 
     def so_far(self) -> StateMeta | None:
@@ -451,10 +463,10 @@ class KeyedCopier:
                 made += self._as_it_is(unread)
             self._owing = Owing(dict.items(state))
         elif self._complete or not self.grid:
-            self._owing = Owing(chain(self._owing.entries, tracking.take_changes(state).items()))
+            self._owing = Owing(chain(self._owing.entries, self._taken()))
         else:
             missing = chain.from_iterable(self._todo)
-            self._owing = Owing(entries_of(state, chain(missing, tracking.take_changes(state))))
+            self._owing = Owing(entries_of(state, chain(missing, (key for key, _ in self._taken()))))
         gone = self._gone | (state._removed if tracking.is_tracking(state) else set())
         for piece, _ in self._wholes(self._owing):
             made.append(piece)
@@ -467,8 +479,8 @@ class KeyedCopier:
             give_way()
         return made, self._meta(lost)
 
-    def _wholes(self, owing: Owing, *, fresh: bool = False) -> Iterator[tuple[Piece, int]]:
-        """Pieces with these entries, to be read at once; and how many are in each.
+    def _wholes(self, owing: Owing, *, fresh: bool = False) -> Iterator[tuple[Piece, dict[Any, Any]]]:
+        """Pieces with these entries, to be read at once; and what is in each.
 
         Args:
             fresh: What it gives is as it is at present: of changes until now nothing else has to be copied.
@@ -489,11 +501,11 @@ class KeyedCopier:
                 count = min(fits, len(some) // 2)
                 continue
             # Not before: what was put back may be in no piece yet when the pause comes, and is found by its change alone then.
-            if fresh and (changed := self._state._changed):
-                deque(map(changed.pop, some, repeat(None)), maxlen=0)
+            if fresh and self._changes is not None:
+                self._changes.drop(some)
             piece = self._number(), data
             self._whole.append(piece[0])
-            yield piece, len(some)
+            yield piece, some
             count = fits
 
     # ------------------------------------------------------------------ parts of it

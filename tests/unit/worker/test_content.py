@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.api.state import StateMap
-from elastic.worker.content import Arrival, Content, Copier, fill, keyed, lazy
+from elastic.worker.content import Arrival, Content, Copier, changes, fill, keyed, lazy
 from elastic.worker.content.entries import Present
 
 
@@ -44,7 +44,9 @@ def tiny() -> Iterator[None]:
             MOST_REMOVED=3,
             MOST_WRITTEN=1,
             WRITTEN=9,
+            MANY=6,
         ),
+        patch.multiple(changes, LEAST=0, TABLE=4),
         patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
     ):
         yield
@@ -314,9 +316,20 @@ PUT_BACK: list[tuple[str, Any, int]] = [
 ]
 """The pause comes while a large value was put back, and those before it are in a piece."""
 
+SET_AGAIN: list[tuple[str, Any, int]] = [
+    ("set", (0, "x"), 0),
+    ("again", 0, 0),
+    ("cancel", 0, 0),
+    ("churn", (0, "x"), 7),
+    ("renew", 0, 0),
+]
+"""A key is removed and set again while all keys are written down: it is copied at the place that it had, and is the last by then. The
+pause comes while all is written once more, up to that place."""
+
 
 @given(ops=operations)
 @example(ops=PUT_BACK)
+@example(ops=SET_AGAIN)
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_moving_state_is_what_a_plain_dictionary_would_be(ops: list[tuple[str, Any, int]]) -> None:
     run(ops)

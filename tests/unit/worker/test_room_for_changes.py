@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from elastic import KeyedState, StatefulBolt
+from elastic.api import tracking
 from elastic.migration.record import Outcome
 from elastic.worker import memory
 from elastic.worker.content import Copier, changes, keyed
@@ -45,15 +46,6 @@ def test_there_is_room_for_many_changes(monkeypatch: pytest.MonkeyPatch, made: b
     assert sys.getsizeof(coming.entries._changed) < 1000, "nothing of it stays"
 
 
-def copied(coming: Counts) -> Copier:
-    """Everything is, once."""
-    copier = Copier(coming)
-    copier.read_at_once(0)
-    while not copier.done:
-        copier.ahead(0.0)
-    return copier
-
-
 def change(coming: Counts, first: int, count: int) -> set[int]:
     """Some entries; what sizes the table of the changes had meanwhile."""
     sizes = set()
@@ -64,20 +56,44 @@ def change(coming: Counts, first: int, count: int) -> set[int]:
 
 
 @pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
-@pytest.mark.parametrize("made", [True, False])
-def test_there_is_room_for_as_many_changes_while_those_before_are_copied(
-    monkeypatch: pytest.MonkeyPatch, made: bool
-) -> None:
+@pytest.mark.parametrize("fault", [False, True])
+def test_another_table_follows_before_one_grows(monkeypatch: pytest.MonkeyPatch, fault: bool) -> None:
+    """In the first copy, which may last, and in later ones."""
+    if fault:
+        monkeypatch.setattr(changes.Changes, "turn_over", lambda self: None)
+    monkeypatch.setattr(changes, "TABLE", changes.LEAST)
     coming = counts(ENTRIES)
-    copier = copied(coming)
-    change(coming, 0, 50_000)
-    if not made:
-        monkeypatch.setattr(memory, "make_table", lambda entries, count: False)
-    before = coming.entries._changed
-    while coming.entries._changed is before:  # the next round has begun
+    copier = Copier(coming)
+    copier.read_at_once(0)
+    copier.ahead(0.0)
+    sizes = set()
+    for number in range(0, 150_000, 5_000):
+        sizes |= change(coming, number, 5_000)
         copier.ahead(0.0)
-    assert (len(change(coming, 50_000, 50_000)) == 1) == made
+    assert (len(sizes) == 1) != fault
+    for _ in range(100_000):
+        if copier.done:
+            break
+        copier.ahead(0.0)
+    pieces = [data for _, data in copier.rest().pieces]
+    assert copier.done and pieces
     copier.cancel()
+
+
+def test_tables_do_not_become_more_and_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same keys change for as long as nobody copies what has changed."""
+    monkeypatch.setattr(changes, "TABLE", changes.LEAST)
+    state = counts(2 * changes.LEAST).entries
+    tracking.track(state, reads=False)
+    of = changes.Changes(state, large=True)
+    for number in range(40):
+        for key in list(state)[number % 2 :: 2]:
+            state[key] += 1
+        of.turn_over()
+    assert len(of) <= (changes.MOST + 1) * len(state)
+    newest: dict[str, int] = dict(of.take())
+    assert newest == dict(state)
+    assert len(of) <= 1, "what has changed is remembered anew"
 
 
 @pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
@@ -113,7 +129,7 @@ def test_it_is_made_beside_the_task_of_which_the_state_is(
         made.append((what, threading.current_thread().name))
 
     monkeypatch.setattr(keyed, "MANY", 1000)
-    monkeypatch.setattr(changes, "LEAST_ROOM", 0)
+    monkeypatch.setattr(changes, "LEAST", 0)
     monkeypatch.setattr(memory, "make_ready", lambda size, blocks: note("memory"))
     monkeypatch.setattr(memory, "make_table", lambda entries, count: note("table"))
     if fault:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from elastic.cluster import worker_moves
 from elastic.cluster.worker_moves import Mirror, ViewReader
 from elastic.coordination import paths
-from elastic.coordination.base import Delete, Watch
+from elastic.coordination.base import Create, Delete, Looked, Set, Watch
 from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
 from elastic.migration.view import View
@@ -103,3 +104,51 @@ def test_to_believe_the_parts_would_be_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Mirror, "doubt", lambda self, keys: None)
     with pytest.raises(AssertionError):
         sees_the_end({LIST})
+
+
+class _Asked:
+    """A session that notes which values were asked for beside its watches."""
+
+    def __init__(self, session: MemoryCoordination) -> None:
+        self._session = session
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def look(self, values: Sequence[str], children: Sequence[str]) -> Looked:
+        self.asked += values
+        return self._session.look(values, children)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_what_a_move_that_begins_consists_of_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, fault: bool
+) -> None:
+    """By what watches it from then on."""
+    monkeypatch.setattr(worker_moves, "_ON_THEIR_WAY", 5.0)
+    if fault:
+        monkeypatch.setattr(Mirror, "await_values", lambda *arguments: None)
+    server, begun = MemoryZooKeeper(), threading.Event()
+    nimbus, mine = server.connect(), _Asked(server.connect())
+    nimbus.create(paths.moves(NAME), b"0")
+
+    def on_view(view: View, workers: object) -> None:
+        if (move := view.move(EPOCH)) is not None and move.marks.keys() == {A, B}:
+            begun.set()
+
+    reader = ViewReader(mine, NAME, on_view, A)  # type: ignore[arg-type]
+    reader.start()
+    reader.read()
+    try:
+        mine.asked.clear()
+        made = [
+            Create(path, encode_marks(Marks(one))) for (path, _), one in zip(MARKS_AT, (A, B), strict=True)
+        ]
+        nimbus.transaction([Set(paths.moves(NAME), b"1"), Create(RECORD_AT[0], codec.encode(RECORD)), *made])
+        assert begun.wait(5.0)
+    finally:
+        reader.close()
+        nimbus.close()
+        mine.close()
+    assert ({RECORD_AT[0], *(path for path, _ in MARKS_AT)} & set(mine.asked) != set()) == fault
