@@ -17,13 +17,14 @@ from elastic.api import tracking
 from elastic.api.state import StateMap
 from elastic.worker import memory
 
-TABLE = 174_000
-"""Changes for which there is room in a table at most: 4 MB where all keys are strings, else 5."""
+TABLE = 349_000
+"""Changes for which there is room in a table at most: 8 MB where all keys are strings, else 10. In smaller ones, of which there are more,
+to look for what has been copied takes longer."""
 LEAST = 20_000
 """A table for fewer grows in a fraction of a millisecond."""
 FULL = 0.75
 """Part of it that is filled when the next one follows: what changes until somebody looks again needs room as well."""
-TABLES = 4
+TABLES = 2
 """The memory of so many is made before they are needed."""
 MOST = 2
 """In all tables are so many times as many changes as there are entries, at most; then the last one grows. A key that changes all the time
