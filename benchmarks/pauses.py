@@ -50,8 +50,8 @@ SETTLE = 1.0
 FLAT_OUT = 6.0
 """Seconds for which more is due than it can do, to know what that is."""
 OVERLOAD = 1e8
-"""Tuples per second, more than any machine works off. A spout without a rate gives its tuples one time for each burst, and so has less to do
-than one with a rate: what comes through of that one is more than the paced stream ever sustains, by half where all share one interpreter."""
+"""Tuples per second, more than any machine works off. A spout without a rate has less to do than the one that is measured: it gives its
+tuples one time for each burst."""
 
 
 def stolen(before: Any, after: Any) -> float:

@@ -32,9 +32,9 @@ COPYING = 8
 as long as an executor is within a tuple: what stands still must not wait for that."""
 SLICE = 0.002
 """Seconds that copying ahead takes from an executor at a time, and gives back to it at least."""
-RESTS = 5
+RESTS, RESTS_LARGE = 5, 1
 """Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
-pause takes what waits along, and has it to work off afterwards."""
+pause takes what waits along, and has it to work off afterwards. Of a large state as much changes meanwhile, and would be copied again."""
 HARDER = 8
 """Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a large state changes
 as fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
@@ -129,7 +129,7 @@ class Copying:
 
     def _give_back(self, old: Going, copier: Copier) -> None:
         """The executor has a stream to work off, and does so already while what was copied is written."""
-        for n in range(1, RESTS + 1):
+        for n in range(1, (RESTS_LARGE if old.brake.large else RESTS) + 1):
             left = old.gave + n * SLICE - time.monotonic()
             if left > 0 and self._closing.wait(left):
                 return
@@ -218,5 +218,6 @@ class Copying:
     def _hold_back(self, old: Going) -> None:
         """On the task's executor, between two tuples of it."""
         executor = threading.get_ident()
-        old.brake.hold(time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0)))
+        had = time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0))
+        old.brake.hold(had, in_vain=old.copier is not None and old.copier.in_vain)
         self._held_back[executor] = old.gave = time.monotonic()

@@ -44,6 +44,9 @@ OVER = 2
 FREE, BATCH = 8, 512
 """Whoever was kept out for want of room is told when such a part of a task's share is free, and room for so many tuples where that is not
 more than half of it. Up to then it waits, and all that it emits to others: a moment is to be as short as can be, but not each batch one."""
+BROUGHT, WORKED_OFF = 8, 8
+"""What a task has brought from another process keeps nobody out, up to so many times what may wait for it: as much as may be on its way to
+it there. Of what it executes then such a part is not let in again, until all is as usual."""
 VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
@@ -103,6 +106,9 @@ class Task:
         self._lock = threading.RLock()
         self._queue = Turns()
         self._rows = 0
+        self._brought = (
+            0  # so many more may wait: as many as it has brought from where it was, until they are worked off
+        )
         self._refused = False
         self._kept_out: set[int] = set()  # sources that were told so
         self._capacity: int = setting("queue_rows", config)
@@ -152,13 +158,14 @@ class Task:
     def has_room(self, item: Item) -> bool:
         """Whether that may wait for it as well; False: `room` will be called.
 
-        What others have sent does not keep out a source of which nothing waits, up to a bound of its own.
+        What others have sent does not keep out a source of which nothing waits, up to a bound of its own. Nor does what the task has
+        brought (`BROUGHT`): who emits to it, and to others, would stand still until that is worked off.
         """
         with self._lock:
             rows, count = self._rows, item.count
             if (
                 not (rows and count)
-                or rows + count <= self._share
+                or rows + count <= self._share + self._brought
                 or self._executor_has_room(count)
                 or (item.source not in self._queue and self._executor_has_room(count, OVER))
             ):
@@ -364,8 +371,11 @@ class Task:
         self.context.source = None
         with self._lock:
             self._rows -= batch.count
+            if self._brought:
+                left = self._brought - (batch.count + WORKED_OFF - 1) // WORKED_OFF
+                self._brought = max(0, left) if self._rows > self._share else 0
             refused = self._refused and (
-                self._rows <= low(self._share)
+                self._rows <= low(self._share) + self._brought
                 or (any(s not in self._queue for s in self._kept_out) and self._executor_has_room(1, OVER))
             )
             if refused:
@@ -412,9 +422,15 @@ class Task:
         if state.spout is not None and state.spout.exhausted:
             self.component.__dict__["_exhausted"] = True
         put_metrics(self.context, state.counters, state.gauges)
+        self.bring(state.queue)
+
+    def bring(self, items: Sequence[Item]) -> None:
+        """Have it execute before all else what was taken for it where it was."""
         with self._lock:
-            self._queue.put_before(state.queue)
-            self._rows += sum(i.count for i in state.queue)
+            self._queue.put_before(items)
+            rows = sum(i.count for i in items)
+            self._brought = min(rows, BROUGHT * self._capacity)
+            self._rows += rows
 
     def leave(self) -> None:
         """It runs elsewhere from now on: what still comes, and what is still emitted, is not its business any more. From any thread."""
@@ -436,7 +452,7 @@ class Task:
         """Empty the queue of a task that executes nothing any more, so that its emitters are not held up."""
         current = self.bolt.give_up() if self.bolt is not None else None
         with self._lock:
-            items, self._rows, self._refused = list(self._queue), 0, False
+            items, self._rows, self._brought, self._refused = list(self._queue), 0, 0, False
             self._queue.clear()
             self._kept_out.clear()
             self.scheduled = self.stopped

@@ -208,6 +208,11 @@ class KeyedCopier:
         return self._complete and (self._rounds >= _ROUNDS or self._settled() or self._near)
 
     @property
+    def in_vain(self) -> bool:
+        """Whether more than one round has not made less of what has changed, since that was little."""
+        return self._in_vain > 1
+
+    @property
     def caught_up(self) -> bool:
         """Whether there is little to copy at present, or it does not become less."""
         return self.done and (bool(self._small) or self._near or self._in_vain >= _IN_VAIN)

@@ -10,7 +10,7 @@ import pytest
 
 from elastic.migration.record import Outcome
 from elastic.worker import brake, copying
-from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
+from elastic.worker.brake import IN_ALL, LARGE, LONG_STINT, PART, STINT, Brake
 from elastic.worker.coming import Coming
 from elastic.worker.copying import HARDER, SLICE, Copying
 from elastic.worker.fetching import Fetching
@@ -73,6 +73,29 @@ def test_it_holds_by_what_the_stream_had_and_not_for_long(monkeypatch: pytest.Mo
     one.press(1000.0)
     clock.now += brake.LONGEST
     assert not one.on
+
+
+def test_it_holds_longer_when_that_has_not_been_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    one = clock.of(large())
+    one.press(1.0)
+    one.hold(1.0)
+    one.hold(1.0, in_vain=True)
+    assert clock.waited == [STINT, LONG_STINT]
+
+
+@pytest.mark.parametrize("size", [LARGE - 1, LARGE])
+def test_of_a_large_state_copying_rests_less(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """As much of it changes meanwhile, and is copied again; of others little is."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(copying, "time", clock)
+    task: Any = SimpleNamespace(queued=4096, capacity=4096)
+    old = Going(task, 1, None, brake=clock.of(large()), gave=clock.now)
+    old.brake.size = size
+    saver: Any = SimpleNamespace(_closing=SimpleNamespace(wait=clock.wait))
+    Copying._give_back(saver, old, SimpleNamespace())  # type: ignore[arg-type]
+    rests = copying.RESTS_LARGE if size == LARGE else copying.RESTS
+    assert sum(clock.waited) == pytest.approx(rests * SLICE)
 
 
 def test_a_task_is_not_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +181,7 @@ def test_tasks_of_one_executor_are_not_held_back_one_after_the_other(monkeypatch
     clock = Clock(monkeypatch)
     monkeypatch.setattr(copying, "time", clock)
     saver: Any = SimpleNamespace(_held_back={})
-    some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now) for _ in range(8)]
+    some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now, copier=None) for _ in range(8)]
     clock.now += 1.0
     for one in some:
         one.brake.press(1.0)

@@ -93,7 +93,7 @@ class _Task(Task):
     def __init__(self, capacity: int) -> None:
         self.rooms = 0
         self._lock = threading.RLock()
-        self._queue, self._rows = Turns(), 0
+        self._queue, self._rows, self._brought = Turns(), 0, 0
         self._refused, self._kept_out = False, set()
         self._capacity = self._share = capacity
         self._room = self._count_room
@@ -121,6 +121,39 @@ def test_who_has_nothing_waiting_is_not_kept_out_by_others() -> None:
     assert task.offer(item(3, 0, 60), 0, 1) == TAKEN
     assert task.offer(item(4, 0, 60), 0, 1) == FULL, f"{OVER} times the bound is the end of it"
     assert task.queued <= OVER * 100
+
+
+def brings(fault: bool) -> list[int]:
+    """How much waits for a task that has brought much, while its source emits for long whenever there is room."""
+    task = _Task(100)
+    task.bring([item(1, number, 50) for number in range(20)])
+    if fault:
+        task._brought = 0
+    waited, number, came = [], 20, 0
+    while task.queued:
+        task.executes()
+        while came < 20_000 and task.offer(item(1, number, 10), 0, 1) == TAKEN:
+            number, came = number + 1, came + 10
+        waited.append(task.queued)
+    assert came == 20_000
+    return waited
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_what_a_task_has_brought_keeps_nobody_out(fault: bool) -> None:
+    """Most of what is worked off may come; a source that always has more to emit is not let have more than ever waiting for long."""
+    waited = brings(fault)
+    assert (waited[5] > 700) != fault
+    assert max(waited) <= 20 * 50 + 100, "there is a bound"
+    assert waited[len(waited) // 2] <= 100
+
+
+def test_there_is_a_bound_to_what_may_come_on_top() -> None:
+    """Else it would become more with each move of a task that has always more to do."""
+    task = _Task(100)
+    task.bring([item(1, number, 50) for number in range(100)])
+    task.executes()
+    assert task.offer(item(1, 100, 10), 0, 1) == FULL
 
 
 def room_when_its_own_is_done() -> _Task:
