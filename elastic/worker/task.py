@@ -44,9 +44,10 @@ OVER = 2
 FREE, BATCH = 8, 512
 """Whoever was kept out for want of room is told when such a part of a task's share is free, and room for so many tuples where that is not
 more than half of it. Up to then it waits, and all that it emits to others: a moment is to be as short as can be, but not each batch one."""
-BROUGHT, WORKED_OFF = 8, 8
-"""What a task has brought from another process keeps nobody out, up to so many times what may wait for it: as much as may be on its way to
-it there. Of what it executes then such a part is not let in again, until all is as usual."""
+BROUGHT, WORKED_OFF = 16, 32
+"""What a task has brought from another process, and what was held for it meanwhile and has no room, keeps nobody out, up to so many times
+what may wait for it: half of that may be on its way to it there, and half be held. Of what it executes then such a part is not let in
+again, until all is as usual."""
 VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
@@ -208,6 +209,8 @@ class Task:
         """Put something into the queue that is known to be the next of its link."""
         with self._lock:
             self._put(item)
+            if self._rows > self._share + self._brought:
+                self._brought = min(self._rows - self._share, BROUGHT * self._capacity)
 
     def _put(self, item: Item) -> None:
         """Under the lock."""

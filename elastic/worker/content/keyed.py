@@ -44,8 +44,10 @@ RENEWED_BYTES = 4 << 20
 changes."""
 MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
-_ROUNDS = 16
-_IN_VAIN = 4
+_ROUNDS = 24
+_IN_VAIN = 6
+_BY_THEN = 2
+"""So many rounds in vain after which a task is held back for longer at a time."""
 _NEAR = 64
 """So many times what has changed is copied again before the copy counts as done, and no more once it is a part of so many of the state. A
 round after which it has not become less by half counts as so many: a state may change as fast as it is copied."""
@@ -168,7 +170,7 @@ class KeyedCopier:
             in_vain = late and self._last > 0
             self.outrun |= late  # until little is left: a stream that has fallen behind is quicker than ever
             self._in_vain += in_vain
-            self._rounds += _IN_VAIN if in_vain else 1
+            self._rounds += _ROUNDS // _IN_VAIN if in_vain else 1
             self._steps = self._again()
         return None
 
@@ -209,8 +211,8 @@ class KeyedCopier:
 
     @property
     def in_vain(self) -> bool:
-        """Whether more than one round has not made less of what has changed, since that was little."""
-        return self._in_vain > 1
+        """Whether some rounds have not made less of what has changed, since that was little."""
+        return self._in_vain >= _BY_THEN
 
     @property
     def caught_up(self) -> bool:

@@ -132,10 +132,10 @@ def brings(fault: bool) -> list[int]:
     waited, number, came = [], 20, 0
     while task.queued:
         task.executes()
-        while came < 20_000 and task.offer(item(1, number, 10), 0, 1) == TAKEN:
+        while came < 60_000 and task.offer(item(1, number, 10), 0, 1) == TAKEN:
             number, came = number + 1, came + 10
         waited.append(task.queued)
-    assert came == 20_000
+    assert came == 60_000
     return waited
 
 
@@ -148,10 +148,24 @@ def test_what_a_task_has_brought_keeps_nobody_out(fault: bool) -> None:
     assert waited[len(waited) // 2] <= 100
 
 
+@pytest.mark.parametrize("fault", [False, True])
+def test_nor_does_what_was_held_for_it_and_had_to_be_put_in(
+    monkeypatch: pytest.MonkeyPatch, fault: bool
+) -> None:
+    if fault:
+        monkeypatch.setattr("elastic.worker.task.BROUGHT", 0)
+    task = _Task(100)
+    for number in range(10):
+        task.force(item(1, number, 50))
+    assert task.offer(item(1, 10, 10), 0, 1) == FULL
+    task.executes()
+    assert (task.offer(item(1, 10, 10), 0, 1) == TAKEN) != fault
+
+
 def test_there_is_a_bound_to_what_may_come_on_top() -> None:
     """Else it would become more with each move of a task that has always more to do."""
     task = _Task(100)
-    task.bring([item(1, number, 50) for number in range(100)])
+    task.bring([item(1, number, 50) for number in range(200)])
     task.executes()
     assert task.offer(item(1, 100, 10), 0, 1) == FULL
 
