@@ -21,7 +21,7 @@ TABLE = 349_000
 """Changes for which there is room in a table at most: 8 MB where all keys are strings, else 10. In smaller ones, of which there are more,
 to look for what has been copied takes longer."""
 LEAST = 20_000
-"""A table for fewer grows in a fraction of a millisecond."""
+"""A table for fewer grows in a fraction of a millisecond, and need not be made for them."""
 FULL = 0.75
 """Part of it that is filled when the next one follows: what changes until somebody looks again needs room as well."""
 TABLES = 2
@@ -64,7 +64,7 @@ class Changes:
         self._large = large
         self._older: deque[Table] = deque()
         self._room = self._dropped = 0
-        self._make_room()
+        self._make_room(TABLE)
 
     def __len__(self) -> int:
         return sum(map(len, tuple(self._older))) + len(self._state._changed)
@@ -77,7 +77,7 @@ class Changes:
         full = len(self._state._changed) + self._dropped >= FULL * self._room
         if full and len(self) < MOST * dict.__len__(self._state):
             self._older.append(tracking.take_changes(self._state))
-            self._make_room()
+            self._make_room(TABLE)
 
     def drop(self, keys: Collection[Any]) -> None:
         """These were copied as they are: of changes until now nothing else has to be."""
@@ -91,20 +91,27 @@ class Changes:
     def take(self) -> Iterator[tuple[Any, Any]]:
         """All that has changed until now, with its values; what changes from now on is remembered anew. A key may come again, with a value
         that is newer each time."""
+        count = len(self)
         tables = self._older
         tables.append(tracking.take_changes(self._state))
         self._older = deque()
-        self._make_room()
+        self._make_room(count)
         return chain.from_iterable(_one_by_one(tables))
 
-    def _make_room(self) -> None:
+    def _make_room(self, count: int) -> None:
+        """For what is remembered anew.
+
+        Args:
+            count: So many changes are expected until they are taken.
+        """
         self._dropped = 0
-        self._room = room_for(dict.__len__(self._state)) if self._large else 0
-        if self._room:
+        room = room_for(dict.__len__(self._state)) if self._large and memory.makes_tables() else 0
+        self._room = min(room, LEAST) if count < LEAST else room
+        if room and count >= LEAST:
             # A table is only made for what has an entry: one that has not changed will be copied once more.
             changed, key = self._state._changed, next(dict.__iter__(self._state))
             changed[key] = dict.__getitem__(self._state, key)
-            if not memory.make_table(changed, self._room):
+            if not memory.make_table(changed, room):
                 self._room = 0
 
 

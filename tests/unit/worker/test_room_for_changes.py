@@ -97,6 +97,25 @@ def test_tables_do_not_become_more_and_more(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
+def test_for_few_changes_no_table_is_made_and_one_follows_when_they_become_more() -> None:
+    """In the pause nothing changes any more, and until it comes little does between two looks."""
+    coming = counts(ENTRIES)
+    state = coming.entries
+    tracking.track(state, reads=False)
+    of = changes.Changes(state, large=True)
+    assert len(dict(of.take())) == 1, "the one for which the first table was made"
+    assert len(of) == 0 and sys.getsizeof(state._changed) < 1000
+    sizes = set()
+    for number in range(0, 100_000, 5_000):
+        change(coming, number, 5_000)
+        of.turn_over()
+        sizes.add(sys.getsizeof(state._changed))
+    large = max(sizes)
+    assert sys.getsizeof(state._changed) == large and len(sizes) <= 4, "it has not grown any more"
+    assert len(dict(of.take())) == 100_000
+
+
+@pytest.mark.skipif(not memory.makes_tables(), reason="this interpreter's tables grow as they always do")
 @pytest.mark.parametrize("entries", [ENTRIES, 1_200_000])
 def test_its_memory_is_known_before(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     ready: list[int] = []
