@@ -285,11 +285,12 @@ class Moving:
 
     def wait(self, what: Callable[[], bool], timeout: float = LIMIT) -> None:
         deadline = time.monotonic() + timeout
-        with self.changed:
-            while not what():
-                assert not self.failures, self.failures
-                left = deadline - time.monotonic()
-                assert left > 0, f"still waiting after {timeout} s: {self.describe()}"
+        # Not asked under the lock: it may read a view, while whoever reads one says under it that something has changed.
+        while not what():
+            assert not self.failures, self.failures
+            left = deadline - time.monotonic()
+            assert left > 0, f"still waiting after {timeout} s: {self.describe()}"
+            with self.changed:
                 self.changed.wait(min(left, 0.05))
 
     def describe(self) -> str:
