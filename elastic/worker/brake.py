@@ -13,9 +13,8 @@ import time
 
 PART = 6
 """So many times as long as the task had for its stream it is held back."""
-STINT, LONG_STINT = 0.008, 0.032
-"""Seconds that it is held back at a time, at most; and once that has not been enough. In the first so much comes for it that whoever emits
-to it, and to others, hardly stands still."""
+STINT = 0.032
+"""Seconds that it is held back at a time, at most: twice what copying takes of an executor at a time where a state changes that fast."""
 LEAST = 0.25
 """Seconds for which it is held back again and again after a word, at least: the pause follows soon on that everything is in, mostly."""
 LONGEST = 1.0
@@ -63,14 +62,13 @@ class Brake:
             self.large and time.monotonic() < self._until and self._left > 0 and not self._released.is_set()
         )
 
-    def hold(self, had: float, *, in_vain: bool = False) -> None:
+    def hold(self, had: float) -> None:
         """Hold it back, for a little.
 
         Args:
             had: Seconds that its executor had for streams since it held back, or copied, last.
-            in_vain: It has been held back already, and what changes has not become less.
         """
         if self.on and had > 0:
             began = time.monotonic()
-            self._released.wait(min(LONG_STINT if in_vain else STINT, PART * had, self._left))
+            self._released.wait(min(STINT, PART * had, self._left))
             self._left -= time.monotonic() - began

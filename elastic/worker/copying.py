@@ -218,6 +218,5 @@ class Copying:
     def _hold_back(self, old: Going) -> None:
         """On the task's executor, between two tuples of it."""
         executor = threading.get_ident()
-        had = time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0))
-        old.brake.hold(had, in_vain=old.copier is not None and old.copier.in_vain)
+        old.brake.hold(time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0)))
         self._held_back[executor] = old.gave = time.monotonic()

@@ -149,11 +149,6 @@ class Copier:
         )
         return Content((), tuple(order), note)
 
-    @property
-    def in_vain(self) -> bool:
-        """Whether copying again and again what had changed has not made it less."""
-        return any(k.in_vain for k in self._keyed)
-
     def rest(self) -> Content:
         """When the task has stopped: what is still missing. Gives way to other threads every few milliseconds.
 

@@ -46,8 +46,6 @@ MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
 _ROUNDS = 24
 _IN_VAIN = 6
-_BY_THEN = 2
-"""So many rounds in vain after which a task is held back for longer at a time."""
 _NEAR = 64
 """So many times what has changed is copied again before the copy counts as done, and no more once it is a part of so many of the state. A
 round after which it has not become less by half counts as so many: a state may change as fast as it is copied."""
@@ -208,11 +206,6 @@ class KeyedCopier:
     def done(self) -> bool:
         """Whether everything was copied once, and what has changed since is little, or will not become less."""
         return self._complete and (self._rounds >= _ROUNDS or self._settled() or self._near)
-
-    @property
-    def in_vain(self) -> bool:
-        """Whether some rounds have not made less of what has changed, since that was little."""
-        return self._in_vain >= _BY_THEN
 
     @property
     def caught_up(self) -> bool:

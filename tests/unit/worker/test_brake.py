@@ -10,7 +10,7 @@ import pytest
 
 from elastic.migration.record import Outcome
 from elastic.worker import brake, copying
-from elastic.worker.brake import IN_ALL, LARGE, LONG_STINT, PART, STINT, Brake
+from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
 from elastic.worker.coming import Coming
 from elastic.worker.copying import HARDER, SLICE, Copying
 from elastic.worker.fetching import Fetching
@@ -73,15 +73,6 @@ def test_it_holds_by_what_the_stream_had_and_not_for_long(monkeypatch: pytest.Mo
     one.press(1000.0)
     clock.now += brake.LONGEST
     assert not one.on
-
-
-def test_it_holds_longer_when_that_has_not_been_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    one = clock.of(large())
-    one.press(1.0)
-    one.hold(1.0)
-    one.hold(1.0, in_vain=True)
-    assert clock.waited == [STINT, LONG_STINT]
 
 
 @pytest.mark.parametrize("size", [LARGE - 1, LARGE])
@@ -181,7 +172,7 @@ def test_tasks_of_one_executor_are_not_held_back_one_after_the_other(monkeypatch
     clock = Clock(monkeypatch)
     monkeypatch.setattr(copying, "time", clock)
     saver: Any = SimpleNamespace(_held_back={})
-    some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now, copier=None) for _ in range(8)]
+    some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now) for _ in range(8)]
     clock.now += 1.0
     for one in some:
         one.brake.press(1.0)
