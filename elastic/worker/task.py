@@ -107,9 +107,7 @@ class Task:
         self._lock = threading.RLock()
         self._queue = Turns()
         self._rows = 0
-        self._brought = (
-            0  # so many more may wait: as many as it has brought from where it was, until they are worked off
-        )
+        self._brought = 0  # so many more may wait for a while, see `BROUGHT`
         self._refused = False
         self._kept_out: set[int] = set()  # sources that were told so
         self._capacity: int = setting("queue_rows", config)

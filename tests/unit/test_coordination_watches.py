@@ -90,7 +90,6 @@ class Begun:
     def __init__(self) -> None:
         self.value = "first"
         self.begun: list[str] = []
-        self.answered: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self.watches = Watches(self._read, "played", begin=self._begin)
 
@@ -103,7 +102,6 @@ class Begun:
 
     def _read(self, kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
         assert begun is not None, "asked for once more"
-        self.answered.append(begun)
         return begun, begun
 
 

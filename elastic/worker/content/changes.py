@@ -34,19 +34,19 @@ Table = dict[Any, Any]
 
 
 def room_for(count: int) -> int:
-    """How many changes of a state a table has room for: two thirds of its entries, within bounds; 0: it may grow.
+    """How many changes of a state a table is made for: two thirds of its entries, within bounds; 0: none is made, it may grow.
 
     Args:
         count: Entries of the state.
     """
     room = min(count * 2 // 3, TABLE)
-    return room if room >= LEAST else 0
+    return room if room >= LEAST and memory.makes_tables() else 0
 
 
 def make_memory(state: StateMap[Any, Any]) -> None:
     """Have the memory of its tables made, while others run."""
     count = dict.__len__(state)
-    if (room := room_for(count)) and memory.makes_tables():
+    if room := room_for(count):
         slots = memory.slots_for(count)
         size = memory.table_size(sys.getsizeof(state), slots, memory.slots_for(1 + room))
         memory.make_ready(size, TABLES)
@@ -105,7 +105,7 @@ class Changes:
             count: So many changes are expected until they are taken.
         """
         self._dropped = 0
-        room = room_for(dict.__len__(self._state)) if self._large and memory.makes_tables() else 0
+        room = room_for(dict.__len__(self._state)) if self._large else 0
         self._room = min(room, LEAST) if count < LEAST else room
         if room and count >= LEAST:
             # A table is only made for what has an entry: one that has not changed will be copied once more.

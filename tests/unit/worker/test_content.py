@@ -428,3 +428,12 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
     with PLANTED[fault](), pytest.raises(Exception):  # noqa: B017
         any_run()
+
+
+def test_to_count_an_entry_that_was_set_again_as_where_it_was_would_be_found() -> None:
+    """Planted fault. It takes so much to come about that few runs of others find it."""
+    with (
+        patch.object(keyed.KeyedCopier, "_standing", lambda self, some: len(some)),
+        pytest.raises(AssertionError),
+    ):
+        run(SET_AGAIN)
