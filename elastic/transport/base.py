@@ -149,8 +149,14 @@ class Transport(Protocol):
         A link to an earlier incarnation of the same worker is closed: one place has one process.
         """
 
-    def consumed(self, source: Incarnation, target: int, size: int, rows: int = 0) -> None:
-        """The task has taken frames of `size` payload bytes with so many rows from that source: gives their room back to it."""
+    def consumed(
+        self, source: Incarnation, target: int, size: int, rows: int = 0, *, soon: bool = False
+    ) -> None:
+        """The task has taken frames of `size` payload bytes with so many rows from that source: gives their room back to it.
+
+        Args:
+            soon: It is told at once, also of a little: a task that takes little at a time is waited for by all that its sources emit to.
+        """
 
     def close(self) -> None:
         """Close everything; threads have ended when it returns. Safe to call twice.

@@ -52,11 +52,11 @@ class Source:
         self.lock = threading.Lock()  # guards inbound
         self.inlet: Inlet | None = None
 
-    def consumed(self, target: int, size: int, rows: int) -> None:
+    def consumed(self, target: int, size: int, rows: int, soon: bool) -> None:
         """See `Transport.consumed`."""
         with self.lock:
             due = self.inbound.consumed(target, size, rows)
-        if due:
+        if due or soon:
             inlet = self.inlet
             if inlet is not None:  # else the next one begins with all totals
                 inlet.report()

@@ -320,13 +320,15 @@ class MemoryTransport:
                     self.loop.post(link.connect)
         return link
 
-    def consumed(self, source: Incarnation, target: int, size: int, rows: int = 0) -> None:
+    def consumed(
+        self, source: Incarnation, target: int, size: int, rows: int = 0, *, soon: bool = False
+    ) -> None:
         """See `Transport.consumed`."""
         known = self._sources.get(source)
         if known is not None:
             with known.lock:
                 due = known.inbound.consumed(target, size, rows)
-            if due:
+            if due or soon:
                 known.report()
 
     def close(self) -> None:

@@ -151,11 +151,13 @@ class SocketTransport:
                 self._loop.post(link.dial)
         return link
 
-    def consumed(self, source: Incarnation, target: int, size: int, rows: int = 0) -> None:
+    def consumed(
+        self, source: Incarnation, target: int, size: int, rows: int = 0, *, soon: bool = False
+    ) -> None:
         """See `Transport.consumed`. Cheap: a system call only when half of a window has come together."""
         known = self._sources.get(source)
         if known is not None:
-            known.consumed(target, size, rows)
+            known.consumed(target, size, rows, soon)
 
     def sever(self) -> None:
         """Break all connections, as a failing network would; the links go on by themselves. For tests."""

@@ -7,16 +7,13 @@ module.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
-from elastic.errors import ExecutionError
 from elastic.migration import events as ev
 from elastic.worker.content import Copier
 from elastic.worker.fetching import key_of
@@ -30,14 +27,15 @@ if TYPE_CHECKING:
 COPYING = 8
 """Threads: others than those that save. Tasks of one move may be copied while those of another stand still, one state after the other, and
 as long as an executor is within a tuple: what stands still must not wait for that."""
-SLICE = 0.002
-"""Seconds that copying ahead takes from an executor at a time, and gives back to it at least."""
+SLICE, SLICE_LARGE = 0.002, 0.001
+"""Seconds that copying ahead takes from an executor at a time, and gives back to it at least: of others, and of a large state, of which
+copying lasts."""
 RESTS, RESTS_LARGE = 5, 1
 """Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
 pause takes what waits along, and has it to work off afterwards. Of a large state as much changes meanwhile, and would be copied again."""
-HARDER = 8
+HARDER = 4
 """Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a large state changes
-as fast as it is copied: the stream falls behind by some milliseconds and changes less, and little is left to the pause."""
+as fast as it is copied: its task has short turns then (`Brake`), and does not need the executor in between."""
 WAITING = 8
 """Part of what may wait for the task that is much."""
 KEEP_UP = 0.01
@@ -71,7 +69,6 @@ class Copying:
         self._lock = threading.Lock()
         self._kept: list[Going] = []
         self._keeping = False
-        self._held_back: dict[int, float] = {}  # when threads of executors have held a task back last
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
         self._pool = ThreadPoolExecutor(COPYING, "states-copied", timeslice.usual)
@@ -102,6 +99,9 @@ class Copying:
                 key_of(self._worker, old.task.id), old.epoch, self._worker.incarnation, nodes, size
             )
             old.brake.size = size
+            if old.brake.large:
+                old.brake.rate = old.task.pace.rate(time.monotonic(), old.task.executed)
+                old.task.brake = old.brake
             copier.read_at_once(size)
             copier.make_ready()
             self._copy_ahead(old, copier, old.write)
@@ -119,7 +119,6 @@ class Copying:
             try:
                 self._copy_some(old, copier, write)
                 self._give_back(old, copier)
-                self._brake(old)
             finally:
                 if mine:
                     self._turn.release()
@@ -129,8 +128,9 @@ class Copying:
 
     def _give_back(self, old: Going, copier: Copier) -> None:
         """The executor has a stream to work off, and does so already while what was copied is written."""
-        for n in range(1, (RESTS_LARGE if old.brake.large else RESTS) + 1):
-            left = old.gave + n * SLICE - time.monotonic()
+        large = old.brake.large
+        for n in range(1, (RESTS_LARGE if large else RESTS) + 1):
+            left = old.gave + n * (SLICE_LARGE if large else SLICE) - time.monotonic()
             if left > 0 and self._closing.wait(left):
                 return
             if old.pausing or old.hurries or WAITING * old.task.queued <= old.task.capacity:
@@ -150,9 +150,13 @@ class Copying:
             return bool(pieces)
 
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
-        pieces = copier.ahead(time.monotonic() + (HARDER * SLICE if old.hurries else SLICE))
-        if copier.outrun:  # here as well, so that less is left to be copied
+        vain = copier.in_vain
+        at_a_time = HARDER * SLICE_LARGE if old.hurries else SLICE_LARGE if old.brake.large else SLICE
+        pieces = copier.ahead(time.monotonic() + at_a_time)
+        if copier.outrun or not old.kept_up:  # here as well, so that less is left to be copied
             old.brake.press()
+        if copier.in_vain > vain:
+            old.brake.harder()
         old.gave = time.monotonic()
         return pieces
 
@@ -204,19 +208,6 @@ class Copying:
                     break
             if some:
                 self._commit_ahead(old, old.copier, old.write)
-            self._brake(old)
         except BaseException as e:
             self._failed(old, e)
             old.ended = True
-
-    def _brake(self, old: Going) -> None:
-        """Hold the task back before anything more of it is copied, if that is wanted: what copies waits for its turn behind that."""
-        if old.brake.on:
-            with suppress(ExecutionError):  # nobody runs it any more
-                old.task.call(functools.partial(self._hold_back, old))
-
-    def _hold_back(self, old: Going) -> None:
-        """On the task's executor, between two tuples of it."""
-        executor = threading.get_ident()
-        old.brake.hold(time.monotonic() - max(old.gave, self._held_back.get(executor, 0.0)))
-        self._held_back[executor] = old.gave = time.monotonic()

@@ -21,6 +21,7 @@ from elastic.machine import ThreadMeter
 from elastic.model.assignment import ExecutorId
 from elastic.transport.base import Link
 from elastic.worker.bolts import SLICE
+from elastic.worker.brake import TURN, Brake
 from elastic.worker.destination import Destination, ExecutorStopped, TaskReleased
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.hands import Hands
@@ -411,10 +412,17 @@ class Executor:
             if task.executor is not None:
                 task.executor.ready.put(task)
             return
-        began = time.monotonic()
+        began, brake = time.monotonic(), task.brake
+        if brake is not None and (at := brake.next_turn()) > began and not task.stopped:
+            task.hold()
+            self.wake_later(at, task)
+            return
+        if task.pace.is_due(began):
+            task.pace.note(began, task.executed)
+        executed = task.executed
         self.current, self.busy_since = task, began
         try:
-            again = task.run(began + (SLICE / SHORTER if self._haste.on else SLICE))
+            again = task.run(began + self._slice_of(brake))
         except TaskReleased:
             again = False
         except ExecutorStopped:
@@ -426,6 +434,8 @@ class Executor:
             again = True  # to empty its queue
         finally:
             self.current, self.busy_since = None, 0.0
+        if brake is not None:
+            brake.had(began, task.executed - executed)
         if task.deferred:
             self._do_deferred(task)
         outputs = task.outputs
@@ -439,6 +449,12 @@ class Executor:
             self._dirty[task.id] = task
         if again:
             self.ready.put(task)
+
+    def _slice_of(self, brake: Brake | None) -> float:
+        """Seconds after which the task's turn is over."""
+        if brake is not None and brake.on:
+            return TURN
+        return SLICE / SHORTER if self._haste.on else SLICE
 
     def _flush_all(self) -> None:
         began = time.thread_time()

@@ -73,11 +73,17 @@ class Frames:
                 Severity.WARNING, worker=worker_of(peer), details={"frames": frames, "bytes": size},
             )  # fmt: skip
 
-    def give_back(self, item: Item, target: int) -> None:
-        """That has been taken, or is dropped: its room goes back to the sender. From any thread."""
-        if item.origin:
-            self._consumed(item.origin, target, item.size, item.credit)
+    def give_back(self, item: Item, target: int, *, soon: bool = False) -> None:
+        """That has been taken, or is dropped: its room goes back to the sender. From any thread.
 
-    def _consumed(self, source: Incarnation | str, target: int, size: int, rows: int) -> None:
+        Args:
+            soon: As `Transport.consumed`.
+        """
+        if item.origin:
+            self._consumed(item.origin, target, item.size, item.credit, soon=soon)
+
+    def _consumed(
+        self, source: Incarnation | str, target: int, size: int, rows: int, *, soon: bool = False
+    ) -> None:
         if self._transport is not None and source:
-            self._transport.consumed(Incarnation(source), target, size, rows)
+            self._transport.consumed(Incarnation(source), target, size, rows, soon=soon)

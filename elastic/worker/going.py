@@ -133,6 +133,8 @@ class Going:
             reading: Of what was given back: those that have not gone on yet, by task. It is among them until it has.
         """
         self.brake.release()
+        if self.task.brake is self.brake:
+            self.task.brake = None
         with self.lock:
             self.ended = True
             if self.asked is not None:

@@ -31,12 +31,14 @@ from elastic.worker.failures import Failures
 from elastic.worker.gaps import TimedEnd
 from elastic.worker.marks import MarkDriver
 from elastic.worker.outputs import Outputs
+from elastic.worker.pace import Pace
 from elastic.worker.part import weakly
 from elastic.worker.spouts import SpoutDriver
 from elastic.worker.turns import Turns
 from elastic.worker.wiring import TaskListener, wire_up
 
 if TYPE_CHECKING:
+    from elastic.worker.brake import Brake
     from elastic.worker.executor import Executor
 
 OVER = 2
@@ -92,6 +94,9 @@ class Task:
         self.holder: Executor | None = None
         self.wanted_by: Executor | None = None
         self.scheduled = False
+        self.held = False  # scheduled, but its executor waits with its turn
+        self.brake: Brake | None = None  # of a move that copies its state
+        self.pace = Pace()
         self.executed = 0
         self.prepared = False
         self.closed = False
@@ -221,8 +226,8 @@ class Task:
     def wake(self) -> None:
         """Have the task run soon although nothing came for it."""
         with self._lock:
-            if not self.scheduled and self.executor is not None:
-                self.scheduled = True
+            if (self.held or not self.scheduled) and self.executor is not None:
+                self.held, self.scheduled = False, True
                 self.executor.ready.put(self)
 
     def call(self, what: Callable[[], None]) -> None:
@@ -255,14 +260,19 @@ class Task:
             self.executor = executor
             self.outputs.emitter = executor
             # In a former executor's ready queue it may still stand; that one passes it on.
-            if executor is not None and not self.scheduled:
-                self.scheduled = True
+            if executor is not None and (self.held or not self.scheduled):
+                self.held, self.scheduled = False, True
                 executor.ready.put(self)
 
     @property
     def capacity(self) -> int:
         """Tuples that may wait for the tasks of its executor together."""
         return self._capacity
+
+    @property
+    def slowed(self) -> bool:
+        """Whether it executes less than it could, as it is about to move."""
+        return self.brake is not None and self.brake.on
 
     @property
     def queued(self) -> int:
@@ -331,7 +341,13 @@ class Task:
             if self.closed:
                 return
             self.stopped = self.scheduled = True
+            self.held = False
         told()
+
+    def hold(self) -> None:
+        """It waits with its next turn until somebody wakes it. By its executor, which has just taken it from those that are ready."""
+        with self._lock:
+            self.held = True
 
     def go_on(self) -> None:
         """End of standing still. From any thread."""

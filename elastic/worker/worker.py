@@ -370,7 +370,7 @@ class Worker:
     # ------------------------------------------------------------------ TaskListener (executor threads)
 
     def on_consumed(self, batch: Item, task: Task) -> None:
-        self.frames.give_back(batch, task.id)
+        self.frames.give_back(batch, task.id, soon=task.slowed)
 
     def on_finished(self, task: Task) -> None:
         self.history.finish((task.id,))

@@ -68,6 +68,32 @@ def test_that_somebody_waits_for_half_of_a_window_is_found(
         _told_as_soon_as_there_is_room(world)
 
 
+def _told_of_a_little(world: World, *, soon: bool) -> None:
+    """By a target that takes little at a time: less than the sender has asked to be told of."""
+    _, at_a, b, _, link = joined(world, ROWS)
+    for _ in range(10):
+        assert link.offer(1, [b"x"], rows=10)
+    assert not link.offer(1, [b"x"], rows=1)
+    arrived = threading.Event()  # no report is due any more
+    link.when_received(arrived.set)
+    link.flush()
+    assert arrived.wait(BOUND)
+    b.consumed(A, 1, 0, ROWS.window_rows // session.PART - 1, soon=soon)
+    with at_a.changed:
+        assert at_a.changed.wait_for(lambda: (B, 1) in at_a.rooms, BOUND), "nobody was told"
+    assert link.offer(1, [b"x"], rows=1)
+
+
+def test_whoever_waits_is_told_of_a_little_where_that_is_wanted(world: World) -> None:
+    _told_of_a_little(world, soon=True)
+
+
+def test_that_nobody_is_told_of_a_little_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_transport_rows.BOUND", 0.2)
+    with pytest.raises(AssertionError, match="nobody was told"):
+        _told_of_a_little(world, soon=False)
+
+
 def test_more_rows_than_a_window_pass_alone(world: World) -> None:
     _, at_a, b, at_b, link = joined(world, ROWS)
     assert link.offer(1, [b"x"], rows=1000)

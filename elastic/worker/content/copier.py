@@ -139,6 +139,11 @@ class Copier:
         """Whether the state changes about as fast as it is copied at present."""
         return any(k.outrun for k in self._keyed)
 
+    @property
+    def in_vain(self) -> int:
+        """How often in a row what has changed was copied, and had not become less by half."""
+        return sum(k.in_vain for k in self._keyed)
+
     def so_far(self) -> Content:
         """What the pieces that `ahead` has handed out make up: a state of which something may be out of date. Nothing else is in it; what
         was removed may be."""

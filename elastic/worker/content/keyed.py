@@ -44,8 +44,8 @@ RENEWED_BYTES = 4 << 20
 changes."""
 MOST_REMOVED = 100_000
 """When so many keys more than twice the present ones have been removed, the copy begins anew: what is remembered has a bound."""
-_ROUNDS = 24
-_IN_VAIN = 6
+_ROUNDS = 27
+_IN_VAIN = 9
 _NEAR = 64
 """So many times what has changed is copied again before the copy counts as done, and no more once it is a part of so many of the state. A
 round after which it has not become less by half is in vain; so many of these end it, too: a state may change as fast as it is copied."""
@@ -115,7 +115,7 @@ class KeyedCopier:
         self._small = 0
         self._rounds = 0
         self.outrun = False
-        self._in_vain = 0  # rounds that were outrun since little had changed
+        self.in_vain = 0  # rounds that were outrun since little had changed
         self._last = 0  # entries that the last round has copied
         self._owed = 0  # of these, what it has not copied yet
         self._copy_number = NO_COPY
@@ -159,7 +159,7 @@ class KeyedCopier:
         except StopIteration:
             pass
         if self._settled() or self._near:
-            self.outrun, self._in_vain = False, 0
+            self.outrun, self.in_vain = False, 0
         if not self._settled():
             count = dict.__len__(self._state)
             # The first round has copied everything: is most of that out of date, the next one has to be quicker at once.
@@ -167,7 +167,7 @@ class KeyedCopier:
             late = not self._near and 2 * self._changed > before
             in_vain = late and self._last > 0
             self.outrun |= late  # until little is left: a stream that has fallen behind is quicker than ever
-            self._in_vain += in_vain
+            self.in_vain += in_vain
             self._rounds += _ROUNDS // _IN_VAIN if in_vain else 1
             self._steps = self._again()
         return None
@@ -210,7 +210,7 @@ class KeyedCopier:
     @property
     def caught_up(self) -> bool:
         """Whether there is little to copy at present, or it does not become less."""
-        return self.done and (bool(self._small) or self._near or self._in_vain >= _IN_VAIN)
+        return self.done and (bool(self._small) or self._near or self.in_vain >= _IN_VAIN)
 
     @property
     def _near(self) -> bool:
@@ -221,7 +221,7 @@ class KeyedCopier:
 
     def settle(self) -> None:
         """`step` has nothing to do: what changes from now on is not what a round has left."""
-        self._last = self._in_vain = 0
+        self._last = self.in_vain = 0
         self.outrun = False
 
     @property

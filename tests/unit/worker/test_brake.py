@@ -1,4 +1,4 @@
-"""A task is held back while its new side has not caught up with what changes: a little at a time, not for long, and never in its pause."""
+"""A task goes slower while its new side has not caught up with what changes: as fast as before at most, not for long, not in its pause."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from elastic.migration.record import Outcome
 from elastic.worker import brake, copying
-from elastic.worker.brake import IN_ALL, LARGE, PART, STINT, Brake
+from elastic.worker.brake import IN_ALL, LARGE, PARTS, STINT, Brake
 from elastic.worker.coming import Coming
-from elastic.worker.copying import HARDER, SLICE, Copying
+from elastic.worker.copying import HARDER, SLICE, SLICE_LARGE, Copying
 from elastic.worker.fetching import Fetching
 from elastic.worker.going import Going
 from elastic.worker.saving import Saving
@@ -20,7 +20,7 @@ from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
 
-LIMIT = 30.0
+RATE = 1000.0
 
 
 class Clock:
@@ -33,46 +33,74 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
-    def of(self, one: Brake) -> Brake:
-        one._released.wait = self.wait  # type: ignore[method-assign, assignment]
-        return one
-
     def wait(self, timeout: float) -> bool:
-        self.waited.append(round(timeout, 6))
+        self.waited.append(timeout)
         self.now += timeout
         return False
+
+    def turn(self, one: Brake, took: float, executed: int) -> float:
+        """Have a turn, and say how long is to be waited for the next one."""
+        began = self.now
+        self.now += took
+        one.had(began, executed)
+        return max(0.0, one.next_turn() - self.now)
 
 
 def large() -> Brake:
     made = Brake()
-    made.size = LARGE
+    made.size, made.rate = LARGE, RATE
     return made
 
 
-def test_a_small_state_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    one = clock.of(large())
+def test_the_task_of_a_small_state_goes_as_fast_as_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, one = Clock(monkeypatch), large()
     one.size -= 1
     one.press(1.0)
-    one.hold(1.0)
-    assert not one.on and not clock.waited
+    assert not one.on and clock.turn(one, 0.001, 100) == 0.0
 
 
-def test_it_holds_by_what_the_stream_had_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    one = clock.of(large())
-    one.hold(1.0)
-    assert not one.on and clock.waited == [], "nobody has asked for it"
-    one.press(0.1)
-    one.hold(0.001)
-    one.hold(1.0)
-    assert clock.waited == [round(PART * 0.001, 6), STINT]
+def test_it_goes_as_fast_as_before_and_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, one = Clock(monkeypatch), large()
+    assert clock.turn(one, 0.001, 10) == 0.0, "nobody has asked for it"
+    one.press()
+    assert clock.turn(one, 0.001, 10) == pytest.approx(0.009)
+    assert clock.turn(one, 0.02, 10) == 0.0, "it was slower by itself"
+    assert clock.turn(one, 0.001, 10**6) == pytest.approx(STINT)
+    assert clock.turn(one, 0.001, 0) == 0.0, "it has executed nothing"
     clock.now += brake.LEAST
-    one.hold(1.0)
-    assert not one.on and len(clock.waited) == 2, "it was a while ago"
+    assert clock.turn(one, 0.001, 10) == 0.0, "it was a while ago"
     one.press(1000.0)
     clock.now += brake.LONGEST
     assert not one.on
+
+
+def test_it_goes_slower_each_time_that_was_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, one = Clock(monkeypatch), large()
+    for part in (*PARTS, PARTS[-1]):
+        one.press()
+        assert clock.turn(one, 0.0, 2) == pytest.approx(min(STINT, 2 / (RATE * part)))
+        one.harder()
+
+
+@pytest.mark.parametrize("took", [(0.4, 0.1, 0.04), (0.1,)])
+def test_a_new_side_that_catches_up_does_not_slow_it_further(
+    monkeypatch: pytest.MonkeyPatch, took: tuple[float, ...]
+) -> None:
+    clock, one = Clock(monkeypatch), large()
+    for seconds in took:
+        one.press(seconds)
+    assert clock.turn(one, 0.0, 10) == pytest.approx(10 / RATE)
+    one.press(took[-1])
+    assert clock.turn(one, 0.0, 10) == pytest.approx(10 / (RATE * PARTS[1])), "not even half as long"
+
+
+def test_of_a_task_that_has_just_begun_its_own_turns_are_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, one = Clock(monkeypatch), large()
+    one.rate = 0.0
+    one.press()
+    assert clock.turn(one, 0.002, 50) == 0.0
+    one._level = PARTS.index(0.5)
+    assert clock.turn(one, 0.002, 50) == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize("size", [LARGE - 1, LARGE])
@@ -81,44 +109,46 @@ def test_of_a_large_state_copying_rests_less(monkeypatch: pytest.MonkeyPatch, si
     clock = Clock(monkeypatch)
     monkeypatch.setattr(copying, "time", clock)
     task: Any = SimpleNamespace(queued=4096, capacity=4096)
-    old = Going(task, 1, None, brake=clock.of(large()), gave=clock.now)
+    old = Going(task, 1, None, brake=large(), gave=clock.now)
     old.brake.size = size
     saver: Any = SimpleNamespace(_closing=SimpleNamespace(wait=clock.wait))
     Copying._give_back(saver, old, SimpleNamespace())  # type: ignore[arg-type]
-    rests = copying.RESTS_LARGE if size == LARGE else copying.RESTS
-    assert sum(clock.waited) == pytest.approx(rests * SLICE)
+    rests = copying.RESTS_LARGE * SLICE_LARGE if size == LARGE else copying.RESTS * SLICE
+    assert sum(clock.waited) == pytest.approx(rests)
 
 
-def test_a_task_is_not_held_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    one = clock.of(large())
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_task_is_not_slower_than_before_for_ever(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    clock, one = Clock(monkeypatch), large()
+    waited = 0.0
     for _ in range(1000):
         one.press()
-        one.hold(1.0)
-    assert not one.on and sum(clock.waited) == pytest.approx(IN_ALL)
+        one._level = level
+        wait = clock.turn(one, 0.001, 10)
+        clock.now += wait
+        waited += wait
+    if level:
+        assert not one.on and waited == pytest.approx(IN_ALL, abs=STINT)
+    else:
+        assert one.on, "as fast as before it may go for as long as copying lasts"
 
 
-def test_who_is_to_stand_still_is_let_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brake, "STINT", 10 * LIMIT)
-    monkeypatch.setattr(brake, "IN_ALL", 10 * LIMIT)
-    one = large()
-    one._left = 10 * LIMIT
-    one.press(LIMIT)
-    thread = threading.Thread(target=one.hold, args=(LIMIT,))
-    thread.start()
+def test_who_is_to_stand_still_has_its_turn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, one = Clock(monkeypatch), large()
+    one.press()
+    assert clock.turn(one, 0.001, 10) > 0
     one.release()
-    thread.join(LIMIT)
-    assert not thread.is_alive() and not one.on
-    one.press(LIMIT)
+    assert one.next_turn() == 0.0
+    one.press(1.0)
     assert not one.on, "what comes late"
 
 
-def held_back() -> list[tuple[str, bool]]:
-    """On which threads a task is held back that moves to where putting in takes long, and whether it was standing still."""
+def slowed() -> list[bool]:
+    """For each time that a task waited with its turn that moves to where putting in takes long: whether it was standing still."""
     name, topology, large = with_a_large_state()
-    held: list[tuple[str, bool]] = []
+    held: list[bool] = []
     began, took = threading.Event(), [1.0] * 3
-    look, hold_back, pausing = Fetching._look, Copying._hold_back, Saving.pausing
+    look, next_turn, pausing = Fetching._look, Brake.next_turn, Saving.pausing
     pauses: list[int] = []
 
     def looks(self: Fetching, coming: Coming) -> float:
@@ -130,11 +160,12 @@ def held_back() -> list[tuple[str, bool]]:
             began.wait(0.5)
         return took.pop()
 
-    def holds(self: Copying, old: Any) -> None:
-        if old.brake.on:
-            held.append((threading.current_thread().name, bool(pauses)))
+    def waits(self: Brake) -> float:
+        at = next_turn(self)
+        if at:
+            held.append(bool(pauses))
             began.set()
-        hold_back(self, old)
+        return at
 
     def pauses_now(self: Saving, task: Any) -> None:
         pausing(self, task)
@@ -142,8 +173,9 @@ def held_back() -> list[tuple[str, bool]]:
 
     with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
         patch.setattr(brake, "LARGE", 0)
+        patch.setattr(brake, "PARTS", (0.5,))
         patch.setattr(Fetching, "_look", looks)
-        patch.setattr(Copying, "_hold_back", holds)
+        patch.setattr(Brake, "next_turn", waits)
         patch.setattr(Saving, "pausing", pauses_now)
         (part,) = cluster.move({large: 1}).tasks
         assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
@@ -153,10 +185,9 @@ def held_back() -> list[tuple[str, bool]]:
 
 
 def test_a_task_waits_for_who_puts_its_state_in() -> None:
-    held = held_back()
+    held = slowed()
     assert held, "nobody was held back"
-    assert all("executor" in thread or "large" in thread for thread, _ in held), held
-    assert not any(paused for _, paused in held), "somebody waits for it to stand still"
+    assert not any(held), "somebody waits for it to stand still"
 
 
 def test_a_new_side_that_says_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,19 +196,6 @@ def test_a_new_side_that_says_nothing_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(brake, "LEAST", 0.0)  # by itself the old side, which copies fast enough, does not
     with pytest.raises(AssertionError, match="nobody was held back"):
         test_a_task_waits_for_who_puts_its_state_in()
-
-
-def test_tasks_of_one_executor_are_not_held_back_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All others that it runs would wait for all of them."""
-    clock = Clock(monkeypatch)
-    monkeypatch.setattr(copying, "time", clock)
-    saver: Any = SimpleNamespace(_held_back={})
-    some = [SimpleNamespace(brake=clock.of(large()), gave=clock.now) for _ in range(8)]
-    clock.now += 1.0
-    for one in some:
-        one.brake.press(1.0)
-        Copying._hold_back(saver, one)  # type: ignore[arg-type]
-    assert sum(clock.waited) == pytest.approx(STINT)
 
 
 @pytest.mark.parametrize("size", [LARGE - 1, LARGE])
@@ -189,11 +207,29 @@ def test_only_of_a_large_state_that_changes_as_fast_as_it_is_copied_much_is_copi
     clock = Clock(monkeypatch)
     monkeypatch.setattr(copying, "time", clock)
     until: list[float] = []
-    copier: Any = SimpleNamespace(outrun=outrun, ahead=lambda at: until.append(at - clock.now) or [])
+    copier: Any = SimpleNamespace(
+        outrun=outrun, in_vain=0, ahead=lambda at: until.append(at - clock.now) or []
+    )
     task: Any = SimpleNamespace()
-    old = Going(task, 1, copier, brake=clock.of(large()))
+    old = Going(task, 1, copier, brake=large())
     old.brake.size = size
     saver: Any = SimpleNamespace()
     assert Copying._slice(saver, old, copier) == []
+    usual = SLICE_LARGE if size == LARGE else SLICE
     hurries = outrun and size == LARGE
-    assert until == [pytest.approx(SLICE * (HARDER if hurries else 1))]
+    assert until == [pytest.approx(usual * (HARDER if hurries else 1))]
+
+
+def test_what_is_copied_in_vain_slows_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(copying, "time", clock)
+    copier: Any = SimpleNamespace(outrun=True, in_vain=0, ahead=lambda at: [])
+    task: Any = SimpleNamespace()
+    old = Going(task, 1, copier, brake=large())
+    saver: Any = SimpleNamespace()
+    levels = []
+    for in_vain in (0, 1, 1, 2):
+        copier.ahead = lambda at, now=in_vain: setattr(copier, "in_vain", now) or []
+        Copying._slice(saver, old, copier)
+        levels.append(old.brake._level)
+    assert levels == [0, 1, 1, 2] and old.brake.on

@@ -141,7 +141,7 @@ def test_a_lot_that_raises_whatever_it_is_does_not_keep_later_ones() -> None:
 class _Busy:
     """A task that is within a tuple until it is let on."""
 
-    id = 1
+    id, brake = 1, None
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

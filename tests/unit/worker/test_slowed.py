@@ -1,0 +1,167 @@
+"""A task that goes slower waits with its turn: its executor does everything else meanwhile, and what a move asks of the task at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from elastic import TopologyBuilder
+from elastic.model.ids import ComponentId
+from elastic.worker.brake import TURN
+from elastic.worker.executor import Executor
+from elastic.worker.pace import EVERY, Pace
+from tests.unit.worker.harness import InProcess, Lasting, Sink, over
+
+PATIENCE = 20.0
+LATE = 1000.0
+"""Seconds: nobody waits for that."""
+
+
+class Slow:
+    """A brake: the next turn is at that time. Tells when it was asked."""
+
+    on = True
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.asked = threading.Event()
+
+    def next_turn(self) -> float:
+        self.asked.set()
+        return self.at
+
+    def had(self, began: float, executed: int) -> None:
+        self.at = 0.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[InProcess]:
+    over.clear()
+    b = TopologyBuilder("slow")
+    b.spout("source", Lasting(), tasks=2, executors=1)
+    b.bolt("sink", Sink()).shuffle("source")
+    with InProcess(b.build(), 1) as made:
+        for executor in made.workers[0].executors.named.values():
+            passes(executor)  # after its tasks have begun
+        yield made
+        over.set()
+
+
+def passes(executor: Executor) -> None:
+    """Wait until it has done what it is at, and what was asked of it before."""
+    begun = threading.Event()
+    executor.call(begun.set)
+    assert begun.wait(PATIENCE)
+
+
+def held(cluster: InProcess, late: float = LATE) -> tuple[Any, Any, Slow]:
+    """A task that waits with its turn, another one of its executor, and its brake."""
+    one, two = (cluster.workers[0].tasks[t] for t in cluster.spec.tasks_of(ComponentId("source")))
+    slow = Slow(time.monotonic() + late)
+    one.brake = slow
+    assert slow.asked.wait(PATIENCE)
+    passes(one.executor)
+    return one, two, slow
+
+
+def turns_of(task: Any, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set with its next turn."""
+    ran, run = threading.Event(), task.run
+
+    def runs(until: float) -> bool:
+        ran.set()
+        return bool(run(until))
+
+    monkeypatch.setattr(task, "run", runs)
+    return ran
+
+
+def test_others_of_its_executor_have_their_turns(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, _ = held(cluster)
+    assert one.held
+    mine, others = turns_of(one, monkeypatch), turns_of(two, monkeypatch)
+    assert others.wait(PATIENCE)
+    assert not mine.is_set()
+
+
+def _asked_meanwhile(cluster: InProcess) -> None:
+    one, _, _ = held(cluster)
+    done, stopped = threading.Event(), threading.Event()
+    one.call(done.set)
+    assert done.wait(PATIENCE), "its state could not be copied"
+    one.executor.stop_task(one, stopped.set)
+    assert stopped.wait(PATIENCE), "it does not stand still"
+    assert not one.held
+    one.brake = None
+    one.go_on()
+
+
+def test_what_is_asked_of_it_is_done_meanwhile(cluster: InProcess) -> None:
+    _asked_meanwhile(cluster)
+
+
+def test_that_its_executor_waits_along_is_found(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    free = threading.Event()
+    monkeypatch.setattr(Executor, "wake_later", lambda *_: free.wait(PATIENCE))
+    monkeypatch.setitem(globals(), "PATIENCE", 0.3)
+    try:
+        with pytest.raises(AssertionError):
+            _asked_meanwhile(cluster)
+    finally:
+        free.set()
+        monkeypatch.undo()
+        for task in cluster.workers[0].tasks.values():
+            task.brake = None
+            task.wake()
+
+
+def test_it_has_its_turn_when_the_time_has_come(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _, _ = held(cluster, 0.2)
+    assert turns_of(one, monkeypatch).wait(PATIENCE)
+    assert not one.held
+
+
+def test_a_task_that_changes_hands_while_it_waits_has_its_turn_there(
+    cluster: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _, _ = held(cluster)
+    ran, one.brake = turns_of(one, monkeypatch), None
+    cluster.apply(source=2)
+    assert ran.wait(PATIENCE)
+    over.set()
+    cluster.wait_finished()
+
+
+def test_its_turns_are_short(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, _, _ = held(cluster, 0.1)
+    lasted: list[float] = []
+    done, run = threading.Event(), one.run
+
+    def runs(until: float) -> bool:
+        lasted.append(until - time.monotonic())
+        done.set()
+        return bool(run(until))
+
+    monkeypatch.setattr(one, "run", runs)
+    assert done.wait(PATIENCE)
+    assert lasted[0] <= TURN
+    one.brake = None
+
+
+def test_the_pace_is_that_of_the_last_second_or_two() -> None:
+    pace, now, executed = Pace(), 100.0, 0
+    assert pace.rate(now, executed) == 0.0
+    pace.note(now, executed)
+    assert pace.rate(now + EVERY / 4, 1000) == 0.0, "too short a time to tell"
+    for _ in range(5):
+        now, executed = now + EVERY, executed + 500
+        assert pace.is_due(now)
+        pace.note(now, executed)
+    assert not pace.is_due(now + EVERY / 2)
+    now, executed = now + EVERY, executed + 1500
+    assert pace.rate(now, executed) == pytest.approx(1000.0)
