@@ -15,8 +15,12 @@ import time
 
 TURN = 0.001
 """Seconds that a turn of the task takes, about."""
-PARTS = (1.0, 0.7, 0.5, 0.25, 0.125)
+PARTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.125)
 """Of as many tuples as before: at first, and after each time that this was in vain."""
+MUCH = 0.1
+"""Seconds: what takes the other side longer than that makes the task slower than before at once."""
+IN_VAIN = 0.7
+"""What takes that side more than such a part of what it took the last time was in vain."""
 STINT = 0.032
 """Seconds that it waits at a time, at most."""
 LEAST = 0.25
@@ -55,7 +59,7 @@ class Brake:
         """
         self._until = time.monotonic() + min(LONGEST, max(LEAST, 2 * took))
         if took:
-            if 2 * took > self._took > 0:
+            if (took > MUCH and not self._level) or took > IN_VAIN * self._took > 0:
                 self.harder()
             self._took = took
 

@@ -82,16 +82,16 @@ def test_it_goes_slower_each_time_that_was_in_vain(monkeypatch: pytest.MonkeyPat
         one.harder()
 
 
-@pytest.mark.parametrize("took", [(0.4, 0.1, 0.04), (0.1,)])
+@pytest.mark.parametrize(("took", "level"), [((0.4, 0.2, 0.05), 1), ((0.1, 0.05), 0), ((0.05, 0.2), 1)])
 def test_a_new_side_that_catches_up_does_not_slow_it_further(
-    monkeypatch: pytest.MonkeyPatch, took: tuple[float, ...]
+    monkeypatch: pytest.MonkeyPatch, took: tuple[float, ...], level: int
 ) -> None:
     clock, one = Clock(monkeypatch), large()
     for seconds in took:
         one.press(seconds)
-    assert clock.turn(one, 0.0, 10) == pytest.approx(10 / RATE)
+    assert clock.turn(one, 0.0, 10) == pytest.approx(10 / (RATE * PARTS[level]))
     one.press(took[-1])
-    assert clock.turn(one, 0.0, 10) == pytest.approx(10 / (RATE * PARTS[1])), "not even half as long"
+    assert clock.turn(one, 0.0, 10) == pytest.approx(10 / (RATE * PARTS[level + 1])), "it takes no less"
 
 
 def test_of_a_task_that_has_just_begun_its_own_turns_are_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
