@@ -4,6 +4,8 @@ from __future__ import annotations
 
 EVERY = 1.0
 """Seconds of which there is one number, at least; what is told is of the last one or two of these."""
+LONG_AGO = 4.0
+"""Seconds: what was so much earlier says nothing of now. A task that has had nothing to do for an hour may have much to do by now."""
 
 
 class Pace:
@@ -23,6 +25,6 @@ class Pace:
         self._before, self._last = self._last, (now, executed)
 
     def rate(self, now: float, executed: int) -> float:
-        """Tuples per second; 0: it has not run for long enough to tell."""
+        """Tuples per second; 0: it has not run for long enough to tell, or did not until now."""
         then, count = self._before if self._before[0] else self._last
-        return (executed - count) / (now - then) if then and now - then >= EVERY / 2 else 0.0
+        return (executed - count) / (now - then) if EVERY / 2 <= now - then <= LONG_AGO else 0.0

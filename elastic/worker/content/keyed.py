@@ -85,6 +85,7 @@ class KeyedCopier:
         grid: Whether the first copy is one. To be set before the first step.
         piece: As given. To be set before the first step.
         outrun: What has changed is much, and has not become less by half in a round since it was little.
+        in_vain: How many rounds in a row that is so of.
     """
 
     def __init__(

@@ -165,3 +165,7 @@ def test_the_pace_is_that_of_the_last_second_or_two() -> None:
     assert not pace.is_due(now + EVERY / 2)
     now, executed = now + EVERY, executed + 1500
     assert pace.rate(now, executed) == pytest.approx(1000.0)
+    now += 3600.0
+    assert pace.rate(now, executed + 10) == 0.0, "it had nothing to do"
+    pace.note(now, executed + 10)
+    assert pace.rate(now + EVERY, executed + 500) == 0.0
