@@ -30,7 +30,7 @@ LONGEST = 1.0
 LARGE = 32 << 20
 """Bytes of a state from which on its task goes slower: of a smaller one little enough is left, and keys that stay would pay for it."""
 IN_ALL = 6.0
-"""Seconds that it waits in a move, at most: it may wait for its turn for long."""
+"""Seconds that it waits in a move because it is slower than before, at most: the move may wait for its turn for long."""
 
 
 class Brake:

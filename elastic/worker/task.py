@@ -272,7 +272,8 @@ class Task:
     @property
     def slowed(self) -> bool:
         """Whether it executes less than it could, as it is about to move."""
-        return self.brake is not None and self.brake.on
+        brake = self.brake  # once: the move may be over in between
+        return brake is not None and brake.on
 
     @property
     def queued(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import threading
+from typing import Any
 
 import pytest
 from transport_harness import BOUND, A, B, Worker, World, joined
@@ -34,16 +35,22 @@ def test_rows_bound_each_target_and_stop_no_other(world: World) -> None:
     assert not link.offer(1, [b"x"], rows=1)
 
 
-def _told_as_soon_as_there_is_room(world: World) -> None:
-    """Everything else that it emits waits along."""
+def _full(world: World, rows: int) -> tuple[Any, Any, Link]:
+    """Who sends and is told of room, who consumes, and the link between them: ten frames fill its window, one with so many rows waits."""
     _, at_a, b, _, link = joined(world, ROWS)
     for _ in range(10):
         assert link.offer(1, [b"x"], rows=10)
-    assert not link.offer(1, [b"x"], rows=5)
+    assert not link.offer(1, [b"x"], rows=rows)
     arrived = threading.Event()  # no report is due any more
     link.when_received(arrived.set)
     link.flush()
     assert arrived.wait(BOUND)
+    return at_a, b, link
+
+
+def _told_as_soon_as_there_is_room(world: World) -> None:
+    """Everything else that it emits waits along."""
+    at_a, b, link = _full(world, 5)
     told = False
     for consumed in range(10):
         b.consumed(A, 1, 1, 10)
@@ -70,14 +77,7 @@ def test_that_somebody_waits_for_half_of_a_window_is_found(
 
 def _told_of_a_little(world: World, *, soon: bool) -> None:
     """By a target that takes little at a time: less than the sender has asked to be told of."""
-    _, at_a, b, _, link = joined(world, ROWS)
-    for _ in range(10):
-        assert link.offer(1, [b"x"], rows=10)
-    assert not link.offer(1, [b"x"], rows=1)
-    arrived = threading.Event()  # no report is due any more
-    link.when_received(arrived.set)
-    link.flush()
-    assert arrived.wait(BOUND)
+    at_a, b, link = _full(world, 1)
     b.consumed(A, 1, 0, ROWS.window_rows // session.PART - 1, soon=soon)
     with at_a.changed:
         assert at_a.changed.wait_for(lambda: (B, 1) in at_a.rooms, BOUND), "nobody was told"

@@ -14,6 +14,7 @@ from elastic.model.ids import ComponentId
 from elastic.worker.brake import TURN
 from elastic.worker.executor import Executor
 from elastic.worker.pace import EVERY, Pace
+from elastic.worker.task import Task
 from tests.unit.worker.harness import InProcess, Lasting, Sink, over
 
 PATIENCE = 20.0
@@ -151,6 +152,17 @@ def test_its_turns_are_short(cluster: InProcess, monkeypatch: pytest.MonkeyPatch
     assert done.wait(PATIENCE)
     assert lasted[0] <= TURN
     one.brake = None
+
+
+def test_a_move_that_is_over_just_then_slows_nobody() -> None:
+    class Over:
+        reads = iter((Slow(LATE), None))
+
+        @property
+        def brake(self) -> Slow | None:
+            return next(self.reads)
+
+    assert Task.slowed.__get__(Over()) is True
 
 
 def test_the_pace_is_that_of_the_last_second_or_two() -> None:
