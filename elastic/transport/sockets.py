@@ -154,7 +154,7 @@ class SocketTransport:
     def consumed(
         self, source: Incarnation, target: int, size: int, rows: int = 0, *, soon: bool = False
     ) -> None:
-        """See `Transport.consumed`. Cheap: a system call only when half of a window has come together."""
+        """See `Transport.consumed`. Cheap: a system call only when half of a window has come together, or if it is to be soon."""
         known = self._sources.get(source)
         if known is not None:
             known.consumed(target, size, rows, soon)

@@ -128,9 +128,8 @@ class Copying:
 
     def _give_back(self, old: Going, copier: Copier) -> None:
         """The executor has a stream to work off, and does so already while what was copied is written."""
-        large = old.brake.large
-        for n in range(1, (RESTS_LARGE if large else RESTS) + 1):
-            left = old.gave + n * (SLICE_LARGE if large else SLICE) - time.monotonic()
+        for n in range(1, (RESTS_LARGE if old.brake.large else RESTS) + 1):
+            left = old.gave + n * _slice_of(old) - time.monotonic()
             if left > 0 and self._closing.wait(left):
                 return
             if old.pausing or old.hurries or WAITING * old.task.queued <= old.task.capacity:
@@ -151,9 +150,10 @@ class Copying:
 
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
         vain = copier.in_vain
-        at_a_time = HARDER * SLICE_LARGE if old.hurries else SLICE_LARGE if old.brake.large else SLICE
-        pieces = copier.ahead(time.monotonic() + at_a_time)
-        if copier.outrun or not old.kept_up:  # here as well, so that less is left to be copied
+        pieces = copier.ahead(time.monotonic() + (HARDER if old.hurries else 1) * _slice_of(old))
+        if (
+            copier.outrun or not old.kept_up
+        ):  # so that less changes meanwhile; later on it is the other side that asks for it
             old.brake.press()
         if copier.in_vain > vain:
             old.brake.harder()
@@ -211,3 +211,8 @@ class Copying:
         except BaseException as e:
             self._failed(old, e)
             old.ended = True
+
+
+def _slice_of(old: Going) -> float:
+    """Seconds that copying takes an executor at a time, and gives it back."""
+    return SLICE_LARGE if old.brake.large else SLICE

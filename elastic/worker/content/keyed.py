@@ -48,7 +48,8 @@ _ROUNDS = 27
 _IN_VAIN = 9
 _NEAR = 64
 """So many times what has changed is copied again before the copy counts as done, and no more once it is a part of so many of the state. A
-round after which it has not become less by half is in vain; so many of these end it, too: a state may change as fast as it is copied."""
+round after which it has not become less by half is in vain; so many of these end it, too: a state may change as fast as it is copied.
+After each of them the task of a large one goes slower (`Brake`)."""
 _AT_ONCE = 8
 """When there was nothing to copy a moment ago, and half of such a part of all has changed since, the next round has to be quicker."""
 _STEP = 512

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from elastic import Bolt, Fields, Spout, StatefulBolt, Topology
+from elastic import Bolt, Fields, Spout, StatefulBolt, Topology, TopologyBuilder
 from elastic.model.assignment import ExecutorId
 from elastic.model.events import Event
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, WorkerId, worker_id
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, WorkerId, worker_id
 from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.split import split_tasks
 from elastic.transport.memory import MemoryNetwork
 from elastic.worker.components import LocalComponents
+from elastic.worker.executor import Executor
 from elastic.worker.worker import Worker
 
 
@@ -207,6 +209,33 @@ class Lasting(Spout):
             self.exhausted()
             return None
         return 0.001
+
+
+@contextlib.contextmanager
+def lasting(name: str) -> Iterator[InProcess]:
+    """Two tasks of `Lasting` with one executor, which has begun with them, and who takes what they emit."""
+    over.clear()
+    b = TopologyBuilder(name)
+    b.spout("source", Lasting(), tasks=2, executors=1)
+    b.bolt("sink", Sink()).shuffle("source")
+    with InProcess(b.build(), 1) as made:
+        for executor in made.workers[0].executors.named.values():
+            passes(executor)
+        yield made
+
+
+def passes(executor: Executor, patience: float = 20.0) -> None:
+    """Wait until it has done what it is at, and what was asked of it before."""
+    begun = threading.Event()
+    executor.call(begun.set)
+    assert begun.wait(patience)
+
+
+def sources(cluster: InProcess) -> tuple[Any, Any]:
+    """Both tasks of the spout of `lasting`, with their one executor."""
+    one, two = (cluster.workers[0].tasks[t] for t in cluster.spec.tasks_of(ComponentId("source")))
+    assert one.executor is two.executor is not None
+    return one, two
 
 
 class Endless(Spout):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -9,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from elastic import TopologyBuilder
-from elastic.model.ids import ComponentId
 from elastic.worker.brake import TURN
 from elastic.worker.executor import Executor
 from elastic.worker.pace import EVERY, Pace
 from elastic.worker.task import Task
-from tests.unit.worker.harness import InProcess, Lasting, Sink, over
+from tests.unit.worker.harness import InProcess, lasting, over, passes, sources
 
 PATIENCE = 20.0
 LATE = 1000.0
@@ -41,56 +40,43 @@ class Slow:
 
 @pytest.fixture
 def cluster() -> Iterator[InProcess]:
-    over.clear()
-    b = TopologyBuilder("slow")
-    b.spout("source", Lasting(), tasks=2, executors=1)
-    b.bolt("sink", Sink()).shuffle("source")
-    with InProcess(b.build(), 1) as made:
-        for executor in made.workers[0].executors.named.values():
-            passes(executor)  # after its tasks have begun
+    with lasting("slow") as made:
         yield made
         over.set()
 
 
-def passes(executor: Executor) -> None:
-    """Wait until it has done what it is at, and what was asked of it before."""
-    begun = threading.Event()
-    executor.call(begun.set)
-    assert begun.wait(PATIENCE)
-
-
-def held(cluster: InProcess, late: float = LATE) -> tuple[Any, Any, Slow]:
-    """A task that waits with its turn, another one of its executor, and its brake."""
-    one, two = (cluster.workers[0].tasks[t] for t in cluster.spec.tasks_of(ComponentId("source")))
+def held(cluster: InProcess, late: float = LATE) -> tuple[Any, Any]:
+    """A task that waits with its turn, and another one of its executor."""
+    one, two = sources(cluster)
     slow = Slow(time.monotonic() + late)
     one.brake = slow
     assert slow.asked.wait(PATIENCE)
-    passes(one.executor)
-    return one, two, slow
+    passes(one.executor, PATIENCE)
+    return one, two
 
 
-def turns_of(task: Any, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set with its next turn."""
-    ran, run = threading.Event(), task.run
+def turns_of(task: Any, monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[float]:
+    """Of its turns from now on, the seconds that each may last."""
+    turns, run = queue.SimpleQueue[float](), task.run
 
     def runs(until: float) -> bool:
-        ran.set()
+        turns.put(until - time.monotonic())
         return bool(run(until))
 
     monkeypatch.setattr(task, "run", runs)
-    return ran
+    return turns
 
 
 def test_others_of_its_executor_have_their_turns(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two, _ = held(cluster)
+    one, two = held(cluster)
     assert one.held
     mine, others = turns_of(one, monkeypatch), turns_of(two, monkeypatch)
-    assert others.wait(PATIENCE)
-    assert not mine.is_set()
+    others.get(timeout=PATIENCE)
+    assert mine.empty()
 
 
 def _asked_meanwhile(cluster: InProcess) -> None:
-    one, _, _ = held(cluster)
+    one, _ = held(cluster)
     done, stopped = threading.Event(), threading.Event()
     one.call(done.set)
     assert done.wait(PATIENCE), "its state could not be copied"
@@ -107,8 +93,8 @@ def test_what_is_asked_of_it_is_done_meanwhile(cluster: InProcess) -> None:
 
 def test_that_its_executor_waits_along_is_found(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    free = threading.Event()
-    monkeypatch.setattr(Executor, "wake_later", lambda *_: free.wait(PATIENCE))
+    free, patience = threading.Event(), PATIENCE
+    monkeypatch.setattr(Executor, "wake_later", lambda *_: free.wait(patience))
     monkeypatch.setitem(globals(), "PATIENCE", 0.3)
     try:
         with pytest.raises(AssertionError):
@@ -122,35 +108,25 @@ def test_that_its_executor_waits_along_is_found(cluster: InProcess, monkeypatch:
 
 
 def test_it_has_its_turn_when_the_time_has_come(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, _, _ = held(cluster, 0.2)
-    assert turns_of(one, monkeypatch).wait(PATIENCE)
+    one, _ = held(cluster, 0.2)
+    turns_of(one, monkeypatch).get(timeout=PATIENCE)
     assert not one.held
 
 
 def test_a_task_that_changes_hands_while_it_waits_has_its_turn_there(
     cluster: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, _, _ = held(cluster)
+    one, _ = held(cluster)
     ran, one.brake = turns_of(one, monkeypatch), None
     cluster.apply(source=2)
-    assert ran.wait(PATIENCE)
+    ran.get(timeout=PATIENCE)
     over.set()
     cluster.wait_finished()
 
 
 def test_its_turns_are_short(cluster: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, _, _ = held(cluster, 0.1)
-    lasted: list[float] = []
-    done, run = threading.Event(), one.run
-
-    def runs(until: float) -> bool:
-        lasted.append(until - time.monotonic())
-        done.set()
-        return bool(run(until))
-
-    monkeypatch.setattr(one, "run", runs)
-    assert done.wait(PATIENCE)
-    assert lasted[0] <= TURN
+    one, _ = held(cluster, 0.1)
+    assert turns_of(one, monkeypatch).get(timeout=PATIENCE) <= TURN
     one.brake = None
 
 

@@ -8,35 +8,18 @@ from typing import Any
 
 import pytest
 
-from elastic import TopologyBuilder
-from elastic.model.ids import ComponentId
 from elastic.worker import hands
 from elastic.worker.executor import Executor
 from elastic.worker.task import Task
-from tests.unit.worker.harness import InProcess, Lasting, Sink, over
+from tests.unit.worker.harness import InProcess, lasting, over, sources
 
 PATIENCE = 20.0
 
 
 @pytest.fixture
 def cluster() -> Iterator[InProcess]:
-    over.clear()
-    b = TopologyBuilder("still")
-    b.spout("source", Lasting(), tasks=2, executors=1)
-    b.bolt("sink", Sink()).shuffle("source")
-    with InProcess(b.build(), 1) as made:
-        for executor in made.workers[0].executors.named.values():
-            begun = threading.Event()
-            executor.call(begun.set)  # after its tasks have
-            assert begun.wait(PATIENCE)
+    with lasting("still") as made:
         yield made
-
-
-def sources(cluster: InProcess) -> tuple[Any, Any]:
-    """Both tasks of the spout, with their one executor."""
-    one, two = (cluster.workers[0].tasks[t] for t in cluster.spec.tasks_of(ComponentId("source")))
-    assert one.executor is two.executor is not None
-    return one, two
 
 
 def aside(what: Callable[[], object]) -> None:
