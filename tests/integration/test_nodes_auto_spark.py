@@ -67,7 +67,7 @@ def test_nodes_follow_on_spark_up_to_what_it_has_room_for(tmp_path: Path) -> Non
     info = start_background(options, lambda _: None)
     try:
         with Client(info.nimbus, timeout=60) as client:
-            line = "--maximum 3 --patience 0.5 --cooldown-out 1 --cooldown-in 1 --overdue 30"
+            line = "--maximum 3 --patience 0.5 --cooldown-out 1 --cooldown-in 1"
             assert client.set_elasticity(nodes=line).nodes
             submit(client, tmp_path, "three", 3)
             at, asked = until(client, "node-request", 0)
@@ -81,7 +81,9 @@ def test_nodes_follow_on_spark_up_to_what_it_has_room_for(tmp_path: Path) -> Non
             }
             assert used == {"node-1", joined.node}
 
-            submit(client, tmp_path, "more", 3)  # six workers need three nodes, and Spark has room for two
+            # Six workers need three nodes, and Spark has room for two: nobody need wait for the third for long.
+            assert client.set_elasticity(nodes="--overdue 5").nodes
+            submit(client, tmp_path, "more", 3)
             at, asked = until(client, "node-request", at)
             at, late = until(client, "node-overdue", at)
             assert late.details["node"] == "node-3" and "is given up" in late.message
