@@ -24,7 +24,7 @@ from elastic.migration.record import state_key
 from elastic.worker import wire
 from elastic.worker.along import CameAlong
 from elastic.worker.coming import Coming
-from elastic.worker.content import Arrival
+from elastic.worker.content import Arrival, Step
 from elastic.worker.content.engine import decode_engine, engine_pieces
 from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
 from elastic.worker.failures import described
@@ -324,12 +324,12 @@ class Fetching:
                     raise
         raise AssertionError
 
-    def _put_in(self, coming: Coming, steps: Iterator[bool]) -> Future[None]:
+    def _put_in(self, coming: Coming, steps: Iterator[Step]) -> Future[None]:
         """Have all steps done on the executor that the task is to run on, slice by slice."""
         moving, side = self._worker.moving, coming.side
         home = moving.prepared(side).result(0).executor
         assert home is not None
-        going_in = PuttingIn(home, lambda: moving.check(side), steps)
+        going_in = PuttingIn(home, lambda: moving.check(side), steps, self._submit)
         with self._lock:
             coming.going_in = going_in
         going_in.begin(urgent=coming.last.is_set())

@@ -1,7 +1,11 @@
-"""What comes ahead of a task, put in slice by slice on the executor that the task is to run on."""
+"""What comes ahead of a task, put in slice by slice on the executor that the task is to run on.
+
+The memory that a large table takes is made on another thread meanwhile: the executor has other tasks.
+"""
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +13,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
+from elastic.worker import memory
+from elastic.worker.content import Step
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
@@ -23,17 +29,24 @@ class PuttingIn:
     Args:
         home: Where to have it done.
         check: Called before each slice; what it raises ends it.
-        steps: Each is a fraction of a slice, and tells whether others go first after it.
+        steps: Each is a fraction of a slice, and tells what is to be done before the next one.
+        aside: Has something done on another thread, soon. It may raise.
 
     Attributes:
         done: Answered when all steps are done, or one has raised.
     """
 
-    def __init__(self, home: Executor, check: Callable[[], object], steps: Iterator[bool]) -> None:
+    def __init__(
+        self,
+        home: Executor,
+        check: Callable[[], object],
+        steps: Iterator[Step],
+        aside: Callable[[Callable[[], None]], object],
+    ) -> None:
         self.done: Future[None] = Future()
-        self._home, self._check, self._steps = home, check, steps
+        self._home, self._check, self._steps, self._aside = home, check, steps, aside
         self._lock = threading.Lock()
-        self._urgent = False
+        self._urgent = self._makes_memory = False
         self._turn = 0  # of the slice that is to be carried out: one that was asked for before it is not
 
     def begin(self, *, urgent: bool) -> None:
@@ -48,6 +61,8 @@ class PuttingIn:
             if self._urgent:
                 return
             self._urgent = True
+            if self._makes_memory:
+                return  # the next slice is asked for after that
         self._post()
 
     def _post(self) -> None:
@@ -58,13 +73,18 @@ class PuttingIn:
 
     def _slice(self, turn: int) -> None:
         with self._lock:
-            if turn != self._turn or self.done.done():
+            if turn != self._turn or self._makes_memory or self.done.done():
                 return
         try:
             self._check()
             until = time.monotonic() + SLICE
-            for others_first in self._steps:
-                if others_first:
+            for step in self._steps:
+                if step.memory:
+                    with self._lock:
+                        self._makes_memory = True
+                    self._aside(functools.partial(self._make_memory, step.memory))
+                    return
+                if step.others_first:
                     until += timeslice.give_way()
                 if time.monotonic() >= until:
                     self._post()
@@ -72,3 +92,12 @@ class PuttingIn:
             self.done.set_result(None)
         except BaseException as e:
             self.done.set_exception(e)
+
+    def _make_memory(self, size: int) -> None:
+        """On another thread."""
+        try:
+            memory.make_ready(size)
+        finally:
+            with self._lock:
+                self._makes_memory = False
+            self._post()

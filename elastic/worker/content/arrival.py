@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic.api import tracking
 from elastic.api.components import Component
@@ -32,6 +32,19 @@ PUT, LARGE_PUT = 512, 2048
 millisecond; and of others, which are soon done with."""
 FILLED = 128
 """Buckets that are read in one step."""
+
+
+class Step(NamedTuple):
+    """What is to be done after a step, before the next one.
+
+    Attributes:
+        others_first: It is a state of so many entries that others are let go first.
+        memory: Bytes that the next one takes in one block, for `memory.make_ready`, so that it need not make them in its one call; 0: none.
+    """
+
+    others_first: bool
+    memory: int
+
 
 Names = Sequence[Hashable]
 """What tells pieces from all others, in the order of the pieces."""
@@ -56,7 +69,7 @@ class Arrival:
         self.over = False
         self.here: dict[Hashable, bytes] = {}
 
-    def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[bool]:
+    def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[Step]:
         """Put in what was copied ahead, in steps of about a millisecond: all of it, so that nothing is bytes in the end.
 
         Args:
@@ -65,7 +78,7 @@ class Arrival:
             pieces: Those of that, in that order, or the first of them. Of those in `here` the bytes may be left out.
 
         Yields:
-            After each step: whether it is a state of so many entries that others are let go first.
+            After each step what is to be done before the next one.
 
         Raises:
             ExecutionError: It cannot be read. Nothing that was put in is of use then.
@@ -80,16 +93,17 @@ class Arrival:
             state = self._state(states, saved.name)
             if any(n >= len(pieces) for layer in saved.layers for n in layer):
                 return  # what may stay bytes begins when all of that has come
-            for _ in self._in_steps(state, saved, names, pieces):
-                yield _is_of_many(saved)
+            for size in self._in_steps(state, saved, names, pieces):
+                yield Step(_is_of_many(saved), size)
                 if self.over:
                     return
             while isinstance(unread := tracking.unread(state), UnreadBins) and unread.fill(state, FILLED):
-                yield _is_of_many(saved)
+                yield Step(_is_of_many(saved), 0)
 
     def _in_steps(
         self, state: StateMap[Any, Any], saved: StateMeta, names: Names, pieces: Sequence[bytes]
-    ) -> Iterator[None]:
+    ) -> Iterator[int]:
+        """Yields: after each step the bytes that the next one takes in one block, or 0."""
         if self._copies.get(saved.name, NO_COPY) != saved.copy or saved.copy == NO_COPY:
             self._begin(state, saved, names, pieces)
         most = PUT if _is_of_many(saved) else LARGE_PUT
@@ -102,16 +116,19 @@ class Arrival:
                 parts = chunks(entries.items(), lambda: most) if left > most else (entries,)
                 for count, some in enumerate(parts):
                     if count:
-                        yield
-                    self._make_room(state, saved, left)
+                        yield 0
+                    yield from self._make_room(state, saved, left)
                     dict.update(state, some)
                     left -= len(some)
                 self.here[names[number]] = b""
-                yield
+                yield 0
 
-    def _make_room(self, state: StateMap[Any, Any], saved: StateMeta, more: int) -> None:
+    def _make_room(self, state: StateMap[Any, Any], saved: StateMeta, more: int) -> Iterator[int]:
         """Have the memory made for the table of a state that is about to grow, and at once a table as large as it will be: in the call in
-        which it grows, nobody else runs."""
+        which it grows, nobody else runs.
+
+        Yields: its bytes, if there is to be one.
+        """
         count = dict.__len__(state)
         if not count:
             return  # only with the first entries it is known how large they are
@@ -122,7 +139,7 @@ class Arrival:
             return
         size = memory.table_size(sys.getsizeof(state), slots, wanted)
         if size >= LARGE:
-            memory.make_ready(size)
+            yield size
             memory.make_table(state, most)  # else it makes one itself with the next entries, and as large
         self._slots[saved.name] = wanted
 
@@ -146,7 +163,9 @@ class Arrival:
         give_way = GivingWay()
         for saved in note.states:
             state = self._state(states, saved.name)
-            for _ in self._in_steps(state, saved, names, pieces):
+            for size in self._in_steps(state, saved, names, pieces):
+                if size:
+                    memory.make_ready(size)
                 give_way()
             self._remove_gone(state, saved, pieces, give_way)
             del states[saved.name]

@@ -4,6 +4,7 @@ many entries."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,9 +29,9 @@ class Grown:
         self.at: list[tuple[int, int]] = []
         make_room = Arrival._make_room
 
-        def watched(arrival: Arrival, state: dict[str, int], *rest: object) -> None:
+        def watched(arrival: Arrival, state: dict[str, int], *rest: object) -> Iterator[int]:
             if seen:
-                make_room(arrival, state, *rest)  # type: ignore[arg-type]
+                yield from make_room(arrival, state, *rest)  # type: ignore[arg-type]
             self.look(state)
 
         monkeypatch.setattr(memory, "make_ready", self.ready.append)
@@ -58,8 +59,9 @@ def test_a_large_table_is_made_once_and_early(
     arrival = Arrival(comes)
     if ahead:
         some = copier.so_far()
-        for _ in arrival.ahead(some.meta, some.order, [pieces[n] for n in some.order]):
-            pass
+        for step in arrival.ahead(some.meta, some.order, [pieces[n] for n in some.order]):
+            if step.memory:
+                grown.ready.append(step.memory)
     rest = copier.rest()
     pieces.update(rest.pieces)
     arrival.put(rest.meta, rest.order, [pieces[n] for n in rest.order])
@@ -87,3 +89,27 @@ def test_where_tables_grow_as_they_like_room_is_made_once_for_each(monkeypatch: 
     assert comes.entries == coming.entries
     assert len(grown.at) == len(grown.ready) >= 2
     assert all(size <= room < 1.2 * size for (size, _), room in zip(grown.at, grown.ready, strict=True))
+
+
+def test_what_comes_in_the_pause_makes_the_table_that_nobody_has_come_to_make(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The memory for it was about to be made when the task stopped at its former place."""
+    coming, comes = Counts(), Counts()
+    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
+    grown = Grown(monkeypatch, seen=True)
+    copier = Copier(coming)
+    copier.read_at_once(0)
+    pieces: dict[int, bytes] = {}
+    while not copier.done:
+        pieces.update(copier.ahead(0.0))
+    arrival, some = Arrival(comes), copier.so_far()
+    steps = arrival.ahead(some.meta, some.order, [pieces[n] for n in some.order])
+    asked = next(step.memory for step in steps if step.memory)
+    assert not grown.at and not grown.ready, "it is for somebody else to make it"
+    rest = copier.rest()
+    pieces.update(rest.pieces)
+    arrival.put(rest.meta, rest.order, [pieces[n] for n in rest.order])
+    assert comes.entries == coming.entries
+    if memory.makes_tables():
+        assert grown.ready == [asked] and len(grown.at) == 1

@@ -13,7 +13,7 @@ import pytest
 
 from elastic import KeyedState, StatefulBolt, timeslice
 from elastic.worker import putting_in
-from elastic.worker.content import Arrival, Copier, keyed
+from elastic.worker.content import Arrival, Copier, Step, keyed
 from elastic.worker.content import copier as copier_module
 from elastic.worker.content.arrival import PUT
 from elastic.worker.putting_in import PuttingIn
@@ -116,13 +116,13 @@ def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, t
     done: list[int] = []
     given = Given(monkeypatch, lambda: len(done), told=told)
 
-    def steps() -> Iterator[bool]:
+    def steps() -> Iterator[Step]:
         for n in range(5):
             done.append(n)
-            yield True
+            yield Step(others_first=True, memory=0)
 
     calls: list[Callable[[], None]] = []
-    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps())  # type: ignore[arg-type]
+    going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps(), calls.append)  # type: ignore[arg-type]
     going_in.begin(urgent=False)
     calls.pop()()
     assert going_in.done.done() == told
@@ -135,8 +135,8 @@ def test_what_is_soon_done_with_gives_way_to_nobody(monkeypatch: pytest.MonkeyPa
     given = Given(monkeypatch, lambda: 0)
     made = dict(copier.ahead(1.0))
     content, arrival = copier.so_far(), Arrival(moved)
-    for others_first in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
-        assert not others_first
+    for step in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
+        assert not step.others_first
     assert given.seen == [] and dict(moved.state) == dict(bolt.state)
 
 
@@ -144,8 +144,8 @@ def test_one_that_takes_long_is_put_in_by_small_parts(monkeypatch: pytest.Monkey
     (bolt, copier), moved = copied(keyed.MANY), Bolt()
     made = dict(copier.ahead(time.monotonic() + 60.0))
     content, arrival, there = copier.so_far(), Arrival(moved), [0]
-    for others_first in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
-        assert others_first
+    for step in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):
+        assert step.others_first
         there.append(len(moved.state))
     assert max(b - a for a, b in pairwise(there)) <= PUT
     assert dict(moved.state) == dict(bolt.state)

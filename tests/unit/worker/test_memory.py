@@ -17,8 +17,15 @@ from elastic.worker import memory
 
 kept = "keep" in sys.argv and memory.keep({})
 sizes = [n << 20 for n in (5, 10, 20)]  # as tables of a dictionary: each twice as large as the one before
+if "old" in sys.argv:
+    memory._POPULATE_WRITE = 999  # a system that does not know it
+rests = []
+memory.time.sleep = rests.append
 if "ready" in sys.argv:
     memory.make_ready(sum(sizes) - (6 << 20))
+    made = len(rests)
+    memory.make_ready(sum(sizes) - (6 << 20))
+    assert len(rests) - made <= made / 10, "what is there is not made again"
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 before = faults()
 for size in sizes * ("again" in sys.argv) + sizes:
@@ -45,6 +52,7 @@ def test_what_a_process_has_had_or_has_had_made_need_not_be_made_again() -> None
     assert usual > PAGES * 0.9
     assert _grown("ready")[1] > PAGES * 0.9  # nothing is kept: nothing was made
     assert ready < PAGES * 0.1
+    assert _grown("keep", "ready", "old")[1] < PAGES * 0.1
     assert _grown("keep", "again")[1] < PAGES * 0.9 < _grown("again")[1]
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from elastic.errors import Unavailable
 from elastic.migration import actions as ac
 from elastic.model.ids import NodeId
-from elastic.worker import putting_in
+from elastic.worker import memory, putting_in
 from elastic.worker.coming import Coming
+from elastic.worker.content import Step
 from elastic.worker.fetching import THREADS, Fetching
 from elastic.worker.moving import Side
 from elastic.worker.putting_in import PuttingIn
@@ -37,10 +39,15 @@ class Home:
             those.popleft()()
 
 
-def steps(done: list[int]) -> Iterator[bool]:
+def steps(done: list[int], takes: int = 0) -> Iterator[Step]:
+    """The second one takes so many bytes."""
     for n in range(STEPS):
         done.append(n)
-        yield False
+        yield Step(others_first=False, memory=0 if n else takes)
+
+
+def not_aside(what: Callable[[], None]) -> None:
+    raise AssertionError(what)
 
 
 @pytest.fixture
@@ -51,7 +58,7 @@ def _each_step_is_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 def hurried(*, before: bool) -> tuple[Home, PuttingIn, list[int]]:
     """Somebody waits for it while its first slice stands in the queue, or before it is there."""
     home, done = Home(), []  # type: ignore[var-annotated]
-    going_in = PuttingIn(home, lambda: None, steps(done))  # type: ignore[arg-type]
+    going_in = PuttingIn(home, lambda: None, steps(done), not_aside)  # type: ignore[arg-type]
     if before:
         going_in.hurry()
     going_in.begin(urgent=False)
@@ -80,7 +87,7 @@ def test_that_it_stands_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_each_step_is_a_slice")
 def test_nobody_waits_and_each_slice_is_the_last_in_the_queue() -> None:
     home, done = Home(), []  # type: ignore[var-annotated]
-    going_in = PuttingIn(home, lambda: None, steps(done))  # type: ignore[arg-type]
+    going_in = PuttingIn(home, lambda: None, steps(done), not_aside)  # type: ignore[arg-type]
     going_in.begin(urgent=False)
     while home.calls:
         assert len(home.calls) == 1 and not home.urgent
@@ -94,12 +101,79 @@ def test_what_does_not_come_any_more_is_said() -> None:
     def gone() -> None:
         raise LookupError("gone")
 
-    going_in = PuttingIn(home, gone, steps([]))  # type: ignore[arg-type]
+    going_in = PuttingIn(home, gone, steps([]), not_aside)  # type: ignore[arg-type]
     going_in.begin(urgent=True)
     home.work_off(home.urgent)
     with pytest.raises(LookupError):
         going_in.done.result(0.0)
     going_in.hurry()
+
+
+# ---------------------------------------------------------------------- memory
+
+
+class Made:
+    """Memory that is made on another thread, when that is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.aside: deque[Callable[[], None]] = deque()
+        self.sizes: list[int] = []
+        self.home, self.done = Home(), []  # type: ignore[var-annotated]
+        monkeypatch.setattr(memory, "make_ready", self.sizes.append)
+        self.going_in = PuttingIn(self.home, lambda: None, steps(self.done, 9 << 20), self.aside.append)  # type: ignore[arg-type]
+        self.going_in.begin(urgent=False)
+
+
+def test_an_executor_does_not_wait_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(monkeypatch)
+    made.home.work_off(made.home.calls)
+    assert made.done == [0] and made.sizes == [] and len(made.aside) == 1
+    made.home.work_off(made.aside)
+    assert made.sizes == [9 << 20] and made.done == [0]
+    made.home.work_off(made.home.calls)
+    assert made.going_in.done.done() and made.done == list(range(STEPS)) and not made.home.urgent
+
+
+def test_that_it_waits_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: memory is made where the state is put in."""
+    init = PuttingIn.__init__
+    monkeypatch.setattr(
+        PuttingIn, "__init__", lambda self, *given: init(self, *given[:3], lambda what: what())
+    )
+    with pytest.raises(AssertionError):
+        test_an_executor_does_not_wait_for_memory(monkeypatch)
+
+
+@pytest.mark.parametrize("when", ["in the queue", "within a slice", "while it is made"])
+def test_who_is_waited_for_goes_on_when_the_memory_is_there(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    made = Made(monkeypatch)
+    if when == "in the queue":
+        made.going_in.hurry()
+        made.home.work_off(made.home.urgent)
+    elif when == "within a slice":
+        aside = made.aside.append
+        monkeypatch.setattr(made.going_in, "_aside", lambda what: (made.going_in.hurry(), aside(what)))
+    made.home.work_off(made.home.calls)
+    made.going_in.hurry()
+    made.home.work_off(made.home.urgent)
+    assert made.done == [0], "not before it is there"
+    made.home.work_off(made.aside)
+    made.home.work_off(made.home.urgent)
+    assert made.going_in.done.done() and made.done == list(range(STEPS))
+
+
+def test_that_nobody_makes_it_is_said() -> None:
+    def ended(what: Callable[[], None]) -> None:
+        raise Unavailable("the worker is about to end")
+
+    home = Home()
+    going_in = PuttingIn(home, lambda: None, steps([], 1), ended)  # type: ignore[arg-type]
+    going_in.begin(urgent=False)
+    home.work_off(home.calls)
+    with pytest.raises(Unavailable):
+        going_in.done.result(0.0)
 
 
 # ---------------------------------------------------------------------- whose turn it is
