@@ -41,7 +41,10 @@ def _full(world: World, rows: int) -> tuple[Any, Any, Link]:
     for _ in range(10):
         assert link.offer(1, [b"x"], rows=10)
     assert not link.offer(1, [b"x"], rows=rows)
-    arrived = threading.Event()  # no report is due any more
+    assert link.offer(
+        2, [b"a mark"]
+    )  # behind what the sender asks to be told of: no report is due any more when this has arrived
+    arrived = threading.Event()
     link.when_received(arrived.set)
     link.flush()
     assert arrived.wait(BOUND)
