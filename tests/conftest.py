@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -19,6 +21,10 @@ settings.load_profile("tests")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores it for what a script starts in the background, and so would every command that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+if interval := os.environ.get("SWITCH_INTERVAL"):
+    # In seconds; with a small one threads change in the midst of everything, and what only works as a rule fails.
+    sys.setswitchinterval(float(interval))
 
 _roots = itertools.count(1)
 

@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 LARGEST = 32 << 20
-"""Bytes: the C library does not keep larger blocks, whatever it is told."""
+"""Bytes: the C library does not keep larger blocks, unless it is told not to have any of the system by themselves."""
+LARGEST_TABLE = 1 << 30
+"""Bytes of a table for which it is told so; what it is told is a number of 31 bits."""
 KEPT = 96 << 20
 """Bytes that are kept at most, where they are at the end of the heap."""
 _STEP = 256 << 10
@@ -26,7 +28,8 @@ _REST = 1e-4
 """Bytes that are made at a time, and seconds in between: the threads of a worker may have to share a core."""
 _HEAD = 64
 """Bytes of its own that the C library adds to a block, at most."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8  # malloc.h
+_USUAL_MMAP_MAX = 65536
 _POPULATE_WRITE = 23
 """`madvise(2)`, Linux from 5.14 on: half of what it costs to write to each page."""
 
@@ -34,6 +37,7 @@ _SIZED = (3, 11), (3, 14)
 """Versions of CPython whose `dict.update` is known to do what `make_table` relies on: from the one, before the other."""
 
 _kept = False
+_keeps_more = False
 
 
 def keep(environment: Mapping[str, str] = os.environ) -> bool:
@@ -47,25 +51,36 @@ def keep(environment: Mapping[str, str] = os.environ) -> bool:
     global _kept
     if any(n.startswith("MALLOC_") for n in environment) or "malloc" in environment.get("GLIBC_TUNABLES", ""):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
         return False
-    wanted = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, LARGEST), (_TRIM_THRESHOLD, KEPT))
-    _kept = all(bool(mallopt(what, value)) for what, value in wanted)
+    _kept = _set_up((_ARENA_MAX, 1), (_MMAP_THRESHOLD, LARGEST), (_TRIM_THRESHOLD, KEPT))
     return _kept
+
+
+def _set_up(*wanted: tuple[int, int]) -> bool:
+    """Tell the C library; returns whether it does all of that."""
+    mallopt = ctypes.CDLL(None).mallopt
+    done = [bool(mallopt(what, value)) for what, value in wanted]
+    return all(done)
 
 
 def make_ready(size: int, blocks: int = 1) -> None:
     """Have the memory made for a block of so many bytes that is about to be allocated. Others run meanwhile. Nothing happens in a process
-    that does not keep memory, or where the block is so large that it would not be kept.
+    that does not keep memory, nor for several blocks that are too large to be kept. A single one of those is kept until `make_table` has
+    been called.
 
     Args:
         blocks: So many are allocated one after the other. As much is made as is kept of one block.
     """
     most = LARGEST - _HEAD
-    if not _kept or size >= most:
+    if not _kept:
         return
-    size = min(blocks * size, most - 1)
+    if size < most:
+        size = min(blocks * size, most - 1)
+    elif blocks == 1 and size <= LARGEST_TABLE and makes_tables():
+        _keep_more(size)
+    else:
+        return
     libc = ctypes.CDLL(None)  # calls into it release the interpreter
     malloc, free = libc.malloc, libc.free
     malloc.argtypes, malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
@@ -75,6 +90,20 @@ def make_ready(size: int, blocks: int = 1) -> None:
         if _make(libc, block + at, min(_STEP, size - at)):
             time.sleep(_REST)
     free(block)
+
+
+def _keep_more(size: int) -> None:
+    """Have the C library keep so much more, in one block, until `_keep_as_usual`."""
+    global _keeps_more
+    _keeps_more = True
+    _set_up((_MMAP_MAX, 0), (_TRIM_THRESHOLD, KEPT + size))
+
+
+def _keep_as_usual() -> None:
+    global _keeps_more
+    if _keeps_more:
+        _keeps_more = False
+        _set_up((_MMAP_MAX, _USUAL_MMAP_MAX), (_TRIM_THRESHOLD, KEPT))
 
 
 def _make(libc: ctypes.CDLL, at: int, size: int) -> bool:
@@ -126,8 +155,13 @@ def make_table(entries: dict[Any, Any], count: int) -> bool:
     Returns:
         Whether it has one; else it grows as it always does.
     """
-    if not entries or not makes_tables():
-        return False
+    try:
+        return bool(entries) and makes_tables() and _make_table(entries, count)
+    finally:
+        _keep_as_usual()
+
+
+def _make_table(entries: dict[Any, Any], count: int) -> bool:
     key = next(dict.__iter__(entries))
     other = {key: dict.__getitem__(entries, key)}
     length = ctypes.c_ssize_t.from_address(id(other) + object.__basicsize__)  # PyDictObject.ma_used

@@ -56,6 +56,42 @@ def test_what_a_process_has_had_or_has_had_made_need_not_be_made_again() -> None
     assert _grown("keep", "again")[1] < PAGES * 0.9 < _grown("again")[1]
 
 
+_TABLE = """
+import resource, sys
+from elastic.worker import memory
+
+kept = memory.keep({})
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+entries = {n: n for n in range(2048)}
+size = memory.table_size(sys.getsizeof(entries), memory.slots_for(2048), memory.slots_for(2_000_000))
+if "ready" in sys.argv:
+    memory.make_ready(size)
+before = faults()
+made = memory.make_table(entries, 2_000_000)
+pages = faults() - before
+before = faults()
+for _ in range(3):
+    block = b"\1" * (40 << 20)  # and others as ever: it goes back to the system
+    del block
+print(kept and made, size // 4096, pages, (faults() - before) // 3 >= (40 << 20) // 4096)
+"""
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_table_that_is_larger_than_what_is_kept_has_its_memory_too(ready: bool) -> None:
+    """Without that, all of it is made in the one call in which nobody else runs."""
+    how = ["ready"] if ready else []
+    found = subprocess.run(
+        [sys.executable, "-c", _TABLE, *how], capture_output=True, text=True, timeout=60, check=True
+    )
+    made, wanted, pages, as_ever = found.stdout.split()
+    if made != "True":
+        pytest.skip("this C library, or this interpreter, does as it likes")
+    assert int(wanted) * 4096 > memory.LARGEST
+    assert (int(pages) < int(wanted) * 0.1) == ready
+    assert as_ever == "True"
+
+
 def test_who_has_set_up_the_c_library_is_left_alone() -> None:
     assert not memory.keep({"MALLOC_ARENA_MAX": "4"})
     assert not memory.keep({"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=1"})
