@@ -41,9 +41,8 @@ def _full(world: World, rows: int) -> tuple[Any, Any, Link]:
     for _ in range(10):
         assert link.offer(1, [b"x"], rows=10)
     assert not link.offer(1, [b"x"], rows=rows)
-    assert link.offer(
-        2, [b"a mark"]
-    )  # behind what the sender asks to be told of: no report is due any more when this has arrived
+    # Behind what the sender asks to be told of: when this has arrived, no report is due any more.
+    assert link.offer(2, [b"a mark"])
     arrived = threading.Event()
     link.when_received(arrived.set)
     link.flush()
