@@ -28,6 +28,8 @@ _REST = 1e-4
 """Bytes that are made at a time, and seconds in between: the threads of a worker may have to share a core."""
 _HEAD = 64
 """Bytes of its own that the C library adds to a block, at most."""
+_SLACK = 1 << 20
+"""Bytes that are made in addition: what is free again may lose some to small blocks before the one that it is for comes."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8  # malloc.h
 _USUAL_MMAP_MAX = 65536
 _POPULATE_WRITE = 23
@@ -76,8 +78,9 @@ def make_ready(size: int, blocks: int = 1) -> None:
     if not _kept:
         return
     if size < most:
-        size = min(blocks * size, most - 1)
+        size = min(blocks * size + _SLACK, most - 1)
     elif blocks == 1 and size <= LARGEST_TABLE and makes_tables():
+        size += _SLACK
         _keep_more(size)
     else:
         return
