@@ -151,9 +151,8 @@ class Copying:
     def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
         vain = copier.in_vain
         pieces = copier.ahead(time.monotonic() + (HARDER if old.hurries else 1) * _slice_of(old))
-        if (
-            copier.outrun or not old.kept_up
-        ):  # so that less changes meanwhile; later on it is the other side that asks for it
+        # So that less changes meanwhile; later on it is the other side that asks for it.
+        if copier.outrun or not old.kept_up:
             old.brake.press()
         if copier.in_vain > vain:
             old.brake.harder()

@@ -10,7 +10,7 @@ import pytest
 
 from elastic import KeyedState, StatefulBolt
 from elastic.worker import memory
-from elastic.worker.content import Arrival, Copier
+from elastic.worker.content import Arrival, Copier, Step
 
 ENTRIES = 200_000
 FEW = 5000
@@ -43,31 +43,43 @@ class Grown:
             self.at.append((size, len(state)))
 
 
+class Copied:
+    """A state, and the component that it goes to."""
+
+    def __init__(self) -> None:
+        self.coming, self.comes = Counts(), Counts()
+        self.coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
+        self.arrival = Arrival(self.comes)
+        self._copier = Copier(self.coming)
+        self._copier.read_at_once(0)
+        self._pieces: dict[int, bytes] = {}
+
+    def ahead(self) -> Iterator[Step]:
+        """All of it, copied ahead and put in."""
+        while not self._copier.done:
+            self._pieces.update(self._copier.ahead(0.0))
+        some = self._copier.so_far()
+        return self.arrival.ahead(some.meta, some.order, [self._pieces[n] for n in some.order])
+
+    def put(self, grown: Grown) -> None:
+        """What is left, or all, in the pause."""
+        rest = self._copier.rest()
+        self._pieces.update(rest.pieces)
+        self.arrival.put(rest.meta, rest.order, [self._pieces[n] for n in rest.order])
+        grown.look(self.comes.entries)
+        assert self.comes.entries == self.coming.entries
+
+
 @pytest.mark.parametrize("seen", [True, False])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_large_table_is_made_once_and_early(
     monkeypatch: pytest.MonkeyPatch, seen: bool, ahead: bool
 ) -> None:
-    coming, comes = Counts(), Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
-    grown = Grown(monkeypatch, seen=seen)
-    copier = Copier(coming)
-    copier.read_at_once(0)
-    pieces: dict[int, bytes] = {}
-    while ahead and not copier.done:
-        pieces.update(copier.ahead(0.0))
-    arrival = Arrival(comes)
+    copied, grown = Copied(), Grown(monkeypatch, seen=seen)
     if ahead:
-        some = copier.so_far()
-        for step in arrival.ahead(some.meta, some.order, [pieces[n] for n in some.order]):
-            if step.memory:
-                grown.ready.append(step.memory)
-    rest = copier.rest()
-    pieces.update(rest.pieces)
-    arrival.put(rest.meta, rest.order, [pieces[n] for n in rest.order])
-    grown.look(comes.entries)
-    assert comes.entries == coming.entries
-    size = sys.getsizeof(comes.entries)
+        grown.ready += [step.memory for step in copied.ahead() if step.memory]
+    copied.put(grown)
+    size = sys.getsizeof(copied.comes.entries)
     if not memory.makes_tables():
         pytest.skip("this interpreter makes its tables as it likes")
     once = len(grown.at) == 1 and grown.at[0][1] <= FEW
@@ -76,17 +88,9 @@ def test_a_large_table_is_made_once_and_early(
 
 
 def test_where_tables_grow_as_they_like_room_is_made_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    coming, comes = Counts(), Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
     monkeypatch.setattr(memory, "makes_tables", lambda: False)
-    grown = Grown(monkeypatch, seen=True)
-    copier = Copier(coming)
-    copier.read_at_once(0)
-    rest = copier.rest()
-    pieces = dict(rest.pieces)
-    Arrival(comes).put(rest.meta, rest.order, [pieces[n] for n in rest.order])
-    grown.look(comes.entries)
-    assert comes.entries == coming.entries
+    copied, grown = Copied(), Grown(monkeypatch, seen=True)
+    copied.put(grown)
     assert len(grown.at) == len(grown.ready) >= 2
     assert all(size <= room < 1.2 * size for (size, _), room in zip(grown.at, grown.ready, strict=True))
 
@@ -95,21 +99,9 @@ def test_what_comes_in_the_pause_makes_the_table_that_nobody_has_come_to_make(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The memory for it was about to be made when the task stopped at its former place."""
-    coming, comes = Counts(), Counts()
-    coming.entries.update((f"k{n:09d}", n) for n in range(ENTRIES))
-    grown = Grown(monkeypatch, seen=True)
-    copier = Copier(coming)
-    copier.read_at_once(0)
-    pieces: dict[int, bytes] = {}
-    while not copier.done:
-        pieces.update(copier.ahead(0.0))
-    arrival, some = Arrival(comes), copier.so_far()
-    steps = arrival.ahead(some.meta, some.order, [pieces[n] for n in some.order])
-    asked = next(step.memory for step in steps if step.memory)
+    copied, grown = Copied(), Grown(monkeypatch, seen=True)
+    asked = next(step.memory for step in copied.ahead() if step.memory)
     assert not grown.at and not grown.ready, "it is for somebody else to make it"
-    rest = copier.rest()
-    pieces.update(rest.pieces)
-    arrival.put(rest.meta, rest.order, [pieces[n] for n in rest.order])
-    assert comes.entries == coming.entries
+    copied.put(grown)
     if memory.makes_tables():
         assert grown.ready == [asked] and len(grown.at) == 1

@@ -36,11 +36,16 @@ print(kept, faults() - before)
 PAGES = (35 << 20) // 4096
 
 
-def _grown(*how: str) -> tuple[bool, int]:
+def _said(script: str, *how: str) -> list[str]:
+    """What it prints in a process of its own."""
     found = subprocess.run(
-        [sys.executable, "-c", _GROW, *how], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script, *how], capture_output=True, text=True, timeout=60, check=True
     )
-    kept, faults = found.stdout.split()
+    return found.stdout.split()
+
+
+def _grown(*how: str) -> tuple[bool, int]:
+    kept, faults = _said(_GROW, *how)
     return kept == "True", int(faults)
 
 
@@ -81,11 +86,7 @@ print(kept and made, size // 4096, pages, (faults() - before) // 3 >= (40 << 20)
 @pytest.mark.parametrize("ready", [True, False])
 def test_a_table_that_is_larger_than_what_is_kept_has_its_memory_too(ready: bool) -> None:
     """Without that, all of it is made in the one call in which nobody else runs."""
-    how = ["ready"] if ready else []
-    found = subprocess.run(
-        [sys.executable, "-c", _TABLE, *how], capture_output=True, text=True, timeout=60, check=True
-    )
-    made, wanted, pages, as_ever = found.stdout.split()
+    made, wanted, pages, as_ever = _said(_TABLE, *(["ready"] if ready else []))
     if made != "True":
         pytest.skip("this C library, or this interpreter, does as it likes")
     assert int(wanted) * 4096 > memory.LARGEST
