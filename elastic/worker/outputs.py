@@ -140,7 +140,7 @@ class Outputs:
             for target, part in self._divide(s, record):
                 out = self.outs[target]
                 if out.rows:
-                    self.full(out.rows)
+                    self._flush(out)
                 self._send(out, found, part.num_rows, None, part)
 
     def _divide(self, s: Subscription, record: Any) -> Iterable[tuple[int, Any]]:
@@ -178,8 +178,12 @@ class Outputs:
     # ------------------------------------------------------------------ sending
 
     def full(self, rows: list[Any]) -> None:
-        """Hand on the buffer that `rows` is."""
-        self._flush(self._by_rows[id(rows)])
+        """Hand on as much of the buffer that `rows` is as makes a full one.
+
+        What is more, as many tuples were emitted at once, goes with the next ones: their task does not stand still for twice as many while there
+        is no room.
+        """
+        self._flush(self._by_rows[id(rows)], self._limit)
 
     def pending(self) -> bool:
         """Whether something waits to be handed on."""
@@ -253,9 +257,9 @@ class Outputs:
             out.rows.clear()
             out.destination.signal()
 
-    def _flush(self, out: Out) -> None:
-        rows = out.rows[:]
-        out.rows.clear()
+    def _flush(self, out: Out, most: int | None = None) -> None:
+        rows = out.rows[:most]
+        del out.rows[: len(rows)]
         kinds = self._streams.by_kind
         if not out.mixed:
             stream = kinds[type(rows[0])]

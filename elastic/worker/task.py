@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 OVER = 2
 """Times as many tuples as may wait for a task's executor: what sources of which nothing waits may make of it together."""
+FEW = 8
+"""As long as something of fewer sources waits for the task, a source of which nothing does is let in all the same, with no more than the
+task's share: what has come from other processes may be a whole window, and who emits in this one would wait until that is worked off."""
 FREE, BATCH = 8, 512
 """Whoever was kept out for want of room is told when such a part of a task's share is free, and room for so many tuples where that is not
 more than half of it. Up to then it waits, and all that it emits to others: a moment is to be as short as can be, but not each batch one."""
@@ -171,7 +174,7 @@ class Task:
                 not (rows and count)
                 or rows + count <= self._share + self._brought
                 or self._executor_has_room(count)
-                or (item.source not in self._queue and self._executor_has_room(count, OVER))
+                or (item.source not in self._queue and self._lets_in(count))
             ):
                 return True
             self._refused = True
@@ -207,6 +210,11 @@ class Task:
         """
         executor = self.executor
         return executor is not None and executor.queued() + count <= times * self._capacity
+
+    def _lets_in(self, count: int) -> bool:
+        """Whether there is room for so many tuples of a source of which nothing waits."""
+        of_few = self._queue.sources < FEW and count <= self._share
+        return of_few or self._executor_has_room(count, OVER)
 
     def force(self, item: Item) -> None:
         """Put something into the queue that is known to be the next of its link."""
@@ -394,7 +402,7 @@ class Task:
                 self._brought = max(0, left) if self._rows > self._share else 0
             refused = self._refused and (
                 self._rows <= low(self._share) + self._brought
-                or (any(s not in self._queue for s in self._kept_out) and self._executor_has_room(1, OVER))
+                or (any(s not in self._queue for s in self._kept_out) and self._lets_in(1))
             )
             if refused:
                 self._refused = False

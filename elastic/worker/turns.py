@@ -28,6 +28,11 @@ class Turns:
         """Whether something of that source waits."""
         return source in self._lanes
 
+    @property
+    def sources(self) -> int:
+        """Of how many sources something waits."""
+        return len(self._lanes)
+
     def __iter__(self) -> Iterator[Item]:
         """Everything; what one source has sent in that order."""
         for source in self._turns:

@@ -24,6 +24,9 @@ from elastic import (
 )
 from elastic.errors import ExecutionError
 from elastic.testing import BoltTester, collect
+from elastic.worker.batch import Batch
+from elastic.worker.outputs import Outputs
+from elastic.worker.task import Task
 
 ROWS = [(f"k{n % 5}", n) for n in range(700)]
 
@@ -288,3 +291,43 @@ def test_attributes_of_components_are_read_by_specialised_instructions() -> None
     code = dis.get_instructions(Reads.execute, adaptive=True)
     (read,) = [i.opname for i in code if i.argval == "seen"]
     assert read.startswith("LOAD_ATTR_") and read != "LOAD_ATTR_ADAPTIVE"
+
+
+class _Bursts(Spout):
+    """In one call: who takes it is told of nothing meanwhile."""
+
+    outputs = Fields(key=str, n=int)
+
+    def next_tuple(self) -> None:
+        for _ in range(2):
+            self.emit_all(ROWS[:400])
+        self.exhausted()
+
+
+def handed_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    counts: list[int] = []
+    offer = Task.offer
+
+    def noted(self: Task, item: Any, life: int, first: int) -> int:
+        if isinstance(item, Batch):
+            counts.append(item.count)
+        return offer(self, item, life, first)
+
+    b = TopologyBuilder("bursts", batch_rows=512)
+    b.spout("bursts", _Bursts())
+    b.bolt("seen", Seen()).all_to_one("bursts")
+    monkeypatch.setattr(Task, "offer", noted)
+    with LocalCluster() as local:
+        local.submit(b.build()).wait(30)
+    return counts
+
+
+def test_what_is_more_than_a_full_buffer_waits_for_the_next_tuples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever emits much at a time has to wait for twice as much, now and then, where there is no room."""
+    assert handed_on(monkeypatch) == [512, 288]
+
+
+def test_a_buffer_that_is_handed_on_as_a_whole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(Outputs, "full", lambda self, rows: self._flush(self._by_rows[id(rows)]))
+    assert handed_on(monkeypatch) == [800]
