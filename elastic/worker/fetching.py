@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -324,7 +324,7 @@ class Fetching:
                     raise
         raise AssertionError
 
-    def _put_in(self, coming: Coming, steps: Iterator[Step]) -> Future[None]:
+    def _put_in(self, coming: Coming, steps: Generator[Step, None, None]) -> Future[None]:
         """Have all steps done on the executor that the task is to run on, slice by slice."""
         moving, side = self._worker.moving, coming.side
         home = moving.prepared(side).result(0).executor

@@ -13,6 +13,7 @@ import ctypes
 import mmap
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +21,9 @@ from typing import Any
 LARGEST = 32 << 20
 """Bytes: the C library does not keep larger blocks, unless it is told not to have any of the system by themselves."""
 LARGEST_TABLE = 1 << 30
-"""Bytes of a table for which it is told so; what it is told is a number of 31 bits."""
+"""Bytes of a table for which it is told so."""
+_MOST = (1 << 31) - 1
+"""What it is told is a number of 31 bits."""
 KEPT = 96 << 20
 """Bytes that are kept at most, where they are at the end of the heap."""
 _STEP = 256 << 10
@@ -39,7 +42,8 @@ _SIZED = (3, 11), (3, 14)
 """Versions of CPython whose `dict.update` is known to do what `make_table` relies on: from the one, before the other."""
 
 _kept = False
-_keeps_more = False
+_lock = threading.Lock()
+_larger: dict[TableMemory, int] = {}  # bytes of those that are to be kept
 
 
 def keep(environment: Mapping[str, str] = os.environ) -> bool:
@@ -68,22 +72,60 @@ def _set_up(*wanted: tuple[int, int]) -> bool:
 
 def make_ready(size: int, blocks: int = 1) -> None:
     """Have the memory made for a block of so many bytes that is about to be allocated. Others run meanwhile. Nothing happens in a process
-    that does not keep memory, nor for several blocks that are too large to be kept. A single one of those is kept until `make_table` has
-    been called.
+    that does not keep memory, nor for blocks that are too large to be kept.
 
     Args:
         blocks: So many are allocated one after the other. As much is made as is kept of one block.
     """
-    most = LARGEST - _HEAD
-    if not _kept:
-        return
-    if size < most:
-        size = min(blocks * size + _SLACK, most - 1)
-    elif blocks == 1 and size <= LARGEST_TABLE and makes_tables():
-        size += _SLACK
-        _keep_more(size)
-    else:
-        return
+    if _kept and _is_kept(size):
+        _make_block(min(blocks * size + _SLACK, LARGEST - _HEAD - 1))
+
+
+class TableMemory:
+    """That of a table that is about to be made. Larger ones than are kept otherwise are kept until `let_go`.
+
+    Args:
+        size: Bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._over = False
+
+    def make_ready(self) -> None:
+        """Have it made, while others run. From any thread."""
+        if _is_kept(self.size + _SLACK):
+            make_ready(self.size)
+        elif _kept and self.size <= LARGEST_TABLE and makes_tables():
+            with _lock:
+                if self._over:
+                    return
+                _larger[self] = self.size + _SLACK
+                _keep_larger()
+            _make_block(self.size + _SLACK)
+
+    def let_go(self) -> None:
+        """The table is there, or there will be none. From any thread, also while it is made."""
+        with _lock:
+            self._over = True
+            if _larger.pop(self, 0):
+                _keep_larger()
+
+
+def _is_kept(size: int) -> bool:
+    return size < LARGEST - _HEAD
+
+
+def _keep_larger() -> None:
+    """Have the C library keep what is wanted of larger blocks. Under the lock."""
+    _set_up(
+        (_MMAP_MAX, 0 if _larger else _USUAL_MMAP_MAX),
+        (_TRIM_THRESHOLD, min(KEPT + sum(_larger.values()), _MOST)),
+    )
+
+
+def _make_block(size: int) -> None:
+    """Have the memory made for a block of so many bytes."""
     libc = ctypes.CDLL(None)  # calls into it release the interpreter
     malloc, free = libc.malloc, libc.free
     malloc.argtypes, malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
@@ -93,20 +135,6 @@ def make_ready(size: int, blocks: int = 1) -> None:
         if _make(libc, block + at, min(_STEP, size - at)):
             time.sleep(_REST)
     free(block)
-
-
-def _keep_more(size: int) -> None:
-    """Have the C library keep so much more, in one block, until `_keep_as_usual`."""
-    global _keeps_more
-    _keeps_more = True
-    _set_up((_MMAP_MAX, 0), (_TRIM_THRESHOLD, KEPT + size))
-
-
-def _keep_as_usual() -> None:
-    global _keeps_more
-    if _keeps_more:
-        _keeps_more = False
-        _set_up((_MMAP_MAX, _USUAL_MMAP_MAX), (_TRIM_THRESHOLD, KEPT))
 
 
 def _make(libc: ctypes.CDLL, at: int, size: int) -> bool:
@@ -158,13 +186,8 @@ def make_table(entries: dict[Any, Any], count: int) -> bool:
     Returns:
         Whether it has one; else it grows as it always does.
     """
-    try:
-        return bool(entries) and makes_tables() and _make_table(entries, count)
-    finally:
-        _keep_as_usual()
-
-
-def _make_table(entries: dict[Any, Any], count: int) -> bool:
+    if not entries or not makes_tables():
+        return False
     key = next(dict.__iter__(entries))
     other = {key: dict.__getitem__(entries, key)}
     length = ctypes.c_ssize_t.from_address(id(other) + object.__basicsize__)  # PyDictObject.ma_used

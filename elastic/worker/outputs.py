@@ -180,8 +180,8 @@ class Outputs:
     def full(self, rows: list[Any]) -> None:
         """Hand on as much of the buffer that `rows` is as makes a full one.
 
-        What is more, as many tuples were emitted at once, goes with the next ones: their task does not stand still for twice as many while there
-        is no room.
+        What is more, as many tuples were emitted at once, goes with the next ones: their task does not stand still for twice as many while
+        there is no room.
         """
         self._flush(self._by_rows[id(rows)], self._limit)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
-from elastic.worker import memory
 from elastic.worker.content import Step
+from elastic.worker.memory import TableMemory
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
@@ -29,7 +29,7 @@ class PuttingIn:
     Args:
         home: Where to have it done.
         check: Called before each slice; what it raises ends it.
-        steps: Each is a fraction of a slice, and tells what is to be done before the next one.
+        steps: Each is a fraction of a slice, and tells what is to be done before the next one. Closed when it is given up.
         aside: Has something done on another thread, soon. It may raise.
 
     Attributes:
@@ -40,7 +40,7 @@ class PuttingIn:
         self,
         home: Executor,
         check: Callable[[], object],
-        steps: Iterator[Step],
+        steps: Generator[Step, None, None],
         aside: Callable[[Callable[[], None]], object],
     ) -> None:
         self.done: Future[None] = Future()
@@ -79,10 +79,10 @@ class PuttingIn:
             self._check()
             until = time.monotonic() + SLICE
             for step in self._steps:
-                if step.memory:
+                if step.memory is not None:
                     with self._lock:
                         self._makes_memory = True
-                    self._aside(functools.partial(self._make_memory, step.memory))
+                    self._aside(functools.partial(self._make, step.memory))
                     return
                 if step.others_first:
                     until += timeslice.give_way()
@@ -91,12 +91,13 @@ class PuttingIn:
                     return
             self.done.set_result(None)
         except BaseException as e:
+            self._steps.close()
             self.done.set_exception(e)
 
-    def _make_memory(self, size: int) -> None:
+    def _make(self, memory: TableMemory) -> None:
         """On another thread."""
         try:
-            memory.make_ready(size)
+            memory.make_ready()
         finally:
             with self._lock:
                 self._makes_memory = False

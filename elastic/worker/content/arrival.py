@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from elastic.api import tracking
@@ -24,6 +24,7 @@ from elastic.worker.content.keyed import MANY
 from elastic.worker.content.layout import NO_COPY, Meta, StateMeta, read_meta
 from elastic.worker.content.lazy import UnreadBins
 from elastic.worker.failures import described
+from elastic.worker.memory import TableMemory
 
 LARGE = 1 << 20
 """Bytes of a table; smaller ones grow in a millisecond."""
@@ -39,11 +40,11 @@ class Step(NamedTuple):
 
     Attributes:
         others_first: It is a state of so many entries that others are let go first.
-        memory: Bytes that the next one takes in one block, for `memory.make_ready`, so that it need not make them in its one call; 0: none.
+        memory: What the next one takes in one block, to be made ready so that it need not make it in its one call; None: nothing.
     """
 
     others_first: bool
-    memory: int
+    memory: TableMemory | None
 
 
 Names = Sequence[Hashable]
@@ -69,8 +70,9 @@ class Arrival:
         self.over = False
         self.here: dict[Hashable, bytes] = {}
 
-    def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Iterator[Step]:
-        """Put in what was copied ahead, in steps of about a millisecond: all of it, so that nothing is bytes in the end.
+    def ahead(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> Generator[Step, None, None]:
+        """Put in what was copied ahead, in steps of about a millisecond: all of it, so that nothing is bytes in the end. To be closed when
+        it is given up.
 
         Args:
             meta: `Copier.so_far`, or `Copier.rest` of a task that has stopped meanwhile.
@@ -93,17 +95,17 @@ class Arrival:
             state = self._state(states, saved.name)
             if any(n >= len(pieces) for layer in saved.layers for n in layer):
                 return  # what may stay bytes begins when all of that has come
-            for size in self._in_steps(state, saved, names, pieces):
-                yield Step(_is_of_many(saved), size)
+            for wanted in self._in_steps(state, saved, names, pieces):
+                yield Step(_is_of_many(saved), wanted)
                 if self.over:
                     return
             while isinstance(unread := tracking.unread(state), UnreadBins) and unread.fill(state, FILLED):
-                yield Step(_is_of_many(saved), 0)
+                yield Step(_is_of_many(saved), None)
 
     def _in_steps(
         self, state: StateMap[Any, Any], saved: StateMeta, names: Names, pieces: Sequence[bytes]
-    ) -> Iterator[int]:
-        """Yields: after each step the bytes that the next one takes in one block, or 0."""
+    ) -> Iterator[TableMemory | None]:
+        """Yields: after each step what the next one takes in one block, or None."""
         if self._copies.get(saved.name, NO_COPY) != saved.copy or saved.copy == NO_COPY:
             self._begin(state, saved, names, pieces)
         most = PUT if _is_of_many(saved) else LARGE_PUT
@@ -116,18 +118,18 @@ class Arrival:
                 parts = chunks(entries.items(), lambda: most) if left > most else (entries,)
                 for count, some in enumerate(parts):
                     if count:
-                        yield 0
+                        yield None
                     yield from self._make_room(state, saved, left)
                     dict.update(state, some)
                     left -= len(some)
                 self.here[names[number]] = b""
-                yield 0
+                yield None
 
-    def _make_room(self, state: StateMap[Any, Any], saved: StateMeta, more: int) -> Iterator[int]:
+    def _make_room(self, state: StateMap[Any, Any], saved: StateMeta, more: int) -> Iterator[TableMemory]:
         """Have the memory made for the table of a state that is about to grow, and at once a table as large as it will be: in the call in
         which it grows, nobody else runs.
 
-        Yields: its bytes, if there is to be one.
+        Yields: that memory, if there is to be one.
         """
         count = dict.__len__(state)
         if not count:
@@ -139,8 +141,12 @@ class Arrival:
             return
         size = memory.table_size(sys.getsizeof(state), slots, wanted)
         if size >= LARGE:
-            yield size
-            memory.make_table(state, most)  # else it makes one itself with the next entries, and as large
+            room = TableMemory(size)
+            try:
+                yield room
+                memory.make_table(state, most)  # else it makes one itself with the next entries, and as large
+            finally:
+                room.let_go()
         self._slots[saved.name] = wanted
 
     def put(self, meta: bytes, names: Names, pieces: Sequence[bytes]) -> None:
@@ -163,9 +169,9 @@ class Arrival:
         give_way = GivingWay()
         for saved in note.states:
             state = self._state(states, saved.name)
-            for size in self._in_steps(state, saved, names, pieces):
-                if size:
-                    memory.make_ready(size)
+            for wanted in self._in_steps(state, saved, names, pieces):
+                if wanted is not None:
+                    wanted.make_ready()
                 give_way()
             self._remove_gone(state, saved, pieces, give_way)
             del states[saved.name]

@@ -4,13 +4,14 @@ many entries."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from elastic import KeyedState, StatefulBolt
 from elastic.worker import memory
 from elastic.worker.content import Arrival, Copier, Step
+from elastic.worker.memory import TableMemory
 
 ENTRIES = 200_000
 FEW = 5000
@@ -29,12 +30,12 @@ class Grown:
         self.at: list[tuple[int, int]] = []
         make_room = Arrival._make_room
 
-        def watched(arrival: Arrival, state: dict[str, int], *rest: object) -> Iterator[int]:
+        def watched(arrival: Arrival, state: dict[str, int], *rest: object) -> Iterator[TableMemory]:
             if seen:
                 yield from make_room(arrival, state, *rest)  # type: ignore[arg-type]
             self.look(state)
 
-        monkeypatch.setattr(memory, "make_ready", self.ready.append)
+        monkeypatch.setattr(TableMemory, "make_ready", lambda room: self.ready.append(room.size))
         monkeypatch.setattr(Arrival, "_make_room", watched)
 
     def look(self, state: dict[str, int]) -> None:
@@ -54,7 +55,7 @@ class Copied:
         self._copier.read_at_once(0)
         self._pieces: dict[int, bytes] = {}
 
-    def ahead(self) -> Iterator[Step]:
+    def ahead(self) -> Generator[Step, None, None]:
         """All of it, copied ahead and put in."""
         while not self._copier.done:
             self._pieces.update(self._copier.ahead(0.0))
@@ -77,7 +78,7 @@ def test_a_large_table_is_made_once_and_early(
 ) -> None:
     copied, grown = Copied(), Grown(monkeypatch, seen=seen)
     if ahead:
-        grown.ready += [step.memory for step in copied.ahead() if step.memory]
+        grown.ready += [step.memory.size for step in copied.ahead() if step.memory is not None]
     copied.put(grown)
     size = sys.getsizeof(copied.comes.entries)
     if not memory.makes_tables():
@@ -100,8 +101,12 @@ def test_what_comes_in_the_pause_makes_the_table_that_nobody_has_come_to_make(
 ) -> None:
     """The memory for it was about to be made when the task stopped at its former place."""
     copied, grown = Copied(), Grown(monkeypatch, seen=True)
-    asked = next(step.memory for step in copied.ahead() if step.memory)
+    ahead = copied.ahead()
+    asked = next(step.memory for step in ahead if step.memory is not None)
     assert not grown.at and not grown.ready, "it is for somebody else to make it"
     copied.put(grown)
     if memory.makes_tables():
-        assert grown.ready == [asked] and len(grown.at) == 1
+        assert grown.ready == [asked.size] and len(grown.at) == 1
+    assert not asked._over
+    ahead.close()
+    assert asked._over, "it is not kept for a table that is not made"

@@ -67,14 +67,22 @@ from elastic.worker import memory
 
 kept = memory.keep({})
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-entries = {n: n for n in range(2048)}
+entries, others = ({n: n for n in range(2048)} for _ in range(2))
 size = memory.table_size(sys.getsizeof(entries), memory.slots_for(2048), memory.slots_for(2_000_000))
+rooms = [memory.TableMemory(size) for _ in range(1 + ("beside" in sys.argv))]
+if "early" in sys.argv:
+    rooms[0].let_go()
 if "ready" in sys.argv:
-    memory.make_ready(size)
-others = [bytes(600) for _ in range(50)]
+    for room in rooms:
+        room.make_ready()
+small = [bytes(600) for _ in range(50)]
 before = faults()
+if "beside" in sys.argv:  # another one is done with meanwhile, of which nothing was used
+    rooms.pop().let_go()
 made = memory.make_table(entries, 2_000_000)
 pages = faults() - before
+for room in rooms:
+    room.let_go()
 before = faults()
 for _ in range(3):
     block = b"\1" * (40 << 20)  # and others as ever: it goes back to the system
@@ -83,15 +91,39 @@ print(kept and made, size // 4096, pages, (faults() - before) // 3 >= (40 << 20)
 """
 
 
-@pytest.mark.parametrize("ready", [True, False])
-def test_a_table_that_is_larger_than_what_is_kept_has_its_memory_too(ready: bool) -> None:
-    """Without that, all of it is made in the one call in which nobody else runs."""
-    made, wanted, pages, as_ever = _said(_TABLE, *(["ready"] if ready else []))
+@pytest.mark.parametrize("how", ["ready", "ready beside", "ready early", ""])
+def test_a_table_that_is_larger_than_what_is_kept_has_its_memory_too(how: str) -> None:
+    """Without that, all of it is made in the one call in which nobody else runs. Others come and go meanwhile, and what is given up before
+    its memory is made has none made."""
+    ready = how in ("ready", "ready beside")
+    made, wanted, pages, as_ever = _said(_TABLE, *how.split())
     if made != "True":
         pytest.skip("this C library, or this interpreter, does as it likes")
     assert int(wanted) * 4096 > memory.LARGEST
     assert (int(pages) < int(wanted) * 0.1) == ready
     assert as_ever == "True"
+
+
+_NEXT_TO_LARGER = """
+import resource, sys
+from elastic.worker import memory
+
+kept = memory.keep({}) and memory.makes_tables()
+size = memory.LARGEST - 4096
+room = memory.TableMemory(size)
+room.make_ready()
+small = [bytes(600) for _ in range(50)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+block = b"\1" * size
+print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_small_blocks_may_come_before_one_that_is_almost_as_large_as_what_is_kept() -> None:
+    kept, pages = _said(_NEXT_TO_LARGER)
+    if kept != "True":
+        pytest.skip("this C library, or this interpreter, does as it likes")
+    assert int(pages) < memory.LARGEST // 4096 * 0.1
 
 
 def test_who_has_set_up_the_c_library_is_left_alone() -> None:

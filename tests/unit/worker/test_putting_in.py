@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +15,11 @@ import pytest
 from elastic.errors import Unavailable
 from elastic.migration import actions as ac
 from elastic.model.ids import NodeId
-from elastic.worker import memory, putting_in
+from elastic.worker import putting_in
 from elastic.worker.coming import Coming
 from elastic.worker.content import Step
 from elastic.worker.fetching import THREADS, Fetching
+from elastic.worker.memory import TableMemory
 from elastic.worker.moving import Side
 from elastic.worker.putting_in import PuttingIn
 
@@ -39,11 +40,11 @@ class Home:
             those.popleft()()
 
 
-def steps(done: list[int], takes: int = 0) -> Iterator[Step]:
+def steps(done: list[int], takes: int = 0) -> Generator[Step, None, None]:
     """The second one takes so many bytes."""
     for n in range(STEPS):
         done.append(n)
-        yield Step(others_first=False, memory=0 if n else takes)
+        yield Step(others_first=False, memory=TableMemory(takes) if takes and not n else None)
 
 
 def not_aside(what: Callable[[], None]) -> None:
@@ -119,7 +120,7 @@ class Made:
         self.aside: deque[Callable[[], None]] = deque()
         self.sizes: list[int] = []
         self.home, self.done = Home(), []  # type: ignore[var-annotated]
-        monkeypatch.setattr(memory, "make_ready", self.sizes.append)
+        monkeypatch.setattr(TableMemory, "make_ready", lambda room: self.sizes.append(room.size))
         self.going_in = PuttingIn(self.home, lambda: None, steps(self.done, 9 << 20), self.aside.append)  # type: ignore[arg-type]
         self.going_in.begin(urgent=False)
 

@@ -119,7 +119,9 @@ def test_who_has_nothing_waiting_is_not_kept_out_by_others() -> None:
     assert task.offer(item(1, 1, 60), 0, 61) == FULL, "it has something waiting, and there is no room"
     for source in range(2, FEW + 1):
         assert task.offer(item(source, 0, 60), 0, 1) == TAKEN
-    assert task.offer(item(FEW + 1, 0, 60), 0, 1) == FULL, f"{OVER} times the bound is the end of it, where it is not for few"
+    assert task.offer(item(FEW + 1, 0, 60), 0, 1) == FULL, (
+        f"{OVER} times the bound is the end of it, where it is not for few"
+    )
     for _ in range(FEW - 2):
         task.executes()
     assert task.rooms == 1
