@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from statestore.base import BackEnd, Fetched, Head, Piece, State, StateStore, Ticket, first_of
+from statestore.checksum import crc32
 from statestore.errors import NotFound, StateStoreError
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 def manifest(ticket: Ticket, data: Sequence[bytes]) -> tuple[Piece, ...]:
     """The pieces of a state that is written whole: numbered from 1."""
-    return tuple([Piece(ticket.epoch, n, len(d), zlib.crc32(d)) for n, d in enumerate(data, 1)])
+    return tuple([Piece(ticket.epoch, n, len(d), crc32(d)) for n, d in enumerate(data, 1)])
 
 
 def save_one(

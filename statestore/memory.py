@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -25,6 +24,7 @@ from statestore.base import (
 )
 from statestore.budget import Budget
 from statestore.bulk import OneByOne
+from statestore.checksum import crc32
 from statestore.errors import Conflict, Damaged, Incomplete, Invalid, NotFound, Unavailable
 from statestore.journal import Held, Journal, NoJournal
 from statestore.parcel import Content, Placed, content_bytes, read_at
@@ -85,7 +85,7 @@ class MemoryStore(OneByOne):
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:
         if piece.epoch != ticket.epoch or not 1 <= piece.number < 1 << 32 or len(data) > MAX_PIECE:
             raise Invalid(f"{ticket.key}: not a piece of epoch {ticket.epoch}: {piece}")
-        if len(data) != piece.size or zlib.crc32(data) != piece.crc:
+        if len(data) != piece.size or crc32(data) != piece.crc:
             raise Damaged(f"{ticket.key}: piece {piece.number} arrived damaged")
         with self._key(ticket.key) as held:
             decisions.owned(_record(held), ticket)
@@ -390,7 +390,7 @@ def _checked(
 
 def checked(key: str, piece: Piece, data: bytes) -> bytes:
     """The bytes, when they are those of the piece. Raises: Damaged."""
-    if len(data) != piece.size or zlib.crc32(data) != piece.crc:
+    if len(data) != piece.size or crc32(data) != piece.crc:
         raise Damaged(
             f"{key}: piece {piece.number} of epoch {piece.epoch} differs from its checksum",
             remedy="Restore it from another copy, if there is one.",

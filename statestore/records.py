@@ -16,13 +16,13 @@ commit follows it is damage, and is told.
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
 from statestore.base import Head, Piece, digest, pack, unpack
+from statestore.checksum import crc32
 from statestore.parcel import Placed
 
 BEGIN, PIECE, FILE, COMMIT, DELETED, ABORTED, WRAPPED = b"B", b"P", b"F", b"C", b"D", b"A", b"S"
@@ -35,8 +35,8 @@ HEADER = _HEADER.size + _CRC.size
 
 def record(kind: bytes, payload: bytes, *, number: int = 0, crc: int | None = None) -> list[bytes]:
     """A record as two parts, so that the payload is not copied."""
-    header = _HEADER.pack(_MAGIC, kind, number, len(payload), zlib.crc32(payload) if crc is None else crc)
-    return [header + _CRC.pack(zlib.crc32(header)), payload]
+    header = _HEADER.pack(_MAGIC, kind, number, len(payload), crc32(payload) if crc is None else crc)
+    return [header + _CRC.pack(crc32(header)), payload]
 
 
 def encode_head(head: Head) -> bytes:
@@ -120,10 +120,10 @@ def scan_wrapped(data: bytes) -> tuple[list[Wrapped], int, str]:
         (check,) = _CRC.unpack_from(data, at + _HEADER.size)
         magic, kind, _, size, crc = _HEADER.unpack(header)
         begin = at + HEADER
-        if magic != _MAGIC or zlib.crc32(header) != check or begin + size > len(data):
+        if magic != _MAGIC or crc32(header) != check or begin + size > len(data):
             break
         payload = data[begin : begin + size]
-        if zlib.crc32(payload) != crc or kind != WRAPPED:
+        if crc32(payload) != crc or kind != WRAPPED:
             break
         try:
             found.append(msgspec.msgpack.decode(payload, type=Wrapped))
@@ -143,13 +143,13 @@ def scan(data: bytes) -> Contents:
         header = data[at : at + _HEADER.size]
         (check,) = _CRC.unpack_from(data, at + _HEADER.size)
         magic, kind, number, size, crc = _HEADER.unpack(header)
-        if magic != _MAGIC or zlib.crc32(header) != check:
+        if magic != _MAGIC or crc32(header) != check:
             break
         begin = at + HEADER
         if begin + size > len(data):
             break
         payload = bytes(view[begin : begin + size])
-        if zlib.crc32(payload) != crc:
+        if crc32(payload) != crc:
             if kind != PIECE:
                 break
             # Without its piece: whether that matters depends on what is committed.
@@ -192,14 +192,10 @@ def _commit_after(data: bytes, at: int) -> bool:
     while (at := data.find(_MAGIC, at)) >= 0 and at + HEADER <= len(data):
         header = data[at : at + _HEADER.size]
         _, kind, _, size, crc = _HEADER.unpack(header)
-        whole = _CRC.unpack_from(data, at + _HEADER.size)[0] == zlib.crc32(header)
+        whole = _CRC.unpack_from(data, at + _HEADER.size)[0] == crc32(header)
         if whole and kind in (COMMIT, DELETED, ABORTED, WRAPPED):
             payload = data[at + HEADER : at + HEADER + size]
-            if (
-                len(payload) == size
-                and zlib.crc32(payload) == crc
-                and (kind != WRAPPED or _is_commit(payload))
-            ):
+            if len(payload) == size and crc32(payload) == crc and (kind != WRAPPED or _is_commit(payload)):
                 return True
         at += 1
     return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import zlib
 from collections.abc import Sequence
 
 from statestore.base import MAX_PIECE, Head, Piece, StateStore, Ticket
+from statestore.checksum import crc32
 from statestore.errors import Invalid, StateStoreError
 
 
@@ -54,7 +54,7 @@ class Write:
                 f"{self.ticket.key}: a piece of {len(data)} bytes; at most {MAX_PIECE}",
                 remedy="put_bytes cuts it.",
             )
-        piece = Piece(self.ticket.epoch, self._number, len(data), zlib.crc32(data))
+        piece = Piece(self.ticket.epoch, self._number, len(data), crc32(data))
         self._number += 1
         self._store.put(self.ticket, piece, data)
         self._pieces.append(piece)

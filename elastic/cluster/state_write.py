@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -11,6 +10,7 @@ from elastic.cluster.store_ends import Begun, Finish, Load, Way, ask_all, told
 from elastic.errors import ElasticError, Unavailable
 from elastic.model.ids import NodeId
 from statestore.base import MAX_PIECE, Piece, Ticket, cost
+from statestore.checksum import crc32
 from statestore.errors import Full, Invalid, StateStoreError
 from statestore.parcel import Parcel
 
@@ -73,7 +73,7 @@ class StateWrite:
         if len(data) > MAX_PIECE:
             raise Invalid(f"{self.ticket.key}: a piece of {len(data)} bytes; at most {MAX_PIECE}")
         self._make_room(cost(len(data)))
-        piece = Piece(self.ticket.epoch, self._number, len(data), zlib.crc32(data))
+        piece = Piece(self.ticket.epoch, self._number, len(data), crc32(data))
         self._number += 1
         for node, way in self._ways.items():
             if way.streams:

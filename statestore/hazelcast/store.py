@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import secrets
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from statestore.base import (
     make_head,
 )
 from statestore.bulk import OneByOne, of_epoch, save_one
+from statestore.checksum import crc32
 from statestore.errors import (
     Conflict,
     Damaged,
@@ -402,5 +402,5 @@ def _look(client: Any, options: HazelcastOptions) -> None:
 def _check(ticket: Ticket, piece: Piece, data: bytes) -> None:
     if piece.epoch != ticket.epoch or not 1 <= piece.number < 1 << 32 or len(data) > MAX_PIECE:
         raise Invalid(f"{ticket.key}: not a piece of epoch {ticket.epoch}: {piece}")
-    if len(data) != piece.size or zlib.crc32(data) != piece.crc:
+    if len(data) != piece.size or crc32(data) != piece.crc:
         raise Damaged(f"{ticket.key}: piece {piece.number} arrived damaged")

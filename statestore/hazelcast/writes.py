@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
+from statestore.checksum import crc32
 from statestore.errors import Damaged, Incomplete, Lost
 from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
@@ -141,7 +141,7 @@ class Writes:
             if there is None and mine:  # put through a process that has died
                 key = piece_key(session.place, piece.number)
                 data = self._grid.wait(self._grid.get_piece(key))
-                if data is not None and len(data) == piece.size and zlib.crc32(data) == piece.crc:
+                if data is not None and len(data) == piece.size and crc32(data) == piece.crc:
                     there = session.pieces[piece.number] = piece
             if there != piece:
                 raise Incomplete(

@@ -33,6 +33,7 @@ class Driver:
     def __init__(self, around: Nodes, **environment: str) -> None:
         env = {**os.environ, **environment, "PYTHONPATH": python_path(os.environ.get("PYTHONPATH", ""))}
         env["PYTHONUNBUFFERED"] = "1"
+        env["TMPDIR"] = str(around.folder)  # what it leaves when it is killed
         self.around = around
         self.process = procs.spawn(
             [sys.executable, DRIVER],

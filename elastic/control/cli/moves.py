@@ -340,11 +340,11 @@ def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, w
 
 
 def _unknown(settings: Settings, name: str, epoch: int, known: Sequence[int]) -> NotFound:
-    """That there is no such move. Numbers only grow: one above all that are known has never been given."""
+    """That no such move is known. Numbers only grow: one above all that are known was not given, unless Nimbus ran elsewhere then."""
     if known and epoch > max(known):
         return NotFound(
-            f"there was no move {epoch} of topology {name!r}: the latest is {max(known)}",
-            remedy=f"all that are known: {settings.command('moves', name)}",
+            f"no move {epoch} of topology {name!r} is known: the latest that is has the number {max(known)}",
+            remedy=f"all that are known: {settings.command('moves', name)} (a Nimbus knows of those that ended under one of its machine)",
         )
     newest = ", ".join(str(n) for n in known[:10]) or "none"
     return NotFound(
