@@ -497,7 +497,9 @@ def test_a_move_that_nobody_knows_is_4() -> None:
     client = FakeClient(moved=[planned("no place"), move(6), move(5)])
     never = invoke(client, "moves", "word-count", "9")
     assert never.exit_code == 4 and "events" not in never.stderr
-    assert never.stderr.startswith("error: no move 9 of topology 'word-count' is known: the latest that is has the number 6\n")
+    assert never.stderr.startswith(
+        "error: no move 9 of topology 'word-count' is known: the latest that is has the number 6\n"
+    )
     forgotten = invoke(client, "moves", "word-count", "4")
     assert forgotten.exit_code == 4 and "elastic events word-count" in forgotten.stderr
     assert forgotten.stderr.startswith("error: topology 'word-count' has no move 4 that is still known\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -116,10 +116,10 @@ def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, t
     done: list[int] = []
     given = Given(monkeypatch, lambda: len(done), told=told)
 
-    def steps() -> Iterator[Step]:
+    def steps() -> Generator[Step, None, None]:
         for n in range(5):
             done.append(n)
-            yield Step(others_first=True, memory=0)
+            yield Step(others_first=True, memory=None)
 
     calls: list[Callable[[], None]] = []
     going_in = PuttingIn(SimpleNamespace(call=calls.append), lambda: None, steps(), calls.append)  # type: ignore[arg-type]
