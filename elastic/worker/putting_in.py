@@ -91,8 +91,10 @@ class PuttingIn:
                     return
             self.done.set_result(None)
         except BaseException as e:
-            self._steps.close()
-            self.done.set_exception(e)
+            try:
+                self._steps.close()
+            finally:
+                self.done.set_exception(e)
 
     def _make(self, memory: TableMemory) -> None:
         """On another thread."""
