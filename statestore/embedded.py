@@ -168,7 +168,6 @@ class FileJournal:
 
     def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None:
         manifest = encode_head(head)
-        parts = record(COMMIT, manifest)
         self._record(Ticket(head.key, head.epoch, head.writer), COMMIT, manifest, sync=self._sync)
         self._drop_handed(head.key, head.epoch, keep={i for i in kept if i[0] == head.epoch})
         own = [
@@ -178,9 +177,9 @@ class FileJournal:
         ]
         if (head.key, head.epoch) not in self._lengths:
             return
-        live = sum(piece.size + HEADER for piece, _ in own) + sum(map(len, parts))
+        live = sum(piece.size + HEADER for piece, _ in own) + HEADER + len(manifest)
         if self._lengths[head.key, head.epoch] - live > max(self._slack, live):
-            self._rewrite(head, own, parts)
+            self._rewrite(head, own, record(COMMIT, manifest))
 
     def ended(self, key: str, epoch: int, *, deleted: bool) -> None:
         self._fences.ended(key, epoch, deleted=deleted)

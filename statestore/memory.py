@@ -143,13 +143,14 @@ class MemoryStore(OneByOne):
                 return record.head
             kept: _Pieces = {}
             for piece in pieces:
-                there = held.pieces.get((piece.epoch, piece.number))
+                at = piece[:2]
+                there = held.pieces.get(at)
                 if there is None or there[0] != piece:
                     raise Incomplete(
                         f"{ticket.key}: piece {piece.number} of epoch {piece.epoch} is not there: "
                         f"commit {sequence} of epoch {ticket.epoch} is refused"
                     )
-                kept[piece.epoch, piece.number] = there
+                kept[at] = there
             self._journal.committed(head, kept)
             self._adopt(ticket.key, held, record, kept)
         self._budget.release(ticket.epoch, [ticket.key])
@@ -362,7 +363,8 @@ def _epochs(record: decisions.Record) -> set[int]:
 
 
 def _size(pieces: _Pieces) -> int:
-    return sum(cost(piece.size) for piece, _ in list(pieces.values()))  # a copy: somebody may be putting
+    those = list(pieces.values())  # a copy: somebody may be putting
+    return sum([piece.size for piece, _ in those]) + cost(0) * len(those)
 
 
 def _there(ticket: Ticket, held: Held, piece: Piece) -> bool:
