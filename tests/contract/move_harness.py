@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from coordination_harness import PATIENCE
@@ -60,6 +61,15 @@ class Moving:
         self.cluster.until(
             nimbus, lambda: condition(self.facts(nimbus)), lambda: (self.facts(nimbus), nimbus.moves())
         )
+
+    def shown(self, nimbus: Nimbus, condition: Callable[[MoveView], bool]) -> MoveView:
+        """Wait until the newest move is shown so, which is a moment after Nimbus has seen it."""
+        assert nimbus._reign is not None
+        deadline, seen = time.monotonic() + PATIENCE, 0
+        while not condition(view := nimbus.moves("wc")[0]):
+            assert time.monotonic() < deadline, view
+            seen, _ = nimbus._reign.move_log.changes(seen, 1.0)
+        return view
 
     def phase(self, nimbus: Nimbus, phase: Phase) -> None:
         """Wait until some task of a move is in that phase, as Nimbus sees it."""

@@ -157,15 +157,15 @@ def test_while_tasks_are_on_their_way_both_workers_are_named_and_nobody_is_place
     moving.phase(nimbus, Phase.PAUSED)
     between = nimbus.describe("wc").assignment
     assert set(between.workers) == {A, B} and set(between.place_of().values()) == {A}
-    (view,) = nimbus.moves("wc")
-    assert view.state == "running" and {t.phase for t in view.tasks} == {"paused"}
+    view = moving.shown(nimbus, lambda v: {t.phase for t in v.tasks} == {"paused"})
+    assert view.state == "running"
     assert "4 tasks (6 to 9) wait for worker wc@a/0, to have all fences and to save it" in view.waits
     assert f"move {view.epoch}: {view.waits[0]}" in nimbus.describe("wc").waits
     with pytest.raises(DeadlineExceeded, match="to have all fences"):
         nimbus.move("wc", "count", "b", wait=0.1, share=1.0)
     moving.actors.let("saved")
     moving.until(nimbus, lambda t: all(m.record.settled for m in t.moves.values()))
-    assert nimbus.moves("wc")[0].state == "closing"
+    moving.shown(nimbus, lambda v: v.state == "closing")
     nimbus.move("wc", "1-5", "b", wait=0)
     moving.until(nimbus, lambda t: all(w == B for w in t.assignment.place_of().values()))  # type: ignore[union-attr]
     assert set(nimbus.describe("wc").assignment.workers) == {A, B}, (
