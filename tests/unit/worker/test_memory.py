@@ -67,7 +67,7 @@ from elastic.worker import memory
 
 kept = memory.keep({})
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-entries, others = ({n: n for n in range(2048)} for _ in range(2))
+entries = {n: n for n in range(2048)}
 size = memory.table_size(sys.getsizeof(entries), memory.slots_for(2048), memory.slots_for(2_000_000))
 rooms = [memory.TableMemory(size) for _ in range(1 + ("beside" in sys.argv))]
 if "early" in sys.argv:
