@@ -91,13 +91,13 @@ class SpoutDriver(Part):
         task = self._task
         with task._lock:
             task.scheduled = task.stopped
+        # What is wanted may have changed between looking and resting, when nobody woke a task that was at work.
+        changed = self.wanted != self.active or (not self.wanted and self.drain > task.marks.drained)
+        if changed and not task.marks.finished and not task.failures.broken:
+            task.wake()
         if seconds is not None and not self._timer and task.executor is not None:
             self._timer = True
             task.executor.wake_later(time.monotonic() + seconds, task)
-        elif not task.marks.finished and not task.failures.broken:
-            changed = self.wanted != self.active or (not self.wanted and self.drain > task.marks.drained)
-            if changed:  # between looking and resting
-                task.wake()
         return False
 
     def _ask(self, until: float) -> float | None:

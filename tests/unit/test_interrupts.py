@@ -5,7 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
+
+from elastic.control.cli import interrupts
+from elastic.control.cli.interrupts import heard
 
 ROOT = Path(__file__).parents[2]
 INTERRUPT = 'exec("import signal; signal.raise_signal(signal.SIGINT)")'
@@ -24,6 +30,54 @@ from examples.demo.stage import Story, perform
 def body(home):
     {INTERRUPT}
 sys.exit(perform("test", body, Story()))
+"""
+FOLLOWING = """
+import signal, sys, threading
+from concurrent import futures
+import grpc
+from elastic.control.cli import interrupts
+
+interrupts._MOST = int(sys.argv[1])
+over = threading.Event()
+
+class Follow(grpc.GenericRpcHandler):
+    def service(self, call):
+        return grpc.unary_stream_rpc_method_handler(self.follow)
+
+    def follow(self, request, context):
+        context.add_callback(over.set)
+        yield b"one"
+        over.wait(60)
+
+class Asking:
+    def __init__(self, call):
+        self.call = call
+
+    def operate(self, *args):  # in gRPC's books what comes next is expected by now, but has not been asked for
+        signal.raise_signal(signal.SIGINT)
+        return self.call.operate(*args)
+
+    def __getattr__(self, name):
+        return getattr(self.call, name)
+
+server = grpc.server(futures.ThreadPoolExecutor(1), handlers=(Follow(),))
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+try:
+    with interrupts.heard():
+        stream = channel.unary_stream("/any/Follow")(b"")
+        assert next(stream) == b"one"
+        watching = [t for t in threading.enumerate() if "_run" in t.name]
+        stream._call = Asking(stream._call)
+        next(stream)
+except KeyboardInterrupt:
+    print("interrupted")
+channel.close()
+server.stop(0).wait(60)
+for thread in watching:
+    thread.join(60)
+print(len(watching))
 """
 
 
@@ -44,6 +98,43 @@ def test_the_command_line_ends_with_130(tmp_path: Path) -> None:
 
 def test_a_demonstration_ends_with_130(tmp_path: Path) -> None:
     assert ends_with(DEMONSTRATION, tmp_path) == 130
+
+
+def following(tmp_path: Path, put_off: int) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", FOLLOWING, str(put_off)],
+        env={"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout, done.stderr
+
+
+def test_what_follows_a_stream_is_interrupted_where_grpc_waits(tmp_path: Path) -> None:
+    said, error = following(tmp_path, 3)
+    assert said == "interrupted\n1\n" and not error
+
+
+def test_an_interrupt_amid_what_grpc_writes_down_is_found(tmp_path: Path) -> None:
+    """Planted fault: its thread sees the end of the channel with a call that never came to one."""
+    said, error = following(tmp_path, 0)
+    assert said == "interrupted\n1\n" and "Traceback" in error
+
+
+def test_what_was_put_off_comes_at_the_end_at_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_AGAIN", 3600.0)
+    monkeypatch.setattr(interrupts, "_finalises", lambda frame: True)
+    began = threading.active_count()
+    with pytest.raises(KeyboardInterrupt), heard():
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(ValueError, match="its own"), heard():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("its own")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for thread in threading.enumerate()[began:]:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_what_is_not_forgotten_is_found(tmp_path: Path) -> None:

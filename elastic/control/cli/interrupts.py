@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from typing import Any
 from elastic.interrupts import forget
 
 _AGAIN = 0.05
+"""Seconds after which an interrupt that was put off comes again."""
+_MOST = 3
+"""So often at most is one put off for gRPC's sake."""
 _INTERRUPTED = 130
 
 
@@ -26,25 +30,76 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(_INTERRUPTED)
 
 
-def _on_interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; a moment later when a finaliser runs: Python prints what is raised there, and goes on."""
-    at = frame
-    while at is not None:
-        if at.f_code.co_name == "__del__":
-            main = threading.main_thread().ident
-            assert main is not None
-            again = threading.Timer(_AGAIN, signal.pthread_kill, (main, signal.SIGINT))
-            again.daemon = True
-            again.start()
-            return
-        at = at.f_back
-    raise KeyboardInterrupt
+class _Hearing:
+    """What becomes of Ctrl-C: KeyboardInterrupt, at once, or a moment later where that would be lost or do harm."""
+
+    def __init__(self) -> None:
+        self._again: threading.Timer | None = None
+        self._put_off = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler. On the main thread, wherever that is."""
+        if _finalises(frame):
+            self._later()
+        elif self._put_off < _MOST and _within_call(frame):
+            self._put_off += 1
+            self._later()
+        else:
+            self.forget()
+            raise KeyboardInterrupt
+
+    def _later(self) -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        self.forget()
+        self._again = threading.Timer(_AGAIN, signal.pthread_kill, (main, signal.SIGINT))
+        self._again.daemon = True
+        self._again.start()
+
+    def forget(self) -> bool:
+        """Have nothing follow of what was put off; returns whether something would have."""
+        again, self._again = self._again, None
+        if again is None:
+            return False
+        again.cancel()
+        return True
+
+
+def _finalises(frame: FrameType | None) -> bool:
+    """Whether a finaliser is under way: Python prints what is raised there, and goes on."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _within_call(frame: FrameType | None) -> bool:
+    """Whether gRPC's own code is under way and does not just wait.
+
+    What interrupts it there leaves a call that never ends in its books, and the thread that looks after them prints a traceback
+    when the channel is closed. A call that is waited for in its own code looks the same, hence `_MOST`.
+    """
+    file: str | None = getattr(sys.modules.get("grpc"), "__file__", None)  # it is loaded late, or not at all
+    if file is None:
+        return False
+    here = file.removesuffix("__init__.py")
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(here):
+            return name != here + "_common.py"  # where it waits for its own threads
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM raise KeyboardInterrupt on the main thread. Leaves handlers that somebody else has put in place."""
-    ours: dict[signal.Signals, Any] = {}
+    """Inside, Ctrl-C and SIGTERM raise KeyboardInterrupt on the main thread. Leaves handlers that somebody else has put in place.
+
+    Raises:
+        KeyboardInterrupt: At the latest at the end of what is inside.
+    """
+    hearing, ours = _Hearing(), dict[signal.Signals, Any]()
     if threading.current_thread() is threading.main_thread():
         ours = {
             number: before
@@ -52,10 +107,13 @@ def heard() -> Iterator[None]:
             if (before := signal.getsignal(number)) in (signal.default_int_handler, signal.SIG_DFL, _end)
         }
     for number in ours:
-        signal.signal(number, _on_interrupt)
+        signal.signal(number, hearing)
     try:
         yield
+        if hearing.forget():
+            raise KeyboardInterrupt
     finally:
+        hearing.forget()
         forget()
         for number, before in ours.items():
             signal.signal(number, before)

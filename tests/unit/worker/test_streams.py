@@ -31,6 +31,7 @@ from elastic.worker import executor as executor_module
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
 from elastic.worker.routes import Routes
+from elastic.worker.spouts import SpoutDriver
 from tests.unit.worker.harness import InProcess
 
 LIMIT = 30.0
@@ -398,6 +399,39 @@ def test_an_idle_spout_is_not_asked_again_and_again() -> None:
         r.activate()
         assert r.deactivate(LIMIT)
         assert r.metrics()["s"].get("asked", 0) <= 8 * 3  # paused before it was asked at all, or after
+
+
+class AskedMeanwhile(Spout):
+    outputs = Fields(n=int)
+    asked: ClassVar[threading.Event]
+    told: ClassVar[threading.Event]
+
+    def next_tuple(self) -> float:
+        self.asked.set()
+        self.told.wait(LIMIT)
+        return 3600.0
+
+
+def test_a_spout_that_is_told_to_pause_while_it_says_that_it_rests_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Planted fault: the check for that stands beside the timer, not before it, and the pause waits for the hour to pass.
+    AskedMeanwhile.asked, AskedMeanwhile.told = threading.Event(), threading.Event()
+    set_active = SpoutDriver.set_active
+
+    def tell(driver: SpoutDriver, active: bool, drain: int) -> None:
+        set_active(driver, active, drain)
+        if not active:
+            AskedMeanwhile.told.set()
+
+    monkeypatch.setattr(SpoutDriver, "set_active", tell)
+    b = TopologyBuilder("t")
+    b.spout("s", AskedMeanwhile())
+    b.bolt("out", collect()).shuffle("s")
+    with LocalCluster() as cluster:
+        r = cluster.submit(b.build())
+        assert AskedMeanwhile.asked.wait(LIMIT)
+        assert r.deactivate(LIMIT)
 
 
 def test_regrouping_while_it_runs_says_its_pause_and_loses_nothing() -> None:
