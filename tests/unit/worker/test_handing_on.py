@@ -11,6 +11,7 @@ import pytest
 
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
+from elastic.worker import executor as executor_module
 from elastic.worker.destination import Destination
 from elastic.worker.executor import Executor
 from elastic.worker.hands import Hands
@@ -121,3 +122,42 @@ def test_a_wait_that_ends_with_the_inner_one_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Executor, "end_blocked", end_blocked)
     with pytest.raises(AssertionError):
         test_a_wait_within_a_wait_does_not_end_the_outer_one()
+
+
+def rest_after(times: int, monkeypatch: pytest.MonkeyPatch) -> tuple[float, int]:
+    """Seconds that an idle executor rests after having handed on for three tasks so many times, and how often it asked what that takes."""
+    asked = used = 0.0
+
+    def thread_time() -> float:
+        nonlocal asked
+        asked += 1
+        return used
+
+    def flush() -> None:
+        nonlocal used
+        used += 0.001
+
+    monkeypatch.setattr(
+        executor_module, "time", SimpleNamespace(monotonic=lambda: 0.0, thread_time=thread_time)
+    )
+    one = ExecutorId(ComponentId("c"), TaskId(1), TaskId(3))
+    executor: Any = Executor(one, 10.0, lambda e: None, Hands(), Haste())
+    tasks = [SimpleNamespace(id=n, deferred=deque(), outputs=SimpleNamespace(flush=flush)) for n in range(3)]
+    for _ in range(times):
+        executor._dirty = {task.id: task for task in tasks}
+        executor._flush_all()
+    return executor._flush_at, int(asked)
+
+
+def test_an_idle_executor_rests_in_proportion_to_what_handing_on_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rest, asked = rest_after(32, monkeypatch)
+    assert rest == pytest.approx(executor_module.FLUSH_REST * 3 * 0.001)
+    assert asked == 2 * 2, "once in sixteen times, before and after"
+
+
+def test_one_that_measures_each_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "MEASURED", 1)
+    with pytest.raises(AssertionError):
+        test_an_idle_executor_rests_in_proportion_to_what_handing_on_takes(monkeypatch)
