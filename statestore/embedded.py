@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import threading
 import time
@@ -20,9 +21,10 @@ from pathlib import Path
 
 import msgspec
 
+from statestore import files
 from statestore.base import Head, Piece, Ticket
 from statestore.decisions import Record
-from statestore.errors import Full, Missing, StateStoreError
+from statestore.errors import Missing, StateStoreError
 from statestore.fences import Fences
 from statestore.journal import Held
 from statestore.memory import MemoryStore
@@ -49,7 +51,6 @@ SMALL = 64 << 10
 """Bytes that a write may have in packs; then it gets a file of its own."""
 
 _OPEN = 128
-_AT_ONCE = 512
 _SUFFIX = ".state"
 _NEW = ".new"
 _HANDED = ".pieces"
@@ -93,13 +94,16 @@ class FileJournal:
     ) -> None:
         self._directory = directory
         self._small = SMALL if small is None else small
-        self._packs = Packs(directory, self._open_file, self._write)
+        self._packs = Packs(directory, sync=sync)
         self._sync = sync
         self._slack = slack
         self._lock = threading.Lock()  # guards the two dictionaries
         self._files: dict[tuple[str, int], int] = {}
         self._lengths: dict[tuple[str, int], int] = {}
         self._handed: dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]] = {}
+        self._numbers = itertools.count(
+            1
+        )  # of files that are handed over: a reader may still look for one that is gone
         self._closed = False
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -108,7 +112,7 @@ class FileJournal:
             raise Missing(f"the state store cannot use {directory}: {error.strerror}") from error
         try:
             self._claim(wait)
-            self._fences = Fences(directory, self._open_file, self._write, sync=sync)
+            self._fences = Fences(directory, sync=sync)
         except BaseException:
             os.close(self._guard)
             raise
@@ -118,17 +122,23 @@ class FileJournal:
         keys: dict[str, Held] = {key: Held(Record(fence.ended, "", None)) for key, fence in fences.items()}
         # A number may have been given twice, and the later piece counts: a write that has a file of its own was in packs before.
         for owner, found in self._packs.load().items():
-            if found.owner is None or not take_over(found, keys, fences, self._directory, self._handed):
+            partly = self._path(*owner).exists()
+            if found.owner is None or not take_over(
+                found, keys, fences, self._directory, self._handed, partly=partly
+            ):
                 self._packs.drop(owner)
         for path in sorted(self._directory.iterdir()):
             if path.suffix == _NEW:
                 path.unlink()
             elif path.suffix == _SUFFIX:
                 self._load(path, keys, fences)
-        named = {name for files in self._handed.values() for name in files}
+        named = {name for those in self._handed.values() for name in those}
+        last = 0
         for path in self._directory.glob(f"*{_HANDED}"):
+            last = max(last, int(path.stem.rpartition("-")[2]))
             if path.name not in named:
                 path.unlink()  # killed between the link and its record, or between the records and the link
+        self._numbers = itertools.count(last + 1)
         epochs: dict[str, set[int]] = {}
         for key, epoch in (*self._lengths, *self._packs.owners()):
             epochs.setdefault(key, set()).add(epoch)
@@ -148,14 +158,11 @@ class FileJournal:
         self._record(ticket, PIECE, data, number=piece.number, crc=piece.crc)
 
     def adopted(self, ticket: Ticket, file: int, pieces: Placed) -> list[Slice] | None:
-        files = self._handed.setdefault((ticket.key, ticket.epoch), {})
         path = self._path(ticket.key, ticket.epoch)
-        # Beyond every number that was there: one whose record was lost may still be linked.
-        number = max([int(name.rpartition("-")[2].partition(".")[0]) for name in files], default=0) + 1
-        path = path.with_name(f"{path.stem}-{number}{_HANDED}")
+        path = path.with_name(f"{path.stem}-{next(self._numbers)}{_HANDED}")
         path.unlink(missing_ok=True)
         if self._sync:
-            os.fdatasync(file)
+            files.flush(file, path)
         if not link(file, path, self._guard):
             return None
         try:
@@ -163,12 +170,18 @@ class FileJournal:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        files[path.name] = list(pieces)
+        self._handed.setdefault((ticket.key, ticket.epoch), {})[path.name] = list(pieces)
         return [Slice(path, offset, piece.size) for piece, offset in pieces]
 
     def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None:
         manifest = encode_head(head)
         self._record(Ticket(head.key, head.epoch, head.writer), COMMIT, manifest, sync=self._sync)
+        # It is committed now, whatever becomes of what is not wanted any more: that goes when the store starts again.
+        with contextlib.suppress(OSError, StateStoreError):
+            self._tidy(head, kept, manifest)
+
+    def _tidy(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]], manifest: bytes) -> None:
+        """Remove what a commit has left without a use."""
         self._drop_handed(head.key, head.epoch, keep={i for i in kept if i[0] == head.epoch})
         own = [
             (piece, data)
@@ -198,13 +211,18 @@ class FileJournal:
 
     def _drop_handed(self, key: str, epoch: int, *, keep: set[tuple[int, int]]) -> None:
         """Remove those files that were handed over of which nothing is kept."""
-        files = self._handed.get((key, epoch), {})
-        for name, pieces in list(files.items()):
+        those = self._handed.get((key, epoch), {})
+        for name, pieces in list(those.items()):
             if not any((p.epoch, p.number) in keep for p, _ in pieces):
-                del files[name]
+                del those[name]
                 (self._directory / name).unlink(missing_ok=True)
-        if not files:
+        if not those:
             self._handed.pop((key, epoch), None)
+
+    def let_go(self, key: str) -> None:
+        # Without its fence, what a pack still says of it would be there again when the store starts.
+        if not self._packs.has(key):
+            self._fences.let_go(key)
 
     def forget(self, keys: Collection[str]) -> None:
         self._fences.forget(keys)
@@ -253,10 +271,7 @@ class FileJournal:
         owner = (ticket.key, ticket.epoch)
         if owner not in self._lengths:
             if self._packs.size(owner) + len(payload) <= self._small:
-                self._packs.append(owner, kind, payload, number=number, crc=crc or 0)
-                if sync:
-                    self._packs.sync()
-                    self._sync_directory()
+                self._packs.append(owner, kind, payload, number=number, crc=crc or 0, sync=sync)
                 return
             begun = msgspec.msgpack.encode([ticket.key, ticket.epoch, ticket.writer])
             self._append(*owner, record(BEGIN, begun), new=True)
@@ -275,13 +290,13 @@ class FileJournal:
             if new:
                 with contextlib.suppress(FileNotFoundError):
                     path.unlink()  # left by a begin that failed
-            file = self._open_file(path)
+            file = files.open_file(path)
         length = self._lengths.get((key, epoch), 0)
         try:
-            self._write(file, parts, path)
+            files.write(file, parts, path)
             if sync:
-                os.fdatasync(file)
-                self._sync_directory()
+                files.flush(file, path)
+                files.flush_directory(self._directory)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.ftruncate(file, length)  # what is half written must not stand before more
@@ -313,57 +328,26 @@ class FileJournal:
         parts += commit
         with contextlib.suppress(FileNotFoundError):
             made.unlink()
-        file = self._open_file(made)
+        file = files.open_file(made)
         try:
-            self._write(file, parts, made)
+            files.write(file, parts, made)
             if self._sync:
-                os.fdatasync(file)
+                files.flush(file, made)
             made.replace(path)
-        except (OSError, StateStoreError):
-            os.close(file)  # the old file says the same
+        except BaseException:  # the old file says the same
             with contextlib.suppress(OSError):
                 made.unlink()
-            return
-        if self._sync:
-            self._sync_directory()
+            raise
+        finally:
+            os.close(file)
         with self._lock:
             old = self._files.pop((head.key, head.epoch), None)
             self._lengths[head.key, head.epoch] = sum(map(len, parts))
-        self._packs.drop((head.key, head.epoch))
-        os.close(file)
         if old is not None:
             os.close(old)
-
-    def _open_file(self, path: Path) -> int:
-        try:
-            return os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise Missing(f"the state store cannot write {path}: {error.strerror}") from error
-
-    def _write(self, file: int, parts: Sequence[bytes], path: Path) -> None:
-        views = [memoryview(part) for part in parts if part]
-        at = 0
-        try:
-            while at < len(views):
-                done = os.writev(file, views[at : at + _AT_ONCE])
-                while at < len(views) and done >= len(views[at]):
-                    done -= len(views[at])
-                    at += 1
-                if done:
-                    views[at] = views[at][done:]
-        except OSError as error:
-            needed = sum(map(len, parts))
-            text = f"the state store cannot write {needed} bytes to {path}: {error.strerror}"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise Full(text, remedy="Make room on that disk.", needed=needed) from error
-            raise Missing(text) from error
-
-    def _sync_directory(self) -> None:
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        if self._sync:
+            files.flush_directory(self._directory)
+        self._packs.drop((head.key, head.epoch))  # what the old file, should it be back, refers to
 
     def _path(self, key: str, epoch: int) -> Path:
         name = hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=12).hexdigest()

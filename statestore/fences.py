@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
-from statestore.errors import Missing, StateStoreError
+from statestore import files
+from statestore.errors import Missing, StateStoreError, Unavailable
 from statestore.records import ABORTED, DELETED, NO_FENCE, Fence, record, scan
 
 _NAME = "fences"
@@ -26,30 +27,22 @@ class Fences:
 
     Args:
         directory: Where the file is.
-        open_file: Opens a file to append to.
-        write: Writes all parts, or raises an error of the store.
         sync: Whether each change waits for the disk.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        open_file: Callable[[Path], int],
-        write: Callable[[int, Sequence[bytes], Path], None],
-        *,
-        sync: bool = False,
-    ) -> None:
+    def __init__(self, directory: Path, *, sync: bool = False) -> None:
+        self._directory = directory
         self._path = directory / _NAME
         self._made = directory / f"{_NAME}.new"
-        self._open_file = open_file
-        self._write = write
         self._sync = sync
         self._lock = threading.Lock()
         self._fences: dict[str, Fence] = {}
         self._records = 0
         self._live = 0
         self._length = 0
-        self._file = open_file(self._path)
+        self._let_go: set[str] = set()
+        self._closed = False
+        self._file = files.open_file(self._path)
 
     def load(self) -> Mapping[str, Fence]:
         """What earlier processes left, by keys.
@@ -73,25 +66,36 @@ class Fences:
         """See `statestore.journal.Journal`. Nothing of it stays when it raises."""
         parts = _part(key, epoch, deleted)
         with self._lock:
+            self._check()
             try:
-                self._write(self._file, parts, self._path)
+                files.write(self._file, parts, self._path)
                 if self._sync:
-                    os.fdatasync(self._file)
+                    files.flush(self._file, self._path)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file, self._length)  # what is half written must not stand before more
                 raise
             self._length += sum(map(len, parts))
             self._put(key, epoch, deleted)
+            self._let_go.discard(key)
             self._records += 1
             if self._records > 2 * self._live + _SLACK:
                 with contextlib.suppress(OSError, StateStoreError):  # the old file says the same
                     self._rewrite(self._fences)
 
-    def forget(self, keys: Collection[str]) -> None:
-        """These fences are too old to be kept. All stay when it raises."""
+    def let_go(self, key: str) -> None:
+        """Its fence is too old to be kept: `forget` removes it, unless it has a newer one by then."""
         with self._lock:
-            gone = frozenset(keys)
+            self._let_go.add(key)
+
+    def forget(self, keys: Collection[str]) -> None:
+        """Remove those fences that have been let go. All stay when it raises."""
+        with self._lock:
+            gone = self._let_go.intersection(keys)
+            self._let_go -= gone
+            if not gone:
+                return
+            self._check()
             left = {key: fence for key, fence in self._fences.items() if key not in gone}
             self._rewrite(left)
             self._fences, self._live = left, self._records
@@ -99,7 +103,12 @@ class Fences:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
+            self._closed = True
             os.close(self._file)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Unavailable("the state store is closed")
 
     def _put(self, key: str, epoch: int, deleted: bool) -> None:
         before = self._fences.pop(key, NO_FENCE)  # the oldest stand first
@@ -110,11 +119,11 @@ class Fences:
         parts = [part for key, fence in fences.items() for part in _parts(key, fence)]
         data = b"".join(parts)
         self._made.unlink(missing_ok=True)
-        file = self._open_file(self._made)
+        file = files.open_file(self._made)
         try:
-            self._write(file, [data], self._made)
+            files.write(file, [data], self._made)
             if self._sync:
-                os.fdatasync(file)
+                files.flush(file, self._made)
             self._made.replace(self._path)
         except BaseException:
             os.close(file)
@@ -123,6 +132,8 @@ class Fences:
             raise
         os.close(self._file)
         self._file, self._records, self._length = file, len(parts) // 2, len(data)
+        if self._sync:
+            files.flush_directory(self._directory)
 
 
 def _records(fence: Fence) -> int:

@@ -46,8 +46,11 @@ class Journal(Protocol):
     def drop(self, key: str, epochs: Iterable[int]) -> None:
         """Nothing refers any more to what was put with these epochs."""
 
+    def let_go(self, key: str) -> None:
+        """Nothing is left of that key, and its fence is too old to be kept."""
+
     def forget(self, keys: Collection[str]) -> None:
-        """Nothing is left of these keys, and their fences are too old to be kept."""
+        """Remove the fences of those keys that were let go, and have not ended again since. Not one of the calls about one key."""
 
     def close(self) -> None: ...
 
@@ -74,6 +77,9 @@ class NoJournal:
         pass
 
     def drop(self, key: str, epochs: Iterable[int]) -> None:
+        pass
+
+    def let_go(self, key: str) -> None:
         pass
 
     def forget(self, keys: Collection[str]) -> None:

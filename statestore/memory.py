@@ -126,9 +126,16 @@ class MemoryStore(OneByOne):
                 for (piece, _), place in zip(new, slices, strict=True):
                     held.pieces[piece.epoch, piece.number] = (piece, place)
                 return
-            self._budget.give(size)
-        for piece, offset in new:
-            self.put(ticket, piece, read_at(file, offset, piece.size))
+            # One by one; what is not stored yet keeps its room.
+            try:
+                for piece, offset in new:
+                    data = checked(ticket.key, piece, read_at(file, offset, piece.size))
+                    self._journal.put(ticket, piece, data)
+                    held.pieces[piece.epoch, piece.number] = (piece, data)
+                    size -= cost(piece.size)
+            except BaseException:
+                self._budget.give(size)
+                raise
 
     def flush(self, ticket: Ticket) -> None:
         """Nothing is ever under way here."""
@@ -342,6 +349,7 @@ class MemoryStore(OneByOne):
                     with self._lock:
                         del self._keys[key]
                         self._bare.pop(key, None)
+                    self._journal.let_go(key)
                     gone.append(key)
         if gone:
             self._journal.forget(gone)

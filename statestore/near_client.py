@@ -14,7 +14,7 @@ from typing import Any
 from statestore import near
 from statestore.base import RESERVED_FOR, Fetched, Head, Piece, State, digest, first_of, pack, unpack
 from statestore.bulk import manifest
-from statestore.errors import Damaged, StateStoreError, Unavailable
+from statestore.errors import Damaged, Invalid, StateStoreError, Unavailable
 from statestore.memory import checked
 from statestore.near import Message
 from statestore.parcel import read_at
@@ -57,6 +57,9 @@ class Call:
                 answer = near.receive(self._sock)
             except OSError as error:
                 self._broken(error)
+                continue
+            except Invalid as error:  # where its next message begins cannot be told any more
+                self._broken(OSError(error.message))
                 continue
             except BaseException:
                 self.end()

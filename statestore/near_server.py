@@ -174,10 +174,7 @@ class NearServer:
         near.send(sock, answer)
 
     def _begin(self, message: Message) -> list[object]:
-        key, epoch, writer, size, seconds = message.body[1:]
-        if size:
-            self._store.reserve(epoch, {key: size}, seconds)
-        opened = self._store.begin(_ticket(key, epoch, writer))
+        opened = self._store.begin(_ticket(*message.body[1:]))
         return ["ok", opened.next_number, opened.sequence, self._directory]
 
     def _commit(self, message: Message) -> list[object]:

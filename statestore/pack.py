@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from statestore import files
 from statestore.errors import Missing
 from statestore.records import Contents, scan_wrapped, take, wrap
 
@@ -30,19 +30,12 @@ class Packs:
 
     Args:
         directory: Theirs.
-        open_file: Opens a file to append to.
-        write: Writes all parts, or raises an error of the store.
+        sync: Whether what is appended may have to be on the disk: then all packs but the last one always are.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        open_file: Callable[[Path], int],
-        write: Callable[[int, Sequence[bytes], Path], None],
-    ) -> None:
+    def __init__(self, directory: Path, *, sync: bool = False) -> None:
         self._directory = directory
-        self._open_file = open_file
-        self._write = write
+        self._sync = sync
         self._lock = threading.Lock()
         self._wanted: dict[int, set[Owner]] = {}
         self._sizes: dict[Owner, int] = {}
@@ -50,7 +43,7 @@ class Packs:
         self._file = -1
         self._number = 0
         self._length = 0
-        self._synced = False
+        self._keys: dict[int, set[str]] = {}  # of which a pack says anything, wanted or not
 
     def load(self) -> dict[Owner, Contents]:
         """What earlier processes left.
@@ -71,7 +64,10 @@ class Packs:
             if length < len(data):
                 os.truncate(path, length)
             self._number = max(self._number, number)
+            if self._sync:
+                files.flush_all(path)
             self._wanted[number] = set()
+            self._keys[number] = {key for _, key, *_ in records}
             for kind, key, epoch, inner, crc, payload in records:
                 contents = found.setdefault((key, epoch), Contents())
                 if take(contents, kind, inner, payload, crc):
@@ -81,8 +77,14 @@ class Packs:
             self._remove(number)
         return found
 
-    def append(self, owner: Owner, kind: bytes, payload: bytes, *, number: int = 0, crc: int = 0) -> None:
-        """Write a record of one write. Nothing of it stays when it raises."""
+    def append(
+        self, owner: Owner, kind: bytes, payload: bytes, *, number: int = 0, crc: int = 0, sync: bool = False
+    ) -> None:
+        """Write a record of one write. Nothing of it stays when it raises.
+
+        Args:
+            sync: Wait until it, and all that was appended before, is on the disk.
+        """
         parts = wrap(kind, *owner, payload, number=number, crc=crc)
         size = sum(map(len, parts))
         with self._lock:
@@ -90,20 +92,27 @@ class Packs:
                 self._begin()
             path = self._path(self._number)
             try:
-                self._write(self._file, parts, path)
+                files.write(self._file, parts, path)
+                if sync:
+                    files.flush(self._file, path)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._file, self._length)
                 raise
             self._length += size
+            self._keys[self._number].add(owner[0])
             self._note(owner, self._number, len(payload))
 
     def sync(self) -> None:
-        """Wait until what was appended is on the disk. A pack that was full is there already."""
+        """Wait until what was appended is on the disk. A pack that was full is there already. Raises: Missing."""
         with self._lock:
-            self._synced = True
             if self._file >= 0:
-                os.fdatasync(self._file)
+                files.flush(self._file, self._path(self._number))
+
+    def has(self, key: str) -> bool:
+        """Whether a pack that is there says anything of it, wanted or not."""
+        with self._lock:
+            return any(key in keys for keys in self._keys.values())
 
     def size(self, owner: Owner) -> int:
         """Bytes that a write has here."""
@@ -127,6 +136,7 @@ class Packs:
                 with contextlib.suppress(OSError):  # then it is used as it is
                     os.ftruncate(self._file, 0)
                     self._length = 0
+                    self._keys[self._number].clear()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -138,16 +148,22 @@ class Packs:
     def _begin(self) -> None:
         """Another pack."""
         number = self._number + 1
-        file = self._open_file(self._path(number))
+        if self._sync and self._file >= 0:
+            files.flush(self._file, self._path(self._number))
+        file = files.open_file(self._path(number))
+        if self._sync:
+            try:
+                files.flush_directory(self._directory)
+            except BaseException:
+                os.close(file)
+                raise
         before, self._file = self._file, file
         if before >= 0:
-            if self._synced:
-                os.fdatasync(before)
             os.close(before)
             if not self._wanted[self._number]:
                 self._remove(self._number)
         self._number, self._length = number, 0
-        self._wanted[number] = set()
+        self._wanted[number], self._keys[number] = set(), set()
 
     def _note(self, owner: Owner, number: int, size: int) -> None:
         self._wanted[number].add(owner)
@@ -155,7 +171,7 @@ class Packs:
         self._sizes[owner] = self._sizes.get(owner, 0) + size
 
     def _remove(self, number: int) -> None:
-        del self._wanted[number]
+        del self._wanted[number], self._keys[number]
         self._path(number).unlink(missing_ok=True)
 
     def _path(self, number: int) -> Path:

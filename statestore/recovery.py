@@ -22,6 +22,8 @@ def take_over(
     fences: Mapping[str, Fence],
     directory: Path,
     handed: Handed,
+    *,
+    partly: bool = False,
 ) -> bool:
     """Take what a file says of a write over into what is known of its key.
 
@@ -31,6 +33,7 @@ def take_over(
         fences: By keys.
         directory: Where files that were handed over lie.
         handed: Those that are there; changed.
+        partly: Of a common file: the write has a file of its own as well, and what it committed is told there.
 
     Returns:
         Whether it is wanted: a process may have been killed between a fence and the removal, and a common file keeps what
@@ -42,7 +45,7 @@ def take_over(
     if epoch <= fence.deleted:
         return False
     if epoch <= fence.ended:
-        if found.head is None and not found.damage:
+        if found.head is None and not found.damage and not partly:
             return False
         writer = ""
     held = keys.setdefault(key, Held(Record(0, "", None)))

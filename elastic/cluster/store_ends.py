@@ -93,7 +93,7 @@ class NearWay:
 
     def start_begin(self, ticket: Ticket, took: Callable[[Begun], None]) -> Finish:
         ticket.check()
-        call = self._store.submit(["begin", ticket.key, ticket.epoch, ticket.writer, 0, 0.0])
+        call = self._store.submit(["begin", ticket.key, ticket.epoch, ticket.writer])
         return lambda: took(Begun(*finish(call)))
 
     def put(self, ticket: Ticket, piece: Piece, data: bytes) -> None:

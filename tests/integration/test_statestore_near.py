@@ -51,7 +51,7 @@ class Bench:
     def save(self, key: str, data: list[bytes], *, epoch: int = 1) -> None:
         """As a writer of this machine does: the pieces in a file."""
         ticket = (key, epoch, "w")
-        number, sequence, directory = self.client.call(["begin", *ticket, 0, 0.0])
+        number, sequence, directory = self.client.call(["begin", *ticket])
         assert (number, sequence, directory) == (1, 0, self.directory)
         parcel = Parcel(directory)
         placed = [
@@ -112,7 +112,7 @@ def test_what_is_no_message_ends_the_connection_and_nothing_else(bench: Bench) -
     with pytest.raises(StateStoreError, match="begin failed"):
         bench.client.call(["begin", 1])
     with pytest.raises(Invalid, match="no file"):
-        bench.client.call(["begin", "k", 1, "w", 0, 0.0])
+        bench.client.call(["begin", "k", 1, "w"])
         bench.client.call(["commit", "k", 1, "w", 1, b"", b"", b"", pack([Piece(1, 1, 1, 1)]), [0]])
     for garbage in (
         b"garbage" * 10,
@@ -129,7 +129,7 @@ def test_what_is_no_message_ends_the_connection_and_nothing_else(bench: Bench) -
 
 
 def test_damage_on_the_way_is_found(bench: Bench) -> None:
-    bench.client.call(["begin", "k", 1, "w", 0, 0.0])
+    bench.client.call(["begin", "k", 1, "w"])
     wrong = pack([Piece(1, 1, 4, zlib.crc32(b"good"))])
     with pytest.raises(Damaged):
         bench.client.call(["commit", "k", 1, "w", 1, wrong, b"", wrong, b"", []], [b"evil"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statestore import embedded, pack, records
+from statestore import embedded, files, pack, records
 from statestore.base import Head, Piece, Ticket
 from statestore.embedded import EmbeddedStore, FileJournal
 from statestore.errors import Damaged, Full, Missing, StateStoreError, Superseded, Unavailable
@@ -344,7 +344,7 @@ def test_fences_are_bounded_and_their_file_too(tmp_path: Path) -> None:
 
 
 def test_what_is_written_in_part_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_AT_ONCE", 3)
+    monkeypatch.setattr(files, "_AT_ONCE", 3)
     real = os.writev
     monkeypatch.setattr(embedded.os, "writev", lambda file, parts: real(file, [b"".join(parts)[:11]]))
     store = MemoryStore(journal=FileJournal(tmp_path, slack=100))
@@ -417,13 +417,13 @@ def test_a_file_that_could_not_be_begun_is_begun_again(
             os.write(file, bytes(parts[0])[:7])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def none_free(path: Path) -> int:
-        raise Missing(f"{path}: Too many open files")
+    def none_free(*args: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
 
     used = store.capacity().used
     with monkeypatch.context() as planted, pytest.raises((Full, Missing)):
         if fault == "no descriptor":
-            planted.setattr(store._journal, "_open_file", none_free)
+            planted.setattr(embedded.os, "open", none_free)
         else:
             planted.setattr(embedded.os, "writev", full)
         if write is None:

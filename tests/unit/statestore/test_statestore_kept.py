@@ -1,0 +1,257 @@
+"""What the embedded store has confirmed stays, and what it has refused or removed does not come back: after a restart, too."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statestore import memory, pack
+from statestore.base import Piece, Ticket
+from statestore.checksum import crc32
+from statestore.embedded import EmbeddedStore, FileJournal
+from statestore.errors import Damaged, Full, Missing, NotFound, Superseded
+from statestore.memory import MemoryStore
+from statestore.parcel import Parcel
+from statestore.writing import Write, read_bytes
+
+TICKET = Ticket("t/k", 1, "w")
+SMALL, REST = b"a" * 50_000, b"b" * 70_000
+
+
+def put(store: MemoryStore, number: int, data: bytes) -> Piece:
+    piece = Piece(TICKET.epoch, number, len(data), crc32(data))
+    store.put(TICKET, piece, data)
+    return piece
+
+
+def hand_over(store: MemoryStore, directory: Path, number: int, data: bytes) -> Piece:
+    """As a process of this machine does: in a file."""
+    piece = Piece(TICKET.epoch, number, len(data), crc32(data))
+    parcel = Parcel(str(directory))
+    offset = parcel.append(data)
+    parcel.flush()
+    store.adopt(TICKET, parcel.file, [(piece, offset)])
+    parcel.close()
+    return piece
+
+
+@pytest.mark.parametrize("handed", [False, True])
+@pytest.mark.parametrize("collected", [False, True])
+def test_a_version_in_a_pack_and_a_file_outlives_a_newer_write_that_is_given_up(
+    tmp_path: Path, handed: bool, collected: bool
+) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.begin(TICKET)
+    first = hand_over(store, tmp_path, 1, SMALL) if handed else put(store, 1, SMALL)
+    store.commit(TICKET, 1, [first, put(store, 2, REST)])
+    newer = Write(store, TICKET.key, 2)
+    newer.put(b"x")
+    if collected:
+        store.collect("t/", keep=[(TICKET.key, 1)], before=2)
+    else:
+        newer.abort()
+    for _ in range(2):
+        store.close()
+        store = EmbeddedStore(tmp_path)
+        head = store.head(TICKET.key)
+        assert head is not None and read_bytes(store, head) == SMALL + REST
+    with pytest.raises(Superseded):
+        Write(store, TICKET.key, 2)
+    store.close()
+
+
+def test_a_commit_is_one_although_the_file_behind_it_cannot_be_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore(journal=FileJournal(tmp_path, slack=1000))
+    store.begin(TICKET)
+    store.commit(TICKET, 1, [hand_over(store, tmp_path, 1, SMALL), put(store, 2, bytes(300_000))])
+    third = put(store, 3, b"n")
+    really = os.open
+
+    def none_free(path: Any, *args: Any, **options: Any) -> int:
+        if str(path).endswith(".new"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return really(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", none_free)
+    head = store.commit(TICKET, 2, [third])
+    assert read_bytes(store, head) == b"n"
+    monkeypatch.undo()
+    store.close()
+    store = MemoryStore(journal=FileJournal(tmp_path))
+    assert store.head(TICKET.key) == head and read_bytes(store, head) == b"n"
+    store.close()
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_a_commit_that_the_disk_does_not_confirm_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    store = EmbeddedStore(tmp_path, sync=True)
+    with Write(store, "k", 1) as write:
+        write.put(b"old")
+        head = write.commit()
+    newer = Write(store, "k", 2)
+    newer.put(bytes(size))
+
+    def broken(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(Missing, match="does not confirm"):
+        newer.commit()
+    monkeypatch.undo()
+    newer.abort()
+    store.close()
+    store = EmbeddedStore(tmp_path, sync=True)
+    assert store.head("k") == head and read_bytes(store, head) == b"old"
+    store.close()
+
+
+class Disk:
+    """Knows of each pack how much of it has been written, and how much of that the disk has."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._directory = directory
+        self._written: dict[int, int] = {}
+        self._there: dict[int, int] = {}
+        writev, fdatasync = os.writev, os.fdatasync
+
+        def write(file: int, parts: Any) -> int:
+            done = writev(file, parts)
+            self._note(self._written, file)
+            return done
+
+        def sync(file: int) -> None:
+            fdatasync(file)
+            self._note(self._there, file)
+
+        monkeypatch.setattr(os, "writev", write)
+        monkeypatch.setattr(os, "fdatasync", sync)
+
+    @staticmethod
+    def _note(sizes: dict[int, int], file: int) -> None:
+        found = os.fstat(file)
+        sizes[found.st_ino] = found.st_size
+
+    def lacks(self) -> list[str]:
+        files = {path.name: path.stat().st_ino for path in self._directory.glob("*.pack")}
+        return [n for n, i in files.items() if self._there.get(i, 0) < self._written.get(i, 0)]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_put_before_a_commit_is_on_the_disk_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    monkeypatch.setattr(pack, "_FULL", 200_000)
+    disk = Disk(tmp_path, monkeypatch)
+    store = EmbeddedStore(tmp_path, sync=True)
+    write = Write(store, "k", 1, "me")
+    first = write.put(b"a" * 1000)
+    if restarted:
+        store.close()
+        store = EmbeddedStore(tmp_path, sync=True)
+        write = Write(store, "k", 1, "me")
+    else:
+        for n in range(5):  # others fill the pack
+            Write(store, f"other-{n}", 1).put(b"o" * 60_000)
+    assert len(list(tmp_path.glob("*.pack"))) == (1 if restarted else 2)
+    write.commit([first])
+    assert disk.lacks() == []
+    store.close()
+
+
+def test_what_was_deleted_is_gone_as_long_as_a_pack_says_anything_of_it(tmp_path: Path) -> None:
+    store = MemoryStore(journal=FileJournal(tmp_path), fences=8)
+    for key in ("lives", "gone"):
+        with Write(store, key, 1) as write:
+            write.put(key.encode())
+            write.commit()
+    store.delete("gone", 1)
+    for n in range(12):  # the oldest fences go
+        store.delete(f"other-{n}", 1)
+    assert "gone" not in store._keys
+    store.close()
+    store = MemoryStore(journal=FileJournal(tmp_path), fences=8)
+    assert store.head("gone") is None and store.head("lives") is not None
+    store.close()
+
+
+def test_a_fence_that_is_set_while_others_are_forgotten_stays(tmp_path: Path) -> None:
+    class Journal(FileJournal):
+        again = True
+
+        def forget(self, keys: Collection[str]) -> None:
+            if self.again and "k" in keys:
+                self.again = False
+                Write(store, "k", 1).abort()  # another thread, before the file is written
+            super().forget(keys)
+
+    journal = Journal(tmp_path)
+    store = MemoryStore(journal=journal, fences=8)
+    store.delete("k", 1)
+    store._prune()
+    for n in range(12):
+        store.delete(f"other-{n}", 1)
+    assert not journal.again
+    store.close()
+    store = MemoryStore(journal=FileJournal(tmp_path), fences=8)
+    with pytest.raises(Superseded):
+        Write(store, "k", 1)
+    store.close()
+
+
+def test_what_is_reserved_for_pieces_in_a_file_stays_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This store keeps no files: pieces are read and put one by one, and somebody else asks for room meanwhile."""
+    store = MemoryStore(1 << 20)
+    store.begin(TICKET)
+    store.reserve(1, {TICKET.key: 700_000})
+    really, refused = memory.read_at, []
+
+    def meanwhile(*args: Any) -> bytes:
+        with pytest.raises(Full):
+            store.reserve(2, {"other": 600_000})
+        refused.append(True)
+        return really(*args)
+
+    monkeypatch.setattr(memory, "read_at", meanwhile)
+    pieces = [hand_over(store, tmp_path, n, bytes(300_000)) for n in (1, 2)]
+    assert len(refused) == 2
+    store.commit(TICKET, 1, pieces)
+    used = store.capacity().used
+    with pytest.raises(Full):
+        hand_over(store, tmp_path, 3, bytes(700_000))
+    assert store.capacity().used == used and store.capacity().reserved == 0
+
+
+def test_pieces_of_which_one_is_damaged_leave_no_room_taken(tmp_path: Path) -> None:
+    store = MemoryStore(1 << 20)
+    store.begin(TICKET)
+    parcel = Parcel(str(tmp_path))
+    offset = parcel.append(bytes(10))
+    parcel.flush()
+    with pytest.raises(Damaged):
+        store.adopt(TICKET, parcel.file, [(Piece(1, 1, 10, 0), offset)])
+    parcel.close()
+    assert store.capacity().used == 0
+
+
+def test_whoever_reads_a_version_whose_file_is_gone_is_told_so(tmp_path: Path) -> None:
+    """Not another file that has its name by now."""
+    store = EmbeddedStore(tmp_path)
+    store.begin(TICKET)
+    head = store.commit(TICKET, 1, [hand_over(store, tmp_path, 1, SMALL)])
+    reading = store.get(head)
+    store.commit(TICKET, 2, [put(store, 2, b"x")])
+    hand_over(store, tmp_path, 3, SMALL[::-1] + b"c")
+    with pytest.raises(NotFound):
+        next(reading)
+    store.close()
