@@ -21,7 +21,6 @@ import ctypes
 import functools
 import os
 import queue
-import select
 import shutil
 import signal
 import subprocess
@@ -34,6 +33,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from elastic.handles import readable
 from elastic.signals import insist
 
 PARENT_VARIABLE = "ELASTIC_PARENT_PID"
@@ -181,7 +181,7 @@ def end_stray(pid: int, word: str, timeout: float) -> bool:
 
 
 def _ended(handle: int, timeout: float) -> bool:
-    return bool(select.select([handle], [], [], timeout)[0])
+    return bool(readable([handle], timeout))
 
 
 def die_with_parent(parent: int | None = None, signal_number: int = signal.SIGKILL) -> None:

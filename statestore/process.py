@@ -82,9 +82,11 @@ class StoreProcess:
         assert process is not None and process.stdout is not None
         deadline = time.monotonic() + timeout
         said = b""
+        poll = select.poll()  # `select` does not take descriptors from 1024 on
+        poll.register(process.stdout, select.POLLIN)
         while b"\n" not in said:
             left = max(0.0, deadline - time.monotonic())
-            if not select.select([process.stdout], [], [], left)[0]:
+            if not poll.poll(left * 1000):
                 self.kill()
                 raise Missing(
                     f"the state store is not ready within {timeout:g} s", remedy=f"Its log: {self.log}"

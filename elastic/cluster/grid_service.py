@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import select
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from elastic.cluster.grid_members import GridMembers
 from elastic.cluster.java import find_java
 from elastic.cluster.store_service import DIRECTORY, StoreService
 from elastic.errors import ElasticError, EnvironmentProblem
+from elastic.handles import readable
 from statestore.errors import Lost, StateStoreError, Unavailable
 from statestore.hazelcast.jar import find_jar, obtain_jar
 from statestore.hazelcast.member import HazelcastMember, class_archive, make_class_archive
@@ -161,9 +161,9 @@ def _first(processes: Sequence[subprocess.Popen[bytes]]) -> subprocess.Popen[byt
                 if process.poll() is not None:
                     return process
                 handles[os.pidfd_open(process.pid)] = process
-            ready, _, _ = select.select(list(handles), [], [])
-            handles[ready[0]].wait()
-            return handles[ready[0]]
+            ended = handles[readable(handles, None)[0]]
+            ended.wait()
+            return ended
         while True:  # nothing to wait on here
             for process in processes:
                 if process.poll() is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from elastic import errors, procs
 from elastic.cluster.directory import LOG, ClusterInfo, clean, owned, read_cluster, stored
 from elastic.cluster.options import UpOptions
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, NotFound
+from elastic.handles import readable
 from elastic.model.codec import encode
 from elastic.signals import insist
 
@@ -180,7 +180,7 @@ def _follow(
                 return msgspec.convert(message["ready"], ClusterInfo)
             else:
                 raise _error(**message["error"])
-        if not select.select([reports], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        if not readable([reports], deadline - time.monotonic()):
             raise EnvironmentProblem(f"cluster {options.cluster} is not ready, and its launcher says nothing")
         data = os.read(reports, 65536)
         if not data:
@@ -227,7 +227,7 @@ def _wait_gone(info: ClusterInfo, timeout: float) -> bool:
         try:
             if not info.alive():
                 return True
-            return bool(select.select([handle], [], [], timeout)[0])
+            return bool(readable([handle], timeout))
         finally:
             os.close(handle)
     while info.alive():  # nothing to wait on here

@@ -14,6 +14,7 @@ from elastic.errors import ElasticError, Unavailable
 from elastic.rpc.errors import NotLeading, Unreachable, from_call
 
 R = TypeVar("R")
+L = TypeVar("L", float, float | None)
 Ask = Callable[[Link, float], R]
 _PATIENCE = 15.0
 _ALL = 600.0
@@ -65,7 +66,7 @@ class Asking:
         for pause in _pauses():
             link = self._connection.leader(deadline, sure=once)
             try:
-                return ask(link, max(0.001, deadline - time.monotonic()))
+                return self._called(ask, link, max(0.001, deadline - time.monotonic()))
             except grpc.RpcError as e:
                 error = from_call(e, doing=doing, address=link.address)
                 if isinstance(error, Unreachable) and once:
@@ -86,9 +87,12 @@ class Asking:
             began = time.monotonic()
             link = self._connection.leader(began + self._timeout)
             # A followed stream has no end, so no deadline: keepalive pings notice a Nimbus that vanished.
-            call = ask(link, None if follow else _ALL)
+            call = self._called(ask, link, None if follow else _ALL)
+            read = False
             try:
-                yield from call
+                for message in call:
+                    read = True
+                    yield message
                 return
             except grpc.RpcError as e:
                 if self._connection.closed:
@@ -96,14 +100,23 @@ class Asking:
                 error = from_call(e, doing=doing, address=link.address)
                 failures = failures + 1 if time.monotonic() - began < _LASTING else 1
                 again = self._elsewhere(link, error)
-                if isinstance(error, Unreachable) and not follow:  # what was read would come twice
-                    again = False
+                if not follow and (read or isinstance(error, Unreachable)):
+                    again = False  # what was read would come twice
                 if not again or failures > _FAILURES:
                     raise error from e
             finally:
                 call.cancel()
             if failures > 1:
                 time.sleep(_PAUSE)
+
+    def _called(self, ask: Callable[[Link, L], R], link: Link, left: L) -> R:
+        """Make a call on a channel that another thread may close. Raises: Unavailable: it has."""
+        try:
+            return ask(link, left)
+        except ValueError as e:  # what gRPC raises then
+            if self._connection.closed:
+                raise Unavailable("this client is closed") from e
+            raise
 
     def _elsewhere(self, link: Link, error: ElasticError) -> bool:
         """Whether the same request to another Nimbus may do; the next one then goes there."""

@@ -143,6 +143,10 @@ class Connection:
                 with self._lock:
                     link = self._link(address)
                 info = link.stub.ClusterInfo(pb.ClusterInfoRequest(), timeout=min(left, _ASK))
+            except ValueError as e:  # its channel has been closed in between
+                if self._closed:
+                    raise Unavailable("this client is closed") from e
+                raise
             except grpc.RpcError as e:
                 problem = from_call(e, doing="ask for the leader", address=address)
                 if not isinstance(problem, Unavailable | DeadlineExceeded):

@@ -57,8 +57,11 @@ class ProcessNode:
             self._ended.wait()
 
     def _wait(self) -> None:
-        code = self._child.wait()
-        self._ended.set()
+        code = -1
+        try:
+            code = self._child.wait()
+        finally:
+            self._ended.set()
         try:
             self._on_exit(self._node, "" if self._asked else exit_sentence(code))
         except Exception:

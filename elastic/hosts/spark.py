@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import shutil
 import signal
 import tempfile
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused
+from elastic.handles import readable
 from elastic.hosts.base import NodeCommand
 from elastic.hosts.spark_notices import Notices
 from elastic.hosts.spark_session import Session, first_line, open_session
@@ -279,7 +279,7 @@ def _stop(node: SparkNode, grace: float) -> None:
 
 
 def _ended(handle: int, seconds: float) -> bool:
-    return bool(select.select([handle], [], [], seconds)[0])
+    return bool(readable([handle], seconds))
 
 
 def _signal(handle: int, number: int) -> None:

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _LINE = 4096
 _SECONDS = 5.0
+_PAUSE = 0.5
 
 
 class Notices:
@@ -35,6 +36,7 @@ class Notices:
     def __init__(self, told: Callable[[str, Process], None]) -> None:
         self._told = told
         self._address = ""
+        self._closing = threading.Event()
         self._listener = socket.socket(socket.AF_UNIX)
         if sys.platform == "linux":  # elsewhere no task finds that it is on the launcher's machine
             self._address = f"\0elastic-spark-{uuid.uuid4().hex}"
@@ -50,17 +52,24 @@ class Notices:
 
     def close(self) -> None:
         """Stop listening. Safe to call twice."""
+        self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which close alone does not
         self._listener.close()
         self._thread.join(_SECONDS + 1.0)
 
     def _listen(self) -> None:
-        while True:
+        told = False
+        while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return
+                told = False
+            except OSError as error:  # it is closed, or there is no descriptor
+                if not told and not self._closing.is_set():
+                    log.warning("no notice of a task can be taken: %s; it is tried again and again", error)
+                    told = True
+                self._closing.wait(_PAUSE)  # nothing tells when there is one again
+                continue
             try:
                 with connection, connection.makefile("rb") as stream:
                     connection.settimeout(_SECONDS)

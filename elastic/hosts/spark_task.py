@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic import procs
+from elastic.handles import readable
 from elastic.hosts import generation
 from elastic.hosts.child import Child, exit_sentence, python_path
 from elastic.hosts.spark_daemon import without_archives
@@ -220,10 +221,10 @@ def _watch(child: Child, above: _Above, grace: float) -> str:
             if ready:
                 reason = "Spark has dropped its task"
                 child.signal(signal.SIGTERM)
-                if not select.select([done], [], [], grace)[0]:
+                if not readable([done], grace):
                     child.signal(signal.SIGKILL, group=True)
                 break
-        select.select([done], [], [])
+        readable([done], None)
         return reason or exit_sentence(code[0])
     finally:
         os.close(done)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import select
 import struct
 import threading
 import time
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from elastic.errors import ConfigError, EnvironmentProblem, NotFound, Refused
+from elastic.handles import readable
 from elastic.nodestore.base import Entry
 
 KEEP = 50
@@ -213,10 +213,11 @@ class LmdbWriter(LmdbReader):
 
     def close(self) -> None:
         with self._shared.lock:
-            closed = self._closed
-            super().close()
-            if not closed:
-                os.close(self._lock)
+            closed, self._closed = self._closed, True
+        if not closed:
+            # Without the lock: whoever opens the same directory meanwhile has the guard, and waits for it.
+            _release(self._shared)
+            os.close(self._lock)
 
 
 def open_writer(
@@ -323,8 +324,7 @@ def _ended(holder: str, deadline: float) -> bool:
     except OSError:
         return False
     try:
-        ready, _, _ = select.select([process], [], [], max(0.0, deadline - time.monotonic()))
-        return bool(ready)
+        return bool(readable([process], deadline - time.monotonic()))
     finally:
         os.close(process)
 

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -274,3 +276,40 @@ def _tell(process: subprocess.Popen[bytes]) -> None:
 def _expect(process: subprocess.Popen[bytes], line: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().decode().strip() == line
+
+
+def test_a_writer_is_closed_while_a_reader_of_the_same_directory_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, which shares what is open: each has a lock that the other one wants."""
+    writer = lmdb_store.open_writer(tmp_path)
+    writer.append("k", b"1")
+    closing, opening = threading.Event(), threading.Event()
+    release, open_ = lmdb_store._release, lmdb_store._Environment.open
+
+    def releases(shared: lmdb_store._Environment) -> None:
+        closing.set()
+        opening.wait(30)
+        release(shared)
+
+    def opens(shared: lmdb_store._Environment, *args: Any, **options: Any) -> None:
+        opening.set()
+        closing.wait(30)
+        open_(shared, *args, **options)
+
+    readers: list[Any] = []
+    threads = [
+        threading.Thread(target=writer.close, daemon=True),
+        threading.Thread(target=lambda: readers.append(lmdb_store.open_reader(tmp_path)), daemon=True),
+    ]
+    with monkeypatch.context() as planted:
+        planted.setattr(lmdb_store, "_release", releases)
+        planted.setattr(lmdb_store._Environment, "open", opens)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
+    assert readers[0].latest("k").data == b"1"
+    readers[0].close()
+    lmdb_store.open_writer(tmp_path).close()

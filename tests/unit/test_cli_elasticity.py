@@ -52,6 +52,11 @@ def test_serve_decides_and_says_what() -> None:
     assert "there is no scheduler 'tsturm'" in failed
     assert [c[0] for c in client.calls] == ["generate"]
     assert invoke(client, "scheduler", "serve", "--every", "5s").exit_code == 2
+    lines = [
+        json.loads(line) for line in invoke(client, "scheduler", "serve", "-o", "json").stdout.splitlines()
+    ]
+    assert [line["scheduler"] for line in lines] == [asked.scheduler, "tsturm"]
+    assert lines[0]["reasons"] and not lines[0]["failure"] and "tsturm" in lines[1]["failure"]
 
 
 @pytest.mark.parametrize("words", [("policy",), ("scheduler",), ("nodes", "auto")])

@@ -19,6 +19,8 @@ from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.options import UpOptions
 from elastic.control import nimbus_main
 from elastic.control.cli.cluster import up
+from elastic.control.cli.failures import INTERRUPTED
+from elastic.control.cli.narration import Waiting
 from elastic.errors import NotFound
 from elastic.nimbus.options import NimbusOptions
 
@@ -191,3 +193,32 @@ def test_without_a_cluster_every_request_is_7_with_the_way_to_one(tmp_path: Path
 
     result = CliRunner().invoke(app, ["list", "--home", str(tmp_path)], prog_name="elastic")
     assert result.exit_code == 7 and f"elastic --home {tmp_path} up" in result.stderr
+
+
+@pytest.mark.parametrize("up_by_then", [False, True])
+def test_ctrl_c_says_whether_the_cluster_is_up(
+    launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up_by_then: bool
+) -> None:
+    start = launcher.start_background
+
+    def started(options: UpOptions, on_progress: Callable[[str], None]) -> ClusterInfo:
+        if not up_by_then:
+            raise KeyboardInterrupt
+        return start(options, on_progress)
+
+    def ends(waiting: Waiting, *_: object) -> None:
+        ended(waiting, *_)
+        if up_by_then:
+            raise KeyboardInterrupt
+
+    ended = Waiting.__exit__
+    monkeypatch.setattr(launcher, "start_background", started)
+    monkeypatch.setattr(Waiting, "__exit__", ends)
+    result = invoke(None, "up", "--home", str(tmp_path))
+    assert result.exit_code == INTERRUPTED
+    said = (
+        "the cluster is up, and stays up. To end it: elastic"
+        if up_by_then
+        else "what had been started has been ended"
+    )
+    assert said in result.stderr

@@ -142,3 +142,25 @@ def test_what_is_not_forgotten_is_found(tmp_path: Path) -> None:
     forgets_not = "from elastic import interrupts\ninterrupts.forget = lambda: None\n"
     assert ends_with(forgets_not + COMMAND_LINE, tmp_path) == -signal.SIGINT
     assert ends_with(forgets_not + DEMONSTRATION, tmp_path) == -signal.SIGINT
+
+
+TERMINATED = """
+import signal, sys, threading
+from elastic.control.cli import interrupts
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+times = iter([True])
+interrupts._within_call = lambda frame: next(times, False)
+try:
+    with interrupts.heard():
+        signal.raise_signal(signal.SIGTERM)
+        threading.Event().wait(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_sigterm_that_is_put_off_comes_where_sigint_is_ignored() -> None:
+    """As a shell has it ignored by whatever a script begins in the background."""
+    done = subprocess.run([sys.executable, "-c", TERMINATED], env={"PYTHONPATH": str(ROOT)}, timeout=50)
+    assert done.returncode == 130

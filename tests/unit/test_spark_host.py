@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from elastic.errors import EnvironmentProblem
-from elastic.hosts import generation, spark_session
+from elastic.hosts import generation, spark_notices, spark_session, spark_task
 from elastic.hosts.child import exit_sentence, python_path
 from elastic.hosts.spark_daemon import without_archives
 from elastic.hosts.spark_session import first_line
@@ -216,3 +218,31 @@ def test_a_start_that_fails_ends_no_jvm_but_its_own(others: bool, monkeypatch: p
     with pytest.raises(EnvironmentProblem, match="no memory for it"):
         spark_session.open_session("local", None, {}, {}, "", "test", "")
     assert len(ended) == (0 if others else 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no task finds its launcher elsewhere")
+def test_notices_are_taken_again_when_there_are_descriptors_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, come = [], threading.Event()
+
+    def told(tag: str, supervisor: Process) -> None:
+        heard.append((tag, supervisor))
+        come.set()
+
+    accept, failures = socket.socket.accept, iter([True])
+
+    def fails_once(listener: socket.socket) -> Any:
+        if next(failures, False):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listener)
+
+    monkeypatch.setattr(spark_notices, "_PAUSE", 0.01)
+    monkeypatch.setattr(socket.socket, "accept", fails_once)
+    notices = spark_notices.Notices(told)
+    me = Process.of(os.getpid())
+    try:
+        order = Payload("n", (), {}, log="", launcher=me, tag="t", notices=notices.address)
+        spark_task._notify(order, me)
+        assert come.wait(30) and heard == [("t", me)] and next(failures, None) is None
+    finally:
+        notices.close()
+    assert not notices._thread.is_alive()

@@ -228,15 +228,22 @@ def _start(settings: Settings, options: dict[str, Any], policy: str, foreground:
         launcher.run_foreground(made, note, show)
         note(f"Cluster {settings.cluster} is down.")
         return
-    left = "starting was given up; what had been started has been ended."
-    with leaving(left), Waiting(f"starting {settings.target}") as waiting:
+    cluster: ClusterInfo | None = None
 
-        def said(text: str) -> None:
-            waiting.line(text)
-            waiting.update(f"starting {settings.target}: {text}")
+    def left() -> str:
+        if cluster is None:
+            return "starting was given up; what had been started has been ended."
+        return f"the cluster is up, and stays up. To end it: {settings.command('down')}"
 
-        cluster = launcher.start_background(made, said)
-    show(cluster)
+    with leaving(left):
+        with Waiting(f"starting {settings.target}") as waiting:
+
+            def said(text: str) -> None:
+                waiting.line(text)
+                waiting.update(f"starting {settings.target}: {text}")
+
+            cluster = launcher.start_background(made, said)
+        show(cluster)
 
 
 def _how_to_go_on(settings: Settings, foreground: bool) -> None:

@@ -206,7 +206,11 @@ def serve(settings: Settings) -> None:
         note(f"Deciding for {settings.target} as {me()}, until interrupted.")
         for question, found in answered:
             said = found.failure or " ".join(r.message for r in found.reasons)
-            click.echo(f"{output.clock(question.time)}  {question.scheduler}: {said}")
+            if settings.output == "table":
+                click.echo(f"{output.clock(question.time)}  {question.scheduler}: {said}")
+                continue
+            data = {"time": question.time, "scheduler": question.scheduler, "failure": found.failure}
+            output.write(settings, {**data, "reasons": [r.message for r in found.reasons]}, one_line=True)
 
 
 def me() -> str:

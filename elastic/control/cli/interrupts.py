@@ -40,19 +40,19 @@ class _Hearing:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """The signal handler. On the main thread, wherever that is."""
         if _finalises(frame):
-            self._later()
+            self._later(number)
         elif self._put_off < _MOST and _within_call(frame):
             self._put_off += 1
-            self._later()
+            self._later(number)
         else:
             self.forget()
             raise KeyboardInterrupt
 
-    def _later(self) -> None:
+    def _later(self, number: int) -> None:
         main = threading.main_thread().ident
         assert main is not None
         self.forget()
-        self._again = threading.Timer(_AGAIN, signal.pthread_kill, (main, signal.SIGINT))
+        self._again = threading.Timer(_AGAIN, signal.pthread_kill, (main, number))
         self._again.daemon = True
         self._again.start()
 
