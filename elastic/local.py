@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from elastic.worker.report import Measurer
 from elastic.worker.watchdog import Watchdog
 from elastic.worker.worker import Worker
 
+log = logging.getLogger("elastic.local")
 _numbers = itertools.count(1)
 
 
@@ -75,13 +77,15 @@ class LocalRun:
             This run.
 
         Raises:
-            ExecutionError: A task gave up; the user's traceback is in the message.
+            ExecutionError: A task gave up; the user's traceback is in the message. Or it was stopped.
             DeadlineExceeded: It did not end in that time. The topology goes on running.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             while not self.finished:
                 self._check()
+                if self._stopped:
+                    raise ExecutionError(f"Topology {self.name!r} was stopped before it had finished.")
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise DeadlineExceeded(f"Topology {self.name!r} was still running after {timeout:g} s.")
@@ -190,7 +194,9 @@ class LocalRun:
         """
         if self._stopped:
             return
-        self._stopped = True
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
         self._watchdog.close()
         if not self.worker.close(setting("stop_grace", self.spec.config)):
             raise ExecutionError(
@@ -204,7 +210,10 @@ class LocalRun:
         self.events.append(event)
         del self.events[:-1000]
         if self._on_event is not None:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except Exception:  # what is told must not stop what it is told of
+                log.exception("on_event of topology %r raised at %s", self.name, event.kind)
 
     def on_progress(self) -> None:
         with self._changed:

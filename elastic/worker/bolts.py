@@ -134,9 +134,11 @@ class BoltDriver(Part):
         except Exception as e:
             record = wire.fitting(batch, e, task.failures.failed)
         if record is not None and not task.failures.broken:
+            self._current = (batch, iter(()), batch.count)  # should the task be taken away within the call
             try:
                 self._bolt.execute_batch(record)
                 task.executed += record.num_rows
             except Exception as e:
                 task.failures.failed(e, None, record.num_rows)
+            self._current = None
         task.done(batch)

@@ -114,7 +114,7 @@ class Copying:
 
     def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
         due = time.monotonic() + COMMIT_EVERY
-        while not (copier.done or old.ended or old.pausing):
+        while not (copier.done or old.ended or old.pausing or self._closing.is_set()):
             mine = self._turn.acquire(timeout=TURN)
             try:
                 self._copy_some(old, copier, write)

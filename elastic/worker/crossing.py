@@ -44,16 +44,18 @@ class Out:
 
     Attributes:
         link: How far the link has come, and where it leads; None until the task is where it is to run.
+        handing: How many times something that was taken out of `rows` is being handed on: what is there now comes after that.
         tuples, bytes: What it has got from this task; bytes only of what left the process.
     """
 
-    __slots__ = ("bytes", "destination", "link", "mixed", "rows", "tuples")
+    __slots__ = ("bytes", "destination", "handing", "link", "mixed", "rows", "tuples")
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
         self.rows: list[Any] = []
         self.link: LinkEnd | None = None
         self.mixed = False
+        self.handing = 0
         self.tuples = 0
         self.bytes = 0
 

@@ -235,11 +235,12 @@ class Executor:
         if outer is not None:
             self.blocked_on, self._blocked_at = outer.task, outer
             return
-        self.blocked += time.monotonic() - self.blocked_since
+        now = time.monotonic()
+        self.blocked += now - self.blocked_since
+        if self.busy_since:  # first: who sees that it waits no more must not see for how long it has
+            self.busy_since = now
         self.blocked_since = 0.0
         self.blocked_on, self._blocked_at = 0, None
-        if self.busy_since:
-            self.busy_since = time.monotonic()
 
     def attend(self) -> None:
         while self._urgent:

@@ -53,7 +53,8 @@ class Executors:
         """
         with self._ended:
             for executor in self._guests.idle(busy):
-                self._ending.add(executor)
+                if not executor.ended:
+                    self._ending.add(executor)
                 executor.retire()
 
     def guest(self, component: ComponentId, epoch: int) -> Home:
@@ -66,6 +67,11 @@ class Executors:
             if self._stopped:
                 raise Unavailable("the worker is about to end")
             return self._guests.of(component, epoch)
+
+    def living(self) -> list[Executor]:
+        """All that have not ended. Without the lock: whoever makes a task has it, and may be stuck in user code."""
+        found = {*list(self.named.values()), *self._guests.all(), *list(self._ending)}
+        return [e for e in found if not e.ended]
 
     def ending(self) -> list[Executor]:
         """Those that were told to end, and have not."""

@@ -126,6 +126,13 @@ class Going:
                 ) from None
         return done.result(LONGEST)  # it has begun, and takes some milliseconds
 
+    def stop(self) -> None:
+        """Its worker ends: nobody waits for what its executor does not do any more."""
+        with self.lock:
+            self.ended = True
+            if self.asked is not None:
+                self.asked.cancel()
+
     def end(self, then: Callable[[], None] | None, reading: dict[int, Going]) -> bool:
         """It is over. False: its state is being read just now, and `encoded` is to call `then`.
 

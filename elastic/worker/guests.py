@@ -60,5 +60,5 @@ class Guests:
         return retired
 
     def all(self) -> set[Executor]:
-        """Those that were not retired."""
+        """Those that were not retired. From any thread."""
         return set(self._all)

@@ -215,9 +215,12 @@ class Outputs:
         return (o for o in self._list if o.rows and o.destination.starves(self.emitter))
 
     def flush_besides(self, full: Out) -> None:
-        """Hand on what is for others, as far as there is room for it: whoever waits for room there may do so for long."""
+        """Hand on what is for others, as far as there is room for it: whoever waits for room there may do so for long.
+
+        Not to whom something is being handed on already, further out: what is in the buffer was emitted after that.
+        """
         for out in self._list:
-            if out is not full and out.rows:
+            if out is not full and out.rows and not out.handing:
                 if out.destination.hungry():
                     self._flush(out)
                 else:
@@ -228,6 +231,8 @@ class Outputs:
         if out.mixed:
             return
         rows = out.rows[:]
+        if not rows:
+            return
         stream = self._streams.by_kind[type(rows[0])]
         if self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows):
             out.rows.clear()
@@ -259,16 +264,23 @@ class Outputs:
 
     def _flush(self, out: Out, most: int | None = None) -> None:
         rows = out.rows[:most]
+        if not rows:
+            return  # the task has just been taken away, and they with it
         del out.rows[: len(rows)]
         kinds = self._streams.by_kind
         if not out.mixed:
             stream = kinds[type(rows[0])]
-            if not (self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows)):
-                self._send(out, stream, len(rows), rows, None)
-            return
-        for kind, run in groupby(rows, type):
-            part = list(run)
-            self._send(out, kinds[kind], len(part), part, None)
+            if self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows):
+                return
+            runs = [(stream, rows)]
+        else:
+            runs = [(kinds[kind], list(run)) for kind, run in groupby(rows, type)]
+        out.handing += 1
+        try:
+            for stream, run in runs:
+                self._send(out, stream, len(run), run, None)
+        finally:
+            out.handing -= 1
 
     def _at_once(self, out: Out, stream: Stream, rows: list[Any]) -> bool:
         """The usual case of `_send`, in a third of the steps: plain tuples for another worker, over a link that flows and has room. With a

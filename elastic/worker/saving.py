@@ -66,6 +66,8 @@ class Saving:
         """End its threads; what is under way ends with an error or comes to nothing."""
         self.fetching.close()
         self._copying.close()
+        for old in list(self._old.values()):
+            old.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def let_go(self, task: Task, then: Callable[[], None] | None = None) -> None:

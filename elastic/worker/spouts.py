@@ -40,24 +40,33 @@ class SpoutDriver(Part):
         self._asked = 0
         self._generator: Iterator[Any] | None = None
         self._from_generator = overrides(component, "tuples", Spout)
-        self._timer = False
+        self._timer = 0.0  # when it is woken (monotonic seconds), 0: it is not
         self.active = True
         self.wanted = True  # what Nimbus wants; `active` follows between two slices
         self.drain = 0
 
     def set_active(self, active: bool, drain: int) -> None:
         """What is wanted of the topology has changed. Called from any thread."""
+        if drain < self.drain:
+            return  # it comes from a process that knew more: this one will read that, too
         self.wanted, self.drain = active, drain
         self._task.wake()
 
+    def restore(self, drain: int) -> None:
+        """It was in another process, which knew of that deactivation. Before it runs."""
+        if drain > self.drain:
+            # It may have been said downstream that nothing comes any more: nothing does before this process knows as much.
+            self.wanted, self.drain = False, drain
+
     def taken_over(self) -> None:
         """Another executor runs the task now; the timer stayed with the old one."""
-        self._timer = False
+        self._timer = 0.0
 
     def run(self, until: float) -> bool:
         """Ask for tuples for a slice of time; returns whether to ask again at once."""
         task, marks = self._task, self._task.marks
-        self._timer = False  # if one is armed still, it wakes the task once too often, which does no harm
+        if self._timer <= time.monotonic():
+            self._timer = 0.0
         while True:
             if not self.wanted:
                 self._pause()
@@ -95,9 +104,13 @@ class SpoutDriver(Part):
         changed = self.wanted != self.active or (not self.wanted and self.drain > task.marks.drained)
         if changed and not task.marks.finished and not task.failures.broken:
             task.wake()
-        if seconds is not None and not self._timer and task.executor is not None:
-            self._timer = True
-            task.executor.wake_later(time.monotonic() + seconds, task)
+        if seconds is not None and task.executor is not None:
+            at = time.monotonic() + seconds
+            if (
+                not self._timer or at < self._timer
+            ):  # who was woken in between has one still, and needs no other
+                self._timer = at
+                task.executor.wake_later(at, task)
         return False
 
     def _ask(self, until: float) -> float | None:

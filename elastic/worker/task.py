@@ -445,8 +445,10 @@ class Task:
         if state.tick_left is not None and self._tick_interval is not None:
             self._tick_at = time.monotonic() + state.tick_left
             self._arm()
-        if state.spout is not None and state.spout.exhausted:
-            self.component.__dict__["_exhausted"] = True
+        if state.spout is not None and self.spout is not None:
+            if state.spout.exhausted:
+                self.component.__dict__["_exhausted"] = True
+            self.spout.restore(state.spout.drain)
         put_metrics(self.context, state.counters, state.gauges)
         self.bring(state.queue)
 

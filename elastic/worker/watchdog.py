@@ -64,7 +64,7 @@ class Watchdog:
         """Where each executor that is in user code is now."""
         frames = sys._current_frames()
         parts = []
-        for executor in list(self._worker.executors.named.values()) + self._worker.executors.ending():
+        for executor in sorted(self._worker.executors.living(), key=lambda e: e.id):
             frame = frames.get(executor.thread.ident or 0)
             if executor.busy_since and frame is not None:
                 parts.append(f"{executor.id}:\n{''.join(traceback.format_stack(frame))}")
@@ -78,8 +78,12 @@ class Watchdog:
 
     def check(self, now: float) -> None:
         """Look once."""
-        for executor in list(self._worker.executors.named.values()):
-            since = executor.busy_since
+        living = self._worker.executors.living()
+        for executor in {*living, *self._said}:
+            blocked, since = (
+                executor.blocked_on,
+                0.0 if executor.ended else executor.busy_since,
+            )  # in this order
             before = self._said.get(executor)
             if before is not None and since != before:
                 del self._said[executor]
@@ -87,7 +91,7 @@ class Watchdog:
                     "executor-moves-again",
                     f"Executor {executor.id} returned from the call that had been reported.",
                 )
-            if since and now - since > self._limit and not executor.blocked_on and executor not in self._said:
+            if since and now - since > self._limit and not blocked and executor not in self._said:
                 self._said[executor] = since
                 task = executor.current
                 frame = sys._current_frames().get(executor.thread.ident or 0)

@@ -204,7 +204,9 @@ class Worker:
             self.moves.started(task, self._outside.life())
             self.ways.put_here(task)  # its links end here now
         for number in started:
-            self.tasks[number].outputs.refresh()  # before its first tuple: who is here is known now
+            # Before its first tuple: who is here is known now, and whether it is to be asked for any.
+            self.tasks[number].outputs.refresh()
+            self._set_status(self.tasks[number])
         self.executors.follow(wanted)
         named, hands = self.executors.named, self.executors.hands
         for id, numbers in groupby(started, lambda t: here[t]):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
@@ -317,7 +317,7 @@ class History:
         starts = [a for a in decision.actions if isinstance(a, d.Start)]
         assert len({a.worker for a in starts}) == len(starts)
         if not self.connected:
-            assert all(isinstance(a, d.Stop | d.Kill | d.Finish) for a in decision.actions)
+            assert all(isinstance(a, d.Stop | d.Question | d.Kill | d.Finish) for a in decision.actions)
         if self.ending:
             assert not starts
         assert decision.wake_at is None or decision.wake_at > self.now
@@ -464,6 +464,7 @@ STEPS = [
 
 
 @settings(max_examples=300)
+@example(["assign here", "bundle arrives", "submit again", "disconnect", "wait", "wait"], False)
 @given(st.lists(st.sampled_from(STEPS), max_size=25), st.booleans())
 def test_any_history_ends_as_it_should(steps: list[str], ending: bool) -> None:
     history = History()

@@ -110,7 +110,7 @@ def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
         told.append((kind, more["details"]["tasks"], more["details"]["for"]))
 
     worker: Any = SimpleNamespace(
-        executors=SimpleNamespace(named={}),
+        executors=SimpleNamespace(living=list),
         moves=SimpleNamespace(participant=SimpleNamespace(old={2: None}, new={})),
         spec=SimpleNamespace(component_of=lambda task: SimpleNamespace(id="count")),
         event=event,
