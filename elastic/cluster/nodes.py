@@ -113,9 +113,10 @@ class Nodes:
                 self._nodes[node] = _Node(value, 0)
                 self._start(node)
 
-    def unwanted(self, node: NodeId) -> None:
-        """That node is not wanted any more; others are."""
-        if node in self._nodes:
+    def unwanted(self, node: NodeId, generation: int) -> None:
+        """That start of a node was not wanted any more when it had ended; others are. One that began since then stays."""
+        entry = self._nodes.get(node)
+        if entry is not None and entry.generation == generation:
             self._stop(node)
 
     def close(self) -> None:

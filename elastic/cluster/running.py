@@ -315,7 +315,7 @@ class Launcher:
 
             self._coordinator.do(
                 functools.partial(root.forget, coordination, node, generation),
-                lambda wanted: None if wanted else self._nodes.unwanted(node),
+                lambda wanted: None if wanted else self._nodes.unwanted(node, generation),
             )
             if (host or self.options.host) == "process":
                 self._coordinator.do(functools.partial(root.bury, coordination, node))

@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import gc
 import logging
+import math
 import os
 import queue
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -59,6 +61,8 @@ comes to nothing is for its supervisor to see, which waits longer (`SupervisorOp
 LAST = 0.8
 """Part of what is left of a session that is given up, after which the process ends by itself with `EXIT_SESSION`. The kernel ends it when
 all is over (`procs.end_at`), which says less of why."""
+_AGAIN = 1.0
+"""Seconds until an allocation is looked at again that could not be carried out, and of which nothing tells when it can."""
 WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
 receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
@@ -93,6 +97,9 @@ class WorkerProcess:
         self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._progressed = threading.Event()
         self._version = 0
+        self._applied = True  # all of the allocation that was read last
+        self._connected = True
+        self._due = math.inf  # when the allocation is looked at although nothing was said (monotonic seconds)
         self._transport = transport
         self._allocation: Allocation | None = None
         self.spec = spec
@@ -156,6 +163,7 @@ class WorkerProcess:
         self.worker.moves.feed(event)
 
     def _on_session(self, state: SessionState) -> None:
+        self._connected = state is SessionState.CONNECTED
         if state is SessionState.LOST:
             # Whatever the main thread and user code are at: it is over before others may begin.
             left = (1 - GIVE_UP) * self._coordination.session_timeout
@@ -180,11 +188,7 @@ class WorkerProcess:
         self._views.start()
         self._notices.put("allocation")
         while True:
-            try:
-                times = (self._cycle or None, self._progress.patience())
-                notice = take(self._notices, min((t for t in times if t is not None), default=None))
-            except queue.Empty:
-                notice = "allocation"
+            notice = self._next()
             if notice == "lost":
                 log.error(
                     "The session with ZooKeeper has expired: stopping, somebody else may run these tasks now."
@@ -202,6 +206,7 @@ class WorkerProcess:
             self._progressed.clear()
             try:
                 if notice == "allocation" or (notice == "told" and not self._cycle):
+                    self._due = time.monotonic() + self._cycle if self._cycle else math.inf
                     self._follow()
                 elif notice == "again" and self._allocation is not None:
                     self._apply(self._allocation)
@@ -209,6 +214,23 @@ class WorkerProcess:
             except Unavailable as e:
                 # Unknown is not empty: nothing is begun and nothing given up; the session says when it goes on, or that it is lost.
                 log.warning("ZooKeeper cannot be reached: %s", e)
+                if self._connected:  # nobody says when: what is read may have changed faster than it was read
+                    self._due = min(self._due, time.monotonic() + _AGAIN)
+
+    def _next(self) -> str:
+        """What is to be done next. To look at the allocation, when it is time to: whatever else is said meanwhile, and how often."""
+        now, patience = time.monotonic(), self._progress.patience()
+        left = min(self._due - now, math.inf if patience is None else patience)
+        if self._due <= now and self._notices.empty():
+            return "allocation"
+        try:
+            notice = take(self._notices, None if left == math.inf else max(0.0, left))
+        except queue.Empty:
+            return "allocation"
+        if notice in ("told", "progress", "again") and self._due <= time.monotonic():
+            self._notices.put(notice)
+            return "allocation"
+        return notice
 
     def _install_signals(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's business
@@ -253,13 +275,14 @@ class WorkerProcess:
     def _follow(self) -> None:
         """Read the newest allocation and carry it out."""
         entry = self._store.latest(keys.allocation(self.id))
-        if entry is None or entry.version <= self._version:
+        if entry is None or (entry.version <= self._version and self._applied):
             return
         allocation = self._allocation = codec.decode(entry.data, Allocation)
         self._apply(allocation)
         self._version = entry.version
 
     def _apply(self, allocation: Allocation) -> None:
+        self._applied = False
         named = {t for _, first, last in allocation.executors for t in range(first, last + 1)}
         if named - self.worker.tasks.keys() - self.worker.arriving.keys():
             # Else nothing is to be started. An allocation comes with every outcome of a move: to read a view because of it kept the thread
@@ -284,6 +307,7 @@ class WorkerProcess:
             )
             self.on_failure(e.message.partition("\n")[0], e.message.partition("\n")[2])
         self._progress.begun()
+        self._applied = True
 
     def _end(self, grace: float) -> None:
         self._watch.cancel()

@@ -10,7 +10,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from elastic.coordination import paths
 from elastic.coordination.base import Coordination, SessionState, Versioned, Watch
@@ -92,9 +91,11 @@ class MarksWriter:
                 log.info("marks of move %d cannot be written now: %s", epoch, e)
                 self._unknown.add(epoch)
                 # If the connection came back before that was noted, nobody else says so.
-                with suppress(ElasticError):
+                try:
                     self._coordination.get(paths.moves(self._topology))
                     self._orders.put(epoch)
+                except ElasticError:  # nor whether it has broken at all
+                    self._again_at = self._again_at or time.monotonic() + _PAUSE
                 continue
             except Exception:
                 # Nobody writes more marks of the move before it is known what became of these.

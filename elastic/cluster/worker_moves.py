@@ -10,6 +10,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from elastic.model import codec
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
 from elastic.model.records import WorkerInfo
+from elastic.queues import take
 
 log = logging.getLogger("elastic.worker")
 T = TypeVar("T")
@@ -32,6 +34,9 @@ _TRIES = 20
 _ON_THEIR_WAY = 0.005
 """Seconds that a view waits for values that watches are reading already: they are here within that, nearly always, and would be asked for a
 second time else."""
+
+_PAUSE, _LONGEST = 1.0, 30.0
+"""Seconds until a view that came to nothing is read again although nothing is heard: twice as long each time, up to the longer one."""
 
 _Key = tuple[str, bool]
 """A path, and whether it is about the names of its children instead of its value."""
@@ -271,16 +276,23 @@ class ViewReader:
             self._notices.put(True)
 
     def _run(self) -> None:
-        while self._notices.get():
+        pause = 0.0  # until it is looked again although nothing is heard: after what came to nothing
+        while True:
+            with suppress(queue.Empty):
+                if not take(self._notices, pause or None):
+                    return
             self._told.clear()
             try:
                 self._hand_on(_ON_THEIR_WAY)
+                pause = 0.0
+                continue
             except Unavailable as e:
-                # Every watch fires when the connection is back.
-                self._mirror.forget()
-                log.info("moves cannot be followed now: %s", e)
+                # Every watch fires when the connection is back. But it may also be that all changed faster than it could be read.
+                log.log(logging.DEBUG if pause else logging.INFO, "moves cannot be followed now: %s", e)
             except Exception:  # one view that cannot be followed must not be the last
                 log.exception("a view could not be followed")
+            self._mirror.forget()
+            pause = min(_LONGEST, 2 * pause) or _PAUSE
 
     def _read(self, number: int, wait: float) -> tuple[View, tuple[WorkerInfo, ...]]:
         """Reads what has changed, as long as the same moves, participants and workers are there as in the view before; else again.

@@ -53,6 +53,7 @@ class Voice:
         self._measurer = measurer
         self._interval = interval
         self._waiting: queue.Queue[Event | Stacks | None] = queue.Queue(_MOST)
+        self._lock = threading.Lock()
         self._steps: deque[Event] = deque(maxlen=_MOST)
         self._steps_due = math.inf
         self._steps_told = 0.0
@@ -69,11 +70,12 @@ class Voice:
     def say(self, event: Event) -> None:
         """Pass on an event. Never blocks; when too many wait, it is counted instead."""
         if event.kind == "move-step":
-            if len(self._steps) == _MOST:
-                self._dropped += 1
-            self._steps.append(event)
-            if len(self._steps) not in (1, _MANY):
-                return  # it was put there before: whoever takes the one before takes this one too
+            with self._lock:
+                if len(self._steps) == _MOST:
+                    self._dropped += 1
+                self._steps.append(event)
+                if len(self._steps) not in (1, _MANY):
+                    return  # it was put there before: whoever takes the one before takes this one too
             event = _NUDGE
         try:
             self._waiting.put_nowait(event)
@@ -95,6 +97,8 @@ class Voice:
         due = time.monotonic() + self._interval
         with contextlib.suppress(OSError):  # the supervisor has closed the pipe: nobody listens any more
             while True:
+                if self._steps and self._steps_due == math.inf:  # also when there was no room for a nudge
+                    self._steps_due = self._steps_at() if len(self._steps) < _MANY else 0.0
                 now = time.monotonic()
                 if now >= self._steps_due:
                     self._tell_steps()
@@ -112,9 +116,8 @@ class Voice:
                     self._send(codec.encode({"stacks": event.text}))
                     continue
                 if event is _NUDGE:
-                    self._steps_due = min(
-                        self._steps_due, self._steps_at() if len(self._steps) < _MANY else 0.0
-                    )
+                    if len(self._steps) >= _MANY:
+                        self._steps_due = 0.0
                     continue
                 self._event(event)
                 if self._dropped and self._waiting.empty():

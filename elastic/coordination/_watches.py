@@ -177,7 +177,10 @@ class Watches:
             self._mark(key, begun)
             early = [s.early for s in self._subscriptions.get(key, ()) if s.early and not s.cancelled]
         for tell in early:
-            tell()
+            try:
+                tell()
+            except Exception:  # this thread is the connection's: the session would end with it
+                log.exception("who is told early of %s raised", path)
 
     def set_state(self, state: SessionState) -> bool:
         """The session's state, as the client sees it. LOST is for ever: what comes after it is ignored.

@@ -56,6 +56,7 @@ class Balancer:
         self._chosen = ElasticitySettings()
         self._written: set[TopologyName] = set()
         self._recalled = False
+        self._ids: dict[TopologyName, str] = {}
         self._thread = threading.Thread(target=self._run, name="nimbus-balancer", daemon=True)
 
     # --- from any thread
@@ -137,7 +138,7 @@ class Balancer:
         self._active = bool(in_use or self._rescheduling.choice is not None or self._extending.params.enabled)
         if self._active and idle:
             self._measuring.anew()
-        if self._active and not self._recalled:
+        if not self._recalled:  # also what is to be forgotten, of topologies that have gone since
             self._recall(facts, now)
         self._forget(facts)
         if not self._active:
@@ -225,9 +226,12 @@ class Balancer:
         self._recalled = True
 
     def _forget(self, facts: Facts) -> None:
-        """Of topologies that have gone."""
-        self._teller.forget(set(facts.topologies))
-        self._resizing.forget(set(facts.topologies))
+        """Of topologies that have gone, or in whose place there is another one of that name."""
+        ids = {name: t.state.id for name, t in facts.topologies.items()}
+        same = {name for name, id in ids.items() if self._ids.get(name, id) == id}
+        self._ids = ids
+        self._teller.forget(same)
+        self._resizing.forget(same)
         gone = self._written - facts.topologies.keys()
         if gone:
             self._ruler.forget(sorted(gone))

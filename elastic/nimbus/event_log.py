@@ -55,6 +55,8 @@ class EventLog:
             merged = [(x.seq, x.event) for x in found if x.seq not in known] + list(self._events)
             self._events.clear()
             self._events.extend(sorted(merged, key=lambda item: item[0]))
+            # Another one may have led since this one was made, on another machine.
+            self._next = max(self._next, int(time.time() * 1000))
             if self._events:
                 self._next = max(self._next, self._events[-1][0] + 1)
 

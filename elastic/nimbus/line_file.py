@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -31,6 +32,7 @@ class LineFile:
         """All that there are, oldest first. The last one of a process that was killed may be a half."""
         if self._path is None:
             return
+        self._let_go()  # another process may have written since, and renamed it
         for path in (self._path.with_name(self._path.name + ".1"), self._path):
             with contextlib.suppress(FileNotFoundError):
                 yield from path.read_bytes().splitlines()
@@ -41,8 +43,12 @@ class LineFile:
             return
         try:
             if self._file is None:
-                self._file = self._path.open("ab", buffering=0)
+                self._file = self._path.open("a+b", buffering=0)
                 self._size = self._path.stat().st_size
+                if self._size:
+                    self._file.seek(-1, os.SEEK_END)
+                    if self._file.read(1) != b"\n":  # half a line, of a process that was killed
+                        self._size += self._file.write(b"\n")
             if self._size + len(line) > self._limit and self._size:
                 self._file.close()
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
@@ -56,6 +62,9 @@ class LineFile:
     def close(self) -> None:
         """Add nothing more. Safe to call twice."""
         self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

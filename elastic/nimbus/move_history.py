@@ -69,6 +69,11 @@ class MoveHistory:
         with self._lock:
             self._found = {k: m for k, m in self._found.items() if k[1] in ids or k[0] in facts.elsewhere}
 
+    def forget(self, name: TopologyName, id: str) -> None:
+        """That topology is gone."""
+        with self._lock:
+            self._found.pop((name, id), None)
+
     def close(self) -> None:
         """Write nothing more. Safe to call twice."""
         with self._lock:

@@ -382,7 +382,8 @@ class MoveLog:
         with self._lock:
             self._moves.pop(topology, None)
             self._past.pop(topology, None)
-            self._ids.pop(topology, None)
+            if (id := self._ids.pop(topology, None)) is not None:
+                self.history.forget(topology, id)  # what is shown of the topology may be of a moment ago
             self._totals.pop(topology, None)
 
 

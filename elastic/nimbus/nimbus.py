@@ -149,36 +149,43 @@ class Nimbus(Requests):
                 self._changed.wait_for(lambda: self._closed or self._election.leading)
                 if self._closed:
                     return
-            self.events.load()
-            self._history.load()
-            with self._changed:
-                reign = Reign(
-                    self._coordination,
-                    self._guard,
-                    self._scheduler,
-                    self.options,
-                    bundles=self.bundles,
-                    events=self.events,
-                    reports=ReportStore(self.options.errors),
-                    stores=self._stores,
-                    history=self._history,
-                    on_ruling=self._on_ruling,
-                )
-                self._reign = reign
-                balancer = self._balancer = Balancer(ReignRuler(reign))
-                if self._closed or not self._election.leading:
-                    reign.stop()
             try:
-                reign.run()
-            finally:
-                reign.stop()
-                balancer.close()
-                balancer.join()
+                self._rule_once()
+            except Exception:  # it leads as long as nobody else is elected, and must not do so without ruling
+                log.exception("Nimbus at %s could not go on leading; it begins anew", self.address)
             with self._changed:
                 self._reign = self._balancer = None
                 self._changed.notify_all()
                 # It ends at once again when something is wrong that the election does not know of yet.
                 self._changed.wait_for(lambda: self._closed or not self._election.leading, _PAUSE)
+
+    def _rule_once(self) -> None:
+        """From the election to the end of the reign."""
+        self.events.load()
+        self._history.load()
+        with self._changed:
+            reign = Reign(
+                self._coordination,
+                self._guard,
+                self._scheduler,
+                self.options,
+                bundles=self.bundles,
+                events=self.events,
+                reports=ReportStore(self.options.errors),
+                stores=self._stores,
+                history=self._history,
+                on_ruling=self._on_ruling,
+            )
+            self._reign = reign
+            balancer = self._balancer = Balancer(ReignRuler(reign))
+            if self._closed or not self._election.leading:
+                reign.stop()
+        try:
+            reign.run()
+        finally:
+            reign.stop()
+            balancer.close()
+            balancer.join()
 
     def _on_ruling(self) -> None:
         self.events.append(

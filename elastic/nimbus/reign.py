@@ -56,6 +56,8 @@ T = TypeVar("T")
 _TRIES = 5
 _PAUSE = 1.0
 """Seconds until it is tried again after an error that nothing tells the end of."""
+_LONGEST = 3600.0
+"""Seconds after which deadlines are looked at again in any case: what people give may be as far off as they like."""
 
 
 def stopped(what: str) -> Unavailable:
@@ -167,7 +169,7 @@ class Reign:
             waits = [*(t - time.time() for t in times if t is not None), *self.moves.timeouts()]
         if pause:
             waits = [_PAUSE, *(w for w in waits if w > 0)]
-        timeout = max(0.0, min(waits)) if waits else None
+        timeout = min(_LONGEST, max(0.0, min(waits))) if waits else None
         self.mirror.wait_for(lambda: self._over or self.mirror.revision != seen, timeout)
 
     # --- seeing

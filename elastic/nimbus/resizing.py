@@ -75,6 +75,11 @@ class Resizing:
         """Remember nothing of topologies other than these."""
         for name in self.memories.keys() - set(topologies):
             del self.memories[name]
+        for name in self.begun.keys() - set(topologies):
+            del self.begun[name]
+        for manager in (sizer.manager for sizer in self._sizers.values()):
+            for name in manager.state.topologies.keys() - set(topologies):
+                manager.forget(name)
 
     # --- deciding
 

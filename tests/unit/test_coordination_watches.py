@@ -143,3 +143,17 @@ def test_what_a_change_has_begun_is_not_put_in_the_place_of_by_what_was_begun_be
     finally:
         node.watches.close()
     assert (told == "second") != fault
+
+
+def test_who_is_told_early_and_raises_does_not_end_the_connection(node: Node) -> None:
+    """Its thread is the one that tells."""
+    calls = Calls()
+
+    def raises() -> None:
+        raise RuntimeError("can't start new thread")
+
+    node.watches.subscribe(*KEY, calls, early=raises)
+    assert calls.next() == "here"
+    node.value = "there"
+    node.watches.changed(*KEY)
+    assert calls.next() == "there"

@@ -172,7 +172,7 @@ def test_one_that_ended_by_itself_because_it_is_not_wanted_is_not_started_again(
     rig.nodes.want({A: ONE, B: ONE})
     rig.until(("started", A, 1), ("started", B, 1))
     rig.handle(A).end("it ended with exit code 0")
-    rig.nodes.unwanted(A)
+    rig.nodes.unwanted(A, 1)
     rig.handle(B).end("crash")
     rig.until(("started", B, 2))
     assert rig.nodes.running == {B: 2}
@@ -242,3 +242,13 @@ def test_one_that_stops_has_the_time_that_its_topologies_give_their_workers(
     service.close()
     assert [grace > longest + SupervisorOptions().grace for grace in host.graces] == [True]
     assert host.graces[0] < longest + 10.0
+
+
+def test_one_that_is_wanted_anew_before_it_was_known_that_it_was_not_goes_on(rig: Rig) -> None:
+    rig.nodes.want({A: ONE})
+    rig.until(("started", A, 1))
+    rig.nodes.want({})
+    rig.nodes.want({A: ONE})
+    rig.until(("started", A, 2))
+    rig.nodes.unwanted(A, 1)  # what was found when the first one had ended
+    assert rig.nodes.running == {A: 2}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic.cluster import worker_main, worker_moves
 from elastic.cluster.cores import Keeping
 from elastic.cluster.worker_main import WorkerProcess
 from elastic.coordination import paths
@@ -213,3 +215,93 @@ def test_rolled_back_while_it_is_written_down(beginning: Any, monkeypatch: pytes
     world.go_on()
     assert sorted(world.lives) == list(TASKS)
     assert world.state_lost() == ["2, 3", "4, 5"]
+
+
+class Running:
+    """The main thread of a worker process, of which only what it does with allocations is real."""
+
+    def __init__(self, world: Beginning, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.process = world.process
+        self.entry: Any = None
+        process = world.process
+        for name in ("_install_signals", "_listen", "_register"):
+            monkeypatch.setattr(process, name, lambda: None)
+        monkeypatch.setattr(process._voice, "start", lambda: None)
+        monkeypatch.setattr(process._watchdog, "start", lambda: None)
+        monkeypatch.setattr(process._progress, "inherit", lambda: None)
+        for part in (process._marks, process._views):
+            monkeypatch.setattr(part, "start", lambda: None)
+        self.looked = threading.Event()
+
+        def latest(key: str) -> Any:
+            found = self.entry
+            self.looked.set()
+            return found
+
+        monkeypatch.setattr(process, "_store", SimpleNamespace(latest=latest))
+        self.thread = threading.Thread(target=process.run)
+        self.thread.start()
+        assert self.looked.wait(LIMIT)  # there was nothing yet
+
+    def end(self) -> None:
+        self.process._notices.put("eof")
+        self.thread.join(LIMIT)
+        assert not self.thread.is_alive()
+
+
+def started(world: Beginning) -> None:
+    end = time.monotonic() + LIMIT
+    while sorted(world.lives) != list(TASKS):
+        assert time.monotonic() < end, world.lives
+        time.sleep(0.01)
+
+
+def test_an_allocation_is_carried_out_although_all_changes_faster_than_it_is_read(
+    beginning: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper was never away: nothing says that it may be tried again."""
+    monkeypatch.setattr(worker_main, "_AGAIN", 0.05)
+    world = beginning((2,))
+    world.nimbus.delete(paths.move(T, EPOCH), recursive=True)
+    given = world.process._store.latest(None)
+    running = Running(world, monkeypatch)
+    look, numbers = world.process._views._mirror.look, iter(range(worker_moves._TRIES))
+
+    def one_more_registers(*arguments: Any) -> Any:
+        if threading.current_thread() is running.thread and (n := next(numbers, None)) is not None:
+            other = WorkerId(f"t@x{n}/0")
+            info = WorkerInfo(other, Incarnation(f"{other}#1"), "127.0.0.1:1", "", "b", 0, Epoch(0))
+            world.nimbus.create(paths.worker(T, other), codec.encode(info), ephemeral=True)
+        return look(*arguments)
+
+    monkeypatch.setattr(world.process._views._mirror, "look", one_more_registers)
+    running.entry = given
+    world.process._notices.put("told")
+    started(world)
+    assert next(numbers, None) is None
+    running.end()
+
+
+def test_a_worker_with_a_cycle_of_its_own_looks_however_much_is_said_meanwhile(
+    beginning: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = beginning((2,))
+    world.nimbus.delete(paths.move(T, EPOCH), recursive=True)
+    given = world.process._store.latest(None)
+    world.process._cycle = 0.2
+    running = Running(world, monkeypatch)
+    over = threading.Event()
+
+    def say() -> None:
+        while not over.wait(0.05):
+            world.process._notices.put("told")
+
+    saying = threading.Thread(target=say)
+    saying.start()
+    running.entry = given
+    try:
+        started(world)
+    finally:
+        over.set()
+        saying.join(LIMIT)
+        running.end()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -93,3 +96,46 @@ def test_many_steps_do_not_wait_for_more(pipe: tuple[int, int], monkeypatch: pyt
     while len(got) < worker_voice._MANY:
         got += messages.feed(os.read(pipe[0], 1 << 16))
     voice.close()
+
+
+def told_without_more(voice: Voice, pipe: tuple[int, int], number: int) -> None:
+    """So many steps come by themselves."""
+    got: list[object] = []
+    messages = Messages()
+    while len(got) < number:
+        got += [m for m in messages.feed(os.read(pipe[0], 1 << 16)) if getattr(m, "kind", "") == "move-step"]
+    voice.close()
+
+
+def test_two_first_steps_at_the_same_moment_are_told(pipe: tuple[int, int]) -> None:
+    """Each of both threads sees that there are two by then: somebody has to say that there are any."""
+    voice = Voice(pipe[1], Costly(0.0), 1000.0)  # type: ignore[arg-type]
+    voice.start()
+    both = threading.Barrier(2)
+
+    class Steps(deque[Event]):
+        def append(self, event: Event) -> None:
+            super().append(event)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.5)
+
+    voice._steps = Steps(maxlen=worker_voice._MOST)
+    saying = [
+        threading.Thread(target=voice.say, args=(Event(float(n), "move-step", "Task 1 is saved."),))
+        for n in range(2)
+    ]
+    for thread in saying:
+        thread.start()
+    told_without_more(voice, pipe, 2)
+    for thread in saying:
+        thread.join(30)
+
+
+def test_steps_are_told_that_came_when_there_was_no_room_for_a_word(pipe: tuple[int, int]) -> None:
+    voice = Voice(pipe[1], Costly(0.0), 1000.0)  # type: ignore[arg-type]
+    for n in range(worker_voice._MOST):
+        voice.say(Event(float(n), "other", ""))
+    for n in range(2):
+        voice.say(Event(float(n), "move-step", "Task 1 is saved."))
+    voice.start()
+    told_without_more(voice, pipe, 2)

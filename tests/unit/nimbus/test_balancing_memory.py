@@ -102,3 +102,30 @@ def test_how_it_is_averaged_is_changed_while_it_runs(monkeypatch: pytest.MonkeyP
     reign.said = ElasticitySettings(policy="thresholds")
     clock.go(1, 0.5)
     assert seen[-1] == {"period": 1.0, "alpha": 0.25}
+
+
+def test_a_topology_that_takes_the_name_of_another_begins_without_its_memory() -> None:
+    """One that has ended is replaced at once: there is no moment without one of that name."""
+    reign = Reign(policy=LINE.replace("--cooldown 0", "--cooldown 1000"))
+    clock = Clock(reign)
+    clock.go(6, 1.0)
+    assert clock.executors == 2 and clock.balancer.told(T)
+    before = clock.balancer._resizing.memories[T]
+    t = reign.seen.topologies[T]
+    reign.seen = replace(reign.seen, topologies={T: replace(t, state=replace(t.state, id="t-2"))})
+    clock.balancer.look(clock.now)
+    assert clock.balancer.told(T) == () and T not in clock.balancer._resizing.begun
+    clock.go(2, 1.0)
+    after = clock.balancer._resizing.memories[T]
+    assert before.cooldown and not after.cooldown
+
+
+def test_what_was_written_down_of_a_topology_that_is_gone_is_removed_by_the_next_leader() -> None:
+    """Also where nobody asks it for a policy."""
+    reign = Reign(line=LINE)
+    Clock(reign).go(4, 1.0)
+    assert set(reign.written) == {T}
+    reign.seen = replace(reign.seen, topologies={})
+    second = Clock(reign)
+    second.balancer.look(second.now)
+    assert not reign.written

@@ -446,3 +446,19 @@ def test_a_task_that_is_ready_before_its_turn_waits_for_the_batch_before_it() ->
         "move 1: task 3 waits for batch 0 of 2, which comes before it",
         "move 1: task 4 waits for batch 1 of 2, which comes before it",
     ]
+
+
+def test_a_topology_that_is_still_shown_for_a_moment_has_no_past_any_more(tmp_path: Path) -> None:
+    first = MoveHistory(tmp_path / "moves.jsonl", 2)
+    log = MoveLog(kept=2, linger=0, history=first)
+    log.see(facts(record(1, Outcome.COMMITTED)), 10.0)
+    log.see(facts(), 11.0)
+    first.close()
+    second = MoveHistory(tmp_path / "moves.jsonl", 2)
+    second.load()
+    log = MoveLog(kept=2, linger=0, history=second)
+    log.see(facts(), 20.0)
+    assert [v.epoch for v in log.views(T)] == [1]
+    log.forget(T)
+    log.see(facts(), 21.0)
+    assert log.views() == ()

@@ -13,8 +13,10 @@ from elastic.errors import ConfigError, NotFound, Refused
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.load import TaskLoad, WorkerReport
+from elastic.nimbus import event_log
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
+from elastic.nimbus.line_file import LineFile
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.reports import ReportStore
 
@@ -167,3 +169,41 @@ def test_options_name_what_is_wrong() -> None:
         NimbusOptions(node_slots=0).validate()
     with pytest.raises(ConfigError, match="retention is -1"):
         NimbusOptions(retention=-1).validate()
+
+
+def test_numbers_grow_from_a_leader_on_one_machine_to_one_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(event_log.time, "time", lambda: now[0])
+    first, second = (EventLog(tmp_path / name / "events.jsonl") for name in "ab")
+    first.load()
+    last = [first.append(event("a")) for _ in range(300)][-1]
+    now[0] += 1.0
+    second.load()  # it leads from here on
+    assert second.append(event("b")) > last
+    for log in (first, second):
+        log.close()
+
+
+def test_a_line_after_half_a_one_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\nha")
+    file = LineFile(path, 1000)
+    file.append(b"two\n")
+    file.append(b"three\n")
+    file.close()
+    assert list(LineFile(path, 1000).lines()) == [b"one", b"ha", b"two", b"three"]
+
+
+def test_who_leads_again_writes_where_the_newest_lines_are(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    one, other = LineFile(path, 40), LineFile(path, 40)
+    for leader, letter in ((one, "a"), (other, "b"), (one, "c")):
+        list(leader.lines())
+        for n in range(3):
+            leader.append(f"{letter}{n:07}\n".encode())
+    newest = [f"{x}{n:07}".encode() for x in "bc" for n in range(3)]
+    assert list(one.lines())[-4:] == newest[-4:]
+    one.close()
+    other.close()

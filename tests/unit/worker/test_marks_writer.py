@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,9 @@ import pytest
 from elastic.cluster import worker_marks
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.coordination import _checks, paths
-from elastic.coordination.memory import MemoryZooKeeper
+from elastic.coordination.base import SessionState
+from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
+from elastic.errors import NotConnected
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import REASON, Marks, decode_marks, encode_marks
@@ -90,6 +93,43 @@ def test_reasons_are_left_out_where_there_is_no_room_for_them(monkeypatch: pytes
     with written() as (scribe, drive):
         for number in range(100):
             scribe.add(ac.Mark(1, 100 + number, "failed", 1, reason="x" * 200))
+        scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
+        scribe.add(ac.Mark(1, 0, "closed"))
+        drive()
+
+
+def test_marks_are_written_after_answers_that_did_not_come_although_the_session_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither to the write nor to the question after it; and nothing says that the connection is back, as it never was away."""
+    monkeypatch.setattr(worker_marks, "_PAUSE", 0.01)
+    faults: list[str] = []
+    real = {name: getattr(MemoryCoordination, name) for name in ("get", "set")}
+
+    def fails(name: str) -> Callable[..., object]:
+        def asked(self: MemoryCoordination, path: str, *arguments: object, **options: object) -> object:
+            if faults and path.startswith(paths.moves(NAME)):
+                faults.pop()
+                raise NotConnected("no answer")
+            return real[name](self, path, *arguments, **options)
+
+        return asked
+
+    for name in real:
+        monkeypatch.setattr(MemoryCoordination, name, fails(name))
+    told, on_session = threading.Event(), MarksWriter._on_session
+
+    def hears(writer: MarksWriter, state: SessionState) -> None:
+        on_session(writer, state)
+        told.set()
+
+    monkeypatch.setattr(MarksWriter, "_on_session", hears)
+    with written() as (scribe, drive):
+        assert told.wait(20.0)
+        faults += ["set", "get"]
+        scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
+        drive()
+        assert not faults
         scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
         scribe.add(ac.Mark(1, 0, "closed"))
         drive()
