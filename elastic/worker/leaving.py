@@ -27,6 +27,7 @@ SLICE = 1000
 """Entries that are freed at a time, of one state or of several: a fraction of a millisecond."""
 REST = 0.001
 """Seconds between two slices."""
+_ENDING = 5.0
 
 
 class Leaving:
@@ -59,7 +60,7 @@ class Leaving:
         with self._lock:
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(_ENDING)  # a value's own `__del__` may be at it for as long as it likes
 
     def _run(self) -> None:
         timeslice.usual()
