@@ -12,7 +12,7 @@ import grpc
 from statestore import wire
 from statestore.base import Fetched, Head, Piece, State, StateStore, cost, make_head
 from statestore.bulk import manifest, save_one
-from statestore.errors import Damaged, StateStoreError, Unavailable
+from statestore.errors import Damaged, Invalid, StateStoreError, Unavailable
 from statestore.memory import checked
 from statestore.patience import Patience
 from statestore.v1 import statestore_pb2 as pb
@@ -40,7 +40,16 @@ def save(
     batch: list[tuple[State, tuple[Piece, ...]]] = []
     size = 0
     for state in states:
-        state.ticket.check()
+        try:
+            state.ticket.check()
+        except Invalid as error:  # in its turn, as the other back ends do
+            if batch:
+                under_way.append(_send(stub, batch, patience))
+                batch, size = [], 0
+            while under_way:
+                yield from _answers(stub, under_way.popleft(), patience)
+            yield error
+            continue
         pieces = manifest(state.ticket, state.pieces)
         mine = sum(cost(len(d)) for d in state.pieces) + len(state.meta)
         if batch and size + mine > wire.CHUNK:

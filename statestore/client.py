@@ -68,8 +68,11 @@ class GrpcStore:
 
     def begin(self, ticket: Ticket) -> Opened:
         ticket.check()
+        with self._lock:
+            upload = self._uploads.get(ticket)
         try:
-            self.flush(ticket)
+            if upload is not None and not upload.refused:
+                upload.flush()
         finally:
             self._end_upload(ticket)
         return self._begin(ticket)

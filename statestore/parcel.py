@@ -106,6 +106,9 @@ class Parcel:
                 if done:
                     views[0] = views[0][done:]
         except OSError as error:
+            # What has its place and is not there yet comes first when it is tried again.
+            self._buffer = [bytes(view) for view in views]
+            self._buffered = sum(map(len, self._buffer))
             raise Missing(
                 f"a state cannot be written to a file: {error.strerror}", remedy="Make room there."
             ) from error

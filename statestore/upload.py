@@ -130,6 +130,11 @@ class Upload:
 
         self._answers = self._stub.Put(feed(), timeout=self._seconds, wait_for_ready=True)
 
+    @property
+    def refused(self) -> bool:
+        """Whether something of it has been: nothing more is put then."""
+        return self._refused is not None
+
     def _confirm(self) -> None:
         """Wait for one answer."""
         if self._patience is None:

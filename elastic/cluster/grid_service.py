@@ -131,6 +131,7 @@ class GridService:
         anew = member.process is None or member.process.poll() is not None
         if anew:
             self._gone()
+            member.prepare()  # without the lock: the first time it takes as long as Maven does
             others = members.turn(max(timeout, _TURN))
             with self._lock:
                 if self._closed:

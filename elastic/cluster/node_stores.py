@@ -229,11 +229,12 @@ class NodeStores:
         while order and missing:
             node = order.popleft()
             asked.add(node)
-            if node not in nodes and not self._ways.shared(node):
-                continue
             left = missing
             missing = []
             try:
+                if node not in nodes and not self._ways.shared(node):
+                    missing = left
+                    continue
                 way = self._ways.to(node)
                 answers = to_the_end(way.fetch([wanted[n] for n in left], ahead or {}, most), len(left))
                 for n, answer in zip(left, answers, strict=True):

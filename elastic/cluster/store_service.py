@@ -71,6 +71,7 @@ class StoreService:
         with self._lock:
             if self._closed:
                 raise Unavailable("the state store is being ended")
+            self.exit_code = None
             near = ("--near", str(self._unix)) if self._unix is not None else ()
             self._process.arguments = [*self.arguments, *near]
             self._process.launch()

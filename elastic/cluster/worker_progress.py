@@ -208,6 +208,7 @@ class ProgressWriter:
 
     def _write(self, progress: Progress) -> int:
         self._since_due = 0.0
+        self._written = None  # what is there is not known until it is answered
         stamp = self._coordination.put(self._path, codec.encode(progress))
         self._written = progress
         self._states.written(stamp)

@@ -107,7 +107,9 @@ class WorkerStores:
             heard, said = functools.partial(self._heard, node), functools.partial(self._said, node)
             watch = self._coordination.watch_value(paths.node(node), said, early=heard)
             with self._lock:
-                self._watches[node] = watch
+                kept = not self._closed and self._watches.setdefault(node, watch) is watch
+            if not kept:  # another thread was quicker
+                watch.cancel()
         # A node that is wanted and not there is being started again, with the states that it has: it is not gone.
         return store_address(self._coordination, node)
 

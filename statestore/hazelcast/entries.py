@@ -106,6 +106,13 @@ class Entries:
         later = self.committed(stored.record.head.key)
         return None if later is None else later[1]
 
+    def readable(self, stored: Stored) -> Head | None:
+        """The same for whoever writes: None also when it is lost, which keeps nobody from writing anew."""
+        try:
+            return self.whole(stored)
+        except (Damaged, Lost):
+            return None
+
     def _manifest(self, stored: Stored) -> Head | None:
         """The committed version as its manifest says it; None when that is not there (any more)."""
         head = stored.record.head

@@ -188,6 +188,14 @@ class HazelcastMember:
         """To wait for its end."""
         return self._process
 
+    def prepare(self) -> None:
+        """Get what it needs on this machine; the first time that takes a while.
+
+        Raises:
+            Missing: No jar and no Maven.
+        """
+        obtain_jar(self._cache, spawn=self._spawn)
+
     def launch(self, others: Sequence[str] | None = None) -> None:
         """Start it; it is not ready yet.
 

@@ -21,6 +21,8 @@ from statestore.hazelcast.grid import Grid
 
 _ENTRY = "\0reserved"
 _ATTEMPTS = 200
+_LOOKS = 5
+"""Times at most that it is looked again because a write has ended meanwhile."""
 
 
 class _Reserved(msgspec.Struct, array_like=True):
@@ -56,6 +58,7 @@ class Room:
         self._budget = Budget(limit, f"the Hazelcast cluster {grid.name}")
         self._lock = threading.Lock()
         self._epochs: set[int] = set()
+        self._settled = 0  # how many writes have ended
 
     def take(self, key: str, epoch: int, size: int) -> None:
         """See `Budget.take`; looks anew at what others hold before it refuses."""
@@ -81,25 +84,38 @@ class Room:
         self._budget.give(held - committed)
         self._budget.release(epoch, [key])
         with self._lock:
+            self._settled += 1
             ended = self._ended([epoch])
         if ended:
             self._later(self._tell)
 
     def refresh(self) -> None:
         """Count what is committed, and what others have reserved."""
-        committed = 0
-        for key, raw in self._grid.entries():
-            head = heads.decode(key, raw).record.head
-            committed += head.size if head is not None else 0
         mine = f"{self._name}|"
-        elsewhere = sum(
-            size for who, (size, _) in self._reservations()[1].each.items() if not who.startswith(mine)
-        )
-        self._budget.rebase(committed + self._open_size(), elsewhere)
+        for _ in range(_LOOKS):
+            with self._lock:
+                settled = self._settled
+            put = self._open_size()
+            committed = 0
+            for key, raw in self._grid.entries():
+                head = heads.decode(key, raw).record.head
+                committed += head.size if head is not None else 0
+            elsewhere = sum(
+                size for who, (size, _) in self._reservations()[1].each.items() if not who.startswith(mine)
+            )
+            # What is committed between both looks is in neither, or in both.
+            self._budget.rebase(committed + max(put, self._open_size()), elsewhere)
+            with self._lock:
+                if settled == self._settled:
+                    break
         with self._lock:
             ended = self._ended(self._epochs)
         if ended:  # and the cluster was not told, or the time of their reservations is over
             self._later(self._tell)
+
+    def later_refresh(self) -> None:
+        """What is counted may not be so: it is looked at, by somebody who has the time."""
+        self._later(self.refresh)
 
     def capacity(self) -> Capacity:
         """As of the last refresh."""

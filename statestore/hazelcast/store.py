@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from statestore import decisions
@@ -34,6 +35,7 @@ from statestore.errors import (
     Incomplete,
     Invalid,
     Lost,
+    Missing,
     NotFound,
     Superseded,
     Unavailable,
@@ -107,9 +109,8 @@ class HazelcastStore(OneByOne):
         try:
             if options.incarnation and self._grid.incarnation != options.incarnation:
                 raise Lost(f"the Hazelcast cluster {self._grid.name} is not {options.incarnation}")
-            if known is not None:
-                known.parent.mkdir(parents=True, exist_ok=True)
-                known.write_text(self._grid.incarnation)
+            if known is not None and seen != self._grid.incarnation:
+                _note(known, self._grid.incarnation)
             self._room = Room(
                 self._grid,
                 options.limit,
@@ -145,7 +146,8 @@ class HazelcastStore(OneByOne):
             self._writes.drop(earlier, self._room, before)
         known = self._writes.known(ticket) is not None
         session = self._writes.session(ticket, now)
-        head = self._entries.whole(now)
+        self._writes.drop_others(ticket.key, ticket.epoch, self._room, now)
+        head = self._entries.readable(now)  # what is lost can be written anew
         if head is not None and not known:
             with session.lock:  # saved at once, or through a process that has died: those numbers are taken
                 session.pieces.update({p.number: p for p in head.pieces if p.epoch == ticket.epoch})
@@ -205,11 +207,13 @@ class HazelcastStore(OneByOne):
         """Commit a version in the place of what is there, as far as is known."""
         pieces, sequence = head.pieces, head.sequence
         if old is not None and same(old.record.head, head):
+            self._writes.committed(ticket, head, old)
+            self._room.later_refresh()
             return head  # the answer to the first attempt was lost
         decisions.commit(old.record if old is not None else None, ticket, head)
         assert old is not None
         session = self._writes.session(ticket, old)
-        before = self._entries.whole(old)
+        before = self._entries.readable(old)
         try:
             places = self._writes.places(ticket, session, pieces, before, old)
         except Incomplete:
@@ -228,9 +232,16 @@ class HazelcastStore(OneByOne):
         if apart is not None:
             self._grid.wait(apart)
 
+        inherited = set(before.pieces).intersection(pieces) if before is not None else set()
+
         def decide(now: Stored | None) -> Stored:
             if now is not None and same(now.record.head, head):
                 return now
+            if before is not None and inherited and (now is None or not same(now.record.head, before)):
+                raise Incomplete(
+                    f"{ticket.key}: pieces of the version that this one replaces have been removed: "
+                    f"a commit of epoch {ticket.epoch} is refused"
+                )
             record = decisions.commit(now.record if now is not None else None, ticket, head)
             return Stored(record, session.place, name, places, manifest)
 
@@ -246,9 +257,8 @@ class HazelcastStore(OneByOne):
             kept = {p.number: p for p in pieces if p.epoch == ticket.epoch}
             session.pieces, session.entry = kept, done
             held, session.held = session.held, 0
-        self._room.settle(
-            ticket.key, ticket.epoch, held, head.size - (before.size if before is not None else 0)
-        )
+        replaced = old.record.head.size if old.record.head is not None else 0
+        self._room.settle(ticket.key, ticket.epoch, held, head.size - replaced)
         return head
 
     def save_whole(
@@ -271,8 +281,9 @@ class HazelcastStore(OneByOne):
             return old.with_record(record, "")
 
         before, now = self._entries.update(ticket.key, decide)
+        # Also where nothing changed: the answer to the first attempt may have been lost, or somebody else may own the key by now.
+        self._writes.drop(ticket, self._room, now)
         if before is not now:
-            self._writes.drop(ticket, self._room, now)
             self._room.settle(ticket.key, ticket.epoch, 0, 0)
 
     def head(self, key: str) -> Head | None:
@@ -312,7 +323,8 @@ class HazelcastStore(OneByOne):
             return Stored(record, "")
 
         before, now = self._entries.update(key, decide, anew=True)
-        if before is now:
+        if before is now:  # it may have gone by another store
+            self._writes.drop_others(key, epoch + 1, self._room, now)
             return False
         committed, _ = self._writes.remove(key, before, self._room) if before is not None else (0, 0)
         self._room.settle(key, epoch, 0, -committed)
@@ -357,6 +369,9 @@ class HazelcastStore(OneByOne):
             if was is not None and now is not None and was is not now:
                 keys += 1
                 size += sum(self._writes.remove(key, was, self._room, now))
+            if now is not None:
+                owner = now.record.epoch if now.record.writer else now.record.epoch + 1
+                self._writes.drop_others(key, owner, self._room, now)
         used: set[str] = set()
         fences = []
         for key, raw in self._grid.entries():
@@ -390,6 +405,17 @@ class HazelcastStore(OneByOne):
 
     def _salts(self) -> tuple[str, ...]:
         return self._grid.local_salts(SPREAD, next(self._seed))
+
+
+def _note(path: Path, incarnation: str) -> None:
+    """Remember which cluster it is: whole, or not at all. Raises: Missing."""
+    made = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(incarnation)
+        made.replace(path)
+    except OSError as error:
+        raise Missing(f"the state store cannot write {path}: {error.strerror}") from error
 
 
 def _look(client: Any, options: HazelcastOptions) -> None:

@@ -75,8 +75,10 @@ class Whole:
             self._room.take(ticket.key, ticket.epoch, size)
             try:
                 head, before = self._save(ticket, pieces, data, meta, heads.new_place(salts, unnamed=True))
-            except (StateStoreError, Begun):
+            except (StateStoreError, Begun) as error:
                 self._room.give(size)
+                if isinstance(error, Unavailable):
+                    self._room.later_refresh()  # it may be committed all the same
                 raise
             self._entries.remember(head)
             committed = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from statestore import decisions
 from statestore.base import Head, Piece, Ticket
 from statestore.checksum import crc32
-from statestore.errors import Damaged, Incomplete, Lost
+from statestore.errors import Incomplete
 from statestore.hazelcast import heads
 from statestore.hazelcast.cleaner import Cleaner
 from statestore.hazelcast.entries import Entries
@@ -35,6 +35,7 @@ class Writes:
         self._grid, self._entries, self._cleaner = grid, entries, cleaner
         self._lock = threading.Lock()
         self._sessions: OrderedDict[Ticket, Session] = OrderedDict()
+        self._tickets: dict[str, set[Ticket]] = {}  # of those that have sessions, by key
         self._counted = 0
 
     def known(self, ticket: Ticket) -> Session | None:
@@ -81,9 +82,17 @@ class Writes:
         session = Session(stored.place, entry=stored)
         with self._lock:
             self._sessions[ticket] = session
+            self._tickets.setdefault(ticket.key, set()).add(ticket)
             while len(self._sessions) > _SESSIONS:
-                self._sessions.popitem(last=False)
+                self._forget(self._sessions.popitem(last=False)[0])
         return session
+
+    def _forget(self, ticket: Ticket) -> None:
+        """With the lock: it has no session any more."""
+        tickets = self._tickets.get(ticket.key, set())
+        tickets.discard(ticket)
+        if not tickets:
+            self._tickets.pop(ticket.key, None)
 
     def drop(self, ticket: Ticket, room: Room, keep: Stored | None = None) -> int:
         """End a write; what it has put is removed.
@@ -97,17 +106,33 @@ class Writes:
         """
         with self._lock:
             session = self._sessions.pop(ticket, None)
+            self._forget(ticket)
         if session is None:
             return 0
         with session.lock:
             held, session.held = session.held, 0
             keys = {piece_key(session.place, number) for number in session.pieces}
-        kept = self._entries.whole(keep) if keep is not None else None
+        kept = self._entries.readable(keep) if keep is not None else None
         if keep is not None and kept is not None:
             keys -= heads.keys_of(keep, kept.pieces)
         self._cleaner.remove(keys)
         room.settle(ticket.key, ticket.epoch, held, 0)
         return held
+
+    def drop_others(self, key: str, epoch: int, room: Room, keep: Stored | None) -> None:
+        """End the writes of a key by older epochs: another store may have seen to it that they ended."""
+        with self._lock:
+            over = [t for t in self._tickets.get(key, ()) if t.epoch < epoch]
+        for ticket in over:
+            self.drop(ticket, room, keep)
+
+    def committed(self, ticket: Ticket, head: Head, done: Stored) -> None:
+        """A write turns out to have committed that: nothing that it has put is only put any more."""
+        session = self.known(ticket)
+        if session is not None:
+            with session.lock:
+                session.pieces = {p.number: p for p in head.pieces if p.epoch == ticket.epoch}
+                session.entry, session.held = done, 0
 
     def remove(self, key: str, before: Stored, room: Room, now: Stored | None = None) -> tuple[int, int]:
         """Everything of an entry that the one that took its place does not have. Returns bytes: committed, and put only."""
@@ -115,10 +140,9 @@ class Writes:
         head = before.record.head
         if head is not None and (now is None or now.record.head is None):
             committed = head.size
-            try:
-                whole = self._entries.whole(before)
-            except (Damaged, Lost):
-                whole = None  # what there is of it is nobody's, and collected as such
+            whole = self._entries.readable(
+                before
+            )  # what there is of a lost one is nobody's, and collected as such
             if whole is not None:
                 self._cleaner.remove(heads.keys_of(before, whole.pieces))
         if before.record.writer and (now is None or not now.record.writer):

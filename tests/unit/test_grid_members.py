@@ -101,6 +101,8 @@ class Member:
         self.process: Any = None
         self.joined: list[tuple[str, ...]] = []
 
+    def prepare(self) -> None: ...
+
     def launch(self, others: tuple[str, ...]) -> None:
         self.joined.append(others)
         self.process = self
