@@ -16,8 +16,8 @@ V = TypeVar("V")
 class StateMap(defaultdict[K, V]):
     """The dictionary behind a `KeyedState`, one for each task.
 
-    While a task moves, `elastic.api.tracking` exchanges its class in place: what holds a reference to it keeps working, and at all other
-    times an access costs exactly what it costs in a `defaultdict`.
+    While a task moves, `elastic.api.tracking` exchanges its class in place: what holds a reference to it keeps working, but not what holds
+    one of its methods, which is still the one from before. At all other times an access costs exactly what it costs in a `defaultdict`.
     """
 
     __slots__ = ("_changed", "_first_removal", "_removed", "_unread")
@@ -98,19 +98,26 @@ def take_states(kind: type) -> dict[str, KeyedState[Any, Any]]:
     Instances get a dictionary under that name. With nothing of that name on the class, reading it is an ordinary attribute access,
     which the interpreter makes several times faster than one that a descriptor on the class might have a say in.
     """
+    own = {n: v for n, v in vars(kind).items() if isinstance(v, KeyedState)}
+    for name in own:
+        delattr(kind, name)
+    # Those of each class for itself: which of two bases comes first is for the order of all of them to say.
+    kind._own_states = {**vars(kind).get("_own_states", {}), **own}  # type: ignore[attr-defined]
     states: dict[str, KeyedState[Any, Any]] = {}
     for base in reversed(kind.__mro__):
-        states.update(vars(base).get("_states", {}))
         states.update({n: v for n, v in vars(base).items() if isinstance(v, KeyedState)})
-    for name, value in list(vars(kind).items()):
-        if isinstance(value, KeyedState):
-            delattr(kind, name)
+        states.update(vars(base).get("_own_states", {}))
     return states
 
 
+def all_states(kind: type) -> dict[str, KeyedState[Any, Any]]:
+    """The `KeyedState`s that a class and its bases declare, sorted by their names."""
+    return dict(sorted((getattr(kind, "_states", None) or take_states(kind)).items()))
+
+
 def declared_states(kind: type) -> tuple[str, ...]:
-    """The names of the `KeyedState`s that a class and its bases declare, sorted."""
-    return tuple(sorted(getattr(kind, "_states", None) or take_states(kind)))
+    """Their names, sorted."""
+    return tuple(all_states(kind))
 
 
 def restore(target: StateMap[K, V], items: Iterable[tuple[K, V]]) -> None:

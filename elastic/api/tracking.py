@@ -88,7 +88,7 @@ class _Written(StateMap[K, V]):
         value = self._changed[key] = super().setdefault(key, default)
         return value
 
-    def update(self, *others: Any, **more: Any) -> None:
+    def update(self, /, *others: Any, **more: Any) -> None:
         for key, value in dict(*others, **more).items():
             self[key] = value
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from elastic.model.load import ExecutorLoad
 
+_NOTHING = 1e-9
+"""What is less than that is nothing: an average over zeros would become ever smaller, until what is divided by it overflows."""
+
 
 @dataclass(slots=True)
 class Average:
@@ -21,6 +24,8 @@ class Average:
             weight: Of the past, 0 to 1.
         """
         self.value = sample if not self.samples else weight * self.value + (1.0 - weight) * sample
+        if abs(self.value) < _NOTHING:
+            self.value = 0.0
         self.samples += 1
 
 

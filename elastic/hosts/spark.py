@@ -232,7 +232,7 @@ class SparkHost:
         """Stop all nodes, all at once, and then Spark, if it was started here. Safe to call twice."""
         with self._lock:
             self._closed = True
-            nodes, self._nodes = self._nodes, []
+            nodes = list(self._nodes)  # which may still tell of their supervisors
             session, self._session = self._session, None
             notices, self._notices = self._notices, None
         stoppers = [
@@ -242,6 +242,8 @@ class SparkHost:
             stopper.start()
         for stopper in stoppers:
             stopper.join()
+        with self._lock:
+            self._nodes = []
         if session is not None:
             session.close()
         if notices is not None:

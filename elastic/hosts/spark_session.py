@@ -280,14 +280,18 @@ def _connect(kind: Any, remote: str, chosen: Mapping[str, str]) -> Any:
 
 def first_line(error: BaseException) -> str:
     """What went wrong in one line, out of Spark's pages: its first line, and the last of a Python traceback in it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error of Java asks Java what it says, which may have gone
+        return type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     said = lines[0]
     if said.startswith("An error occurred while calling") and len(lines) > 1:
         said = lines[1].removeprefix(": ")
     cause = [m for line in lines[1:] if (m := re.match(r"(?:\w+\.)*\w*(?:Error|Exception): .*", line))]
-    if cause and "Traceback" in str(error) and cause[0][0] not in said:
+    if cause and "Traceback" in text and cause[0][0] not in said:
         said += f" ({cause[0][0]})"
     return said if len(said) <= 600 else said[:600] + " ..."
 

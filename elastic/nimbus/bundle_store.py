@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import tempfile
@@ -102,16 +103,22 @@ class BundleStore:
             f"there is no code bundle {sha256!r} on this Nimbus", remedy="submit the topology again"
         )
 
-    def prune(self, keep: Collection[str], grace: float) -> tuple[str, ...]:
-        """Remove bundles, and halves of such, that are not in `keep` and older than `grace` seconds. Returns
-        what went."""
-        gone = []
+    def prune(self, keep: Collection[str], grace: float) -> tuple[tuple[str, ...], float]:
+        """Remove bundles, and halves of such, that are not in `keep` and older than `grace` seconds.
+
+        Returns:
+            What went; and when the next one will have been here for so long (seconds since 1970), infinite when there is none.
+        """
+        gone, due = [], math.inf
         oldest = time.time() - grace
         for path in sorted(self.directory.iterdir()):
             if path.stem in keep and path.suffix == _SUFFIX:
                 continue
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < oldest:
+                stored = path.stat().st_mtime
+                if stored < oldest:
                     path.unlink()
                     gone.append(path.name)
-        return tuple(gone)
+                else:
+                    due = min(due, stored + grace)
+        return tuple(gone), due

@@ -24,7 +24,7 @@ class LineFile:
         self._path, self._limit = path, limit
         self._file: BinaryIO | None = None
         self._size = 0
-        self._closed = False
+        self._closed = self._failed = False
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -55,9 +55,17 @@ class LineFile:
                 self._file, self._size = self._path.open("ab", buffering=0), 0
             self._file.write(line)
             self._size += len(line)
+            self._failed = False
         except OSError as error:
-            log.warning("cannot write to %s: %s", self._path, error)
-            self._path = None
+            log.log(
+                logging.DEBUG if self._failed else logging.WARNING,
+                "cannot write to %s: %s",
+                self._path,
+                error,
+            )
+            self._failed = True  # it is opened again for the next one
+            with contextlib.suppress(OSError):
+                self._let_go()
 
     def close(self) -> None:
         """Add nothing more. Safe to call twice."""

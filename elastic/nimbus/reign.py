@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from elastic.errors import Conflict, Refused, Superseded, Unavailable
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import encode
 from elastic.model.events import Event
-from elastic.model.ids import NodeId
+from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import TopologyStatus
 from elastic.nimbus import decisions, draining
 from elastic.nimbus.aborts import Aborts
@@ -109,7 +110,7 @@ class Reign:
         self._ready = False
         self._known: dict[NodeId, NodeInfo] = {}
         self._expected: dict[NodeId, float] = {}
-        self._prune = True
+        self._prune_at = 0.0  # when bundles that nobody uses are removed next (seconds since 1970)
         self._woken = 0
         self._decided = Decided()
         self._refusals = Refusals()
@@ -297,7 +298,10 @@ class Reign:
         for event in self._stays.news(facts):
             self.tell(event)
         self._prune_bundles(facts)
-        self._decided.note(facts, self.scheduler, decisions.next_deadline(facts, self._limits))
+        due = decisions.next_deadline(facts, self._limits)
+        if facts.now < self._prune_at < math.inf:
+            due = self._prune_at if due is None else min(due, self._prune_at)
+        self._decided.note(facts, self.scheduler, due)
 
     def note_moves(self) -> None:
         """Take down how far all moves are, and tell of those that have ended, and of those that stand. With the lock."""
@@ -411,11 +415,7 @@ class Reign:
     def remove(self, t: TopologyFacts) -> None:
         """Remove its record. With the lock."""
         self.commit(removal(self.coordination, t))
-        self.reports.forget(t.name)
-        self.aborted.forget(t.name)
-        self.move_log.forget(t.name)
-        self._refusals.forget(t.name)
-        self._prune = True
+        self.forget(t.name)
         self.tell(
             Event(
                 time.time(),
@@ -425,9 +425,17 @@ class Reign:
             )
         )
 
+    def forget(self, name: TopologyName) -> None:
+        """That topology's record is gone, or has become another one's."""
+        self.reports.forget(name)
+        self.aborted.forget(name)
+        self.move_log.forget(name)
+        self._refusals.forget(name)
+        self._prune_at = 0.0
+
     def _prune_bundles(self, facts: Facts) -> None:
-        if self._prune and not facts.elsewhere:
-            self._prune = False
+        if facts.now >= self._prune_at and not facts.elsewhere:
             used = {t.state.bundle for t in facts.topologies.values()}
-            for name in self.bundles.prune(used, self.options.bundle_grace):
+            gone, self._prune_at = self.bundles.prune(used, self.options.bundle_grace)
+            for name in gone:
                 log.info("removed code bundle %s: no topology refers to it", name)

@@ -114,7 +114,10 @@ class Resizing:
                 )
                 is not None
             ]
-            if not mine or changed:
+            if not mine:
+                sizer.outcome = Outcome()  # what topologies that are gone wanted is not wanted any more
+                continue
+            if changed:
                 continue
             manager = sizer.manager
             before = manager.state.run

@@ -82,8 +82,7 @@ def submit(
             ]
         )
         if old is not None:
-            reign.reports.forget(spec.name)
-            reign.move_log.forget(spec.name)
+            reign.forget(spec.name)
         _tell_submitted(reign, spec, new, first)
     reign.wait_for(
         lambda f: (t := f.topologies.get(spec.name)) is not None and t.state.id == new.id,

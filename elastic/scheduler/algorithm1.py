@@ -98,7 +98,9 @@ class Algorithm1:
         self.worker_cap = params.worker_cores * params.capacity if params.worker_cores else math.inf
         self.executors = len(instance.keys) + sum(nodes[k].count for k in self.usable)
         exact = params.gamma * self.executors / len(self.usable) if self.usable else 0.0
-        self.limit = math.floor(exact + EPSILON)
+        if not self.executors:
+            exact = 0.0  # also without a limit on how many a node may have (gamma is infinite)
+        self.limit = math.floor(min(exact, self.executors) + EPSILON)
         # Of more executors than nodes times the limit (gamma near 1), the rest goes one by one to different nodes.
         self.spare = max(0, self.executors - self.limit * len(self.usable))
         self.spare -= sum(max(0, nodes[k].count - self.limit) for k in self.usable)

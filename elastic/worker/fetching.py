@@ -295,6 +295,8 @@ class Fetching:
                 break
             names = found.named[own:]
             new = sum(map(len, found.pieces[own:]))
+            if not new and found.more:
+                break  # what the engine knows of it is as much as may come at once: the rest comes with that, in the pause
             # As much as was there when it began: what has come since is left to the next one, or it might come to no end.
             left = min(found.more, (left if under_way else new + found.more) - new)
             whole = found if own and not under_way and not found.more else None

@@ -12,6 +12,7 @@ from elastic import machine
 from elastic.model.load import ExecutorLoad, PairLoad, TaskLoad, WorkerReport
 
 if TYPE_CHECKING:
+    from elastic.worker.executor import Executor
     from elastic.worker.worker import Worker
 
 
@@ -23,7 +24,7 @@ class Measurer:
         self._cores = machine.cores()
         self._at = time.monotonic()
         self._process = time.process_time()
-        self._before: dict[int, tuple[float, float, float, float]] = {}
+        self._before: dict[Executor, tuple[float, float, float, float]] = {}
 
     def report(self) -> WorkerReport:
         """Measure now."""
@@ -36,8 +37,8 @@ class Measurer:
             idle, blocked = executor.shares()
             cpu = executor.cpu.seconds()
             ready = machine.ready_seconds(executor.thread.native_id)
-            old = before.get(id_ := id_of(executor), (0.0, 0.0, 0.0, 0.0))
-            self._before[id_] = (idle, blocked, cpu, ready)
+            old = before.get(executor, (0.0, 0.0, 0.0, 0.0))  # its range may change, the object does not
+            self._before[executor] = (idle, blocked, cpu, ready)
             idle_share, blocked_share = (
                 min(1.0, max(0.0, (n - o) / wall)) for n, o in ((idle, old[0]), (blocked, old[1]))
             )
@@ -47,7 +48,7 @@ class Measurer:
                     max(0.0, 1.0 - idle_share - blocked_share),
                     blocked_share,
                     idle_share,
-                    (cpu - old[2]) / wall,
+                    max(0.0, cpu - old[2]) / wall,
                     max((t.capacity for t in executor.tasks.copy().values()), default=0),
                     max(0.0, ready - old[3]) / wall,
                 )
@@ -92,11 +93,6 @@ class Measurer:
             cores=self._cores,
             pairs=tuple(pairs),
         )
-
-
-def id_of(executor: object) -> int:
-    """A key for an executor's earlier measurements: its range may change, the object does not."""
-    return id(executor)
 
 
 def _custom(read: object) -> dict[str, float]:

@@ -70,3 +70,34 @@ def test_moves_of_a_topology_that_is_removed_are_gone_also_when_its_end_is_seen_
     moving.cluster.until(second, lambda: second.moves() == ())
     time.sleep(0.4)
     assert second.moves() == ()
+
+
+@pytest.mark.parametrize("ends", ["killed soon", "replaced"])
+def test_bundles_that_nobody_uses_any_more_are_removed(moving_in_memory: Moving, ends: str) -> None:
+    """Also one that was too young when its topology went, and one whose topology was submitted anew with another."""
+    moving = moving_in_memory
+    cluster: Cluster = moving.cluster
+    nimbus = moving.nimbus(bundle_grace=0.5)
+
+    def stored(code: bytes) -> str:
+        with nimbus.bundles.begin() as writing:
+            writing.write(code)
+            return writing.commit()
+
+    for node in "ab":
+        cluster.node(node, 1)
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 2)
+    first = stored(b"first")
+    nimbus.submit(spec(workers=2), bundle=first)
+    cluster.settled(nimbus, "wc")
+    if ends == "killed soon":
+        nimbus.kill("wc", wait=0)
+    else:
+        for node in "ab":
+            cluster.nodes[node].finish("wc")
+        cluster.until(nimbus, lambda: nimbus.topologies()[0].status.name == "FINISHED")
+        nimbus.submit(spec(workers=2), bundle=stored(b"second"))
+    end = time.monotonic() + 30
+    while (nimbus.bundles.directory / f"{first}.zip").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -62,6 +62,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "path": [5, 16],
         "arrived": 9,
         "emitted": 10,
+        "last": 12 * SECOND,
         "lost": [],
         "doubled": [],
         "reordered": [],
@@ -104,6 +105,14 @@ def test_a_loss_on_the_way_of_a_killed_task_is_accounted_for_when_it_was_said() 
         (record(mixed=[{"n": 8, "at": SECOND}]), [lost("5")], [kill({5})], True, "none that there was"),
         (record(forgotten=FORGOTTEN), [lost("6")], [kill({6})], True, "had counted 0 instead of 4"),
         (record(emitted=-1), [lost("5")], [kill({5})], True, "began anew"),
+        (record(emitted=-1, last=1012 * SECOND), [lost("1")], [kill({1})], True, "began anew"),
+        (
+            {**record(), "recounts": [f"sink 16: {life} begins with 0, not 3" for life in "ab"]},
+            [lost("16")],
+            [kill({16})],
+            True,
+            "sink 16: b begins with 0",
+        ),
         ({**record(), "overlaps": ["sink 16: a and b"]}, [lost("16")], [kill({16})], True, "two at once"),
         (
             {**record(), "recounts": ["sink 16: a begins with 0, not 3"]},

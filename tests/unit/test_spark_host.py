@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 
 from elastic.errors import EnvironmentProblem
-from elastic.hosts import generation, spark_notices, spark_session, spark_task
+from elastic.hosts import generation, spark, spark_notices, spark_session, spark_task
+from elastic.hosts.base import NodeCommand
 from elastic.hosts.child import exit_sentence, python_path
 from elastic.hosts.spark_daemon import without_archives
 from elastic.hosts.spark_session import first_line
@@ -246,3 +248,58 @@ def test_notices_are_taken_again_when_there_are_descriptors_again(monkeypatch: p
     finally:
         notices.close()
     assert not notices._thread.is_alive()
+
+
+def test_an_error_whose_text_cannot_be_asked_for_any_more_is_named() -> None:
+    """Of Java, whose process has just gone."""
+
+    class Gone(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert first_line(Gone()) == "Gone"
+
+
+def test_a_notice_that_comes_while_the_host_is_closed_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its supervisor is asked to end; else its job would be cancelled after the whole grace."""
+    over, asked, cancelled = threading.Event(), [], []
+
+    class Frame:
+        def mapInArrow(self, *_: Any) -> Frame:
+            return self
+
+        def collect(self) -> list[Any]:
+            over.wait(60)
+            return []
+
+    session: Any = SimpleNamespace(
+        slots=0,
+        spark=SimpleNamespace(range=lambda *_: Frame()),
+        usable=lambda: True,
+        run_tagged=lambda tag, work: work(),
+        cancel=lambda tag: (cancelled.append(tag), over.set()),
+        close=lambda: None,
+    )
+
+    def signal_(handle: int, number: int) -> None:
+        asked.append(number)
+        over.set()
+
+    monkeypatch.setattr(spark, "_signal", signal_)
+    host = spark.SparkHost(grace=60.0)
+    host._session = session
+    node = host.start(NodeCommand("node-1", (), {}, ""), lambda node, why: None)  # type: ignore[arg-type]
+    stopping, stop = threading.Event(), node.stop
+
+    def stops(grace: float) -> None:
+        stopping.set()
+        stop(grace)
+
+    monkeypatch.setattr(node, "stop", stops)
+    closing = threading.Thread(target=host.close)
+    closing.start()
+    assert stopping.wait(60)
+    supervisor: Any = SimpleNamespace(open=lambda: os.open("/dev/null", os.O_RDONLY))
+    host._told(node.tag, supervisor)
+    closing.join(90)
+    assert asked == [signal.SIGTERM] and not cancelled and not closing.is_alive()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from itertools import chain
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import msgspec
@@ -24,6 +25,16 @@ _PLAIN = SCALARS | {list, dict}
 _KEYS = SCALARS | {tuple}
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Any = msgspec.msgpack.Decoder().decode
+
+
+def lasts(key: Any) -> bool:
+    """Whether a key that was pickled and read again is equal to itself as it was."""
+    if isinstance(key, tuple | frozenset):
+        return all(map(lasts, key))
+    if isinstance(key, type | FunctionType | BuiltinFunctionType):
+        return True  # by name
+    by_identity: Any = object.__hash__
+    return bool(key == key) and type(key).__hash__ is not by_identity
 
 
 def plain_keys(keys: Iterable[Any]) -> bool:

@@ -9,10 +9,12 @@ from typing import Any
 
 from elastic import timeslice
 from elastic.api.components import Component
-from elastic.api.state import StateMap, declared_states
+from elastic.api.state import StateMap, all_states, declared_states
+from elastic.errors import ExecutionError
 from elastic.worker.content import whole
 from elastic.worker.content.keyed import KeyedCopier
 from elastic.worker.content.layout import VERSION, Meta, StateMeta, write_meta
+from elastic.worker.failures import shown
 
 PIECE = 256 << 10
 """Bytes of a piece, about. One large value makes a larger one."""
@@ -53,15 +55,21 @@ class Copier:
 
     def __init__(self, component: Component, *, piece: int = PIECE) -> None:
         self._component = component
-        self._piece = piece
+        self._piece = self._each = piece
         self._owner = owner_of(component)
         self._ended = False
         self._first = -1  # the state that the last `ahead` began with
         numbers = itertools.count()
         self._number = numbers.__next__
+        self._grid = True
         self._keyed = [
-            KeyedCopier(name, state, self._owner, self._number, piece) for name, state in states_of(component)
-        ]
+            self._new(name, state) for name, state in states_of(component)
+        ]  # the others: `_follow`
+
+    def _new(self, name: str, state: StateMap[Any, Any]) -> KeyedCopier:
+        made = KeyedCopier(name, state, self._owner, self._number, self._each)
+        made.grid = self._grid
+        return made
 
     def size(self) -> int:
         """The bytes that the state takes, about: a quick estimate from a few entries of each state.
@@ -69,6 +77,7 @@ class Copier:
         Raises:
             ExecutionError: The state cannot be pickled.
         """
+        self._follow()
         total = sum(k.size() for k in self._keyed)
         if whole.has_own(self._component):
             total += whole.size(self._component, self._owner)
@@ -80,9 +89,9 @@ class Copier:
         Args:
             size: Of all, in bytes, as far as known.
         """
+        self._grid, self._each = False, max(self._piece, min(size // PIECES, LARGE_PIECE))
         for keyed in self._keyed:
-            keyed.grid = False
-            keyed.piece = max(keyed.piece, min(size // PIECES, LARGE_PIECE))
+            keyed.grid, keyed.piece = False, self._each
 
     def make_ready(self) -> None:
         """Have the memory made that the first `ahead` needs at once. Beside the tuples of the task, for some milliseconds; before that."""
@@ -107,6 +116,7 @@ class Copier:
         """
         made: list[tuple[int, bytes]] = []
         try:
+            self._follow()
             # Another one comes first each time: one that changes as fast as it is copied would leave nothing to those behind it.
             first = self._first = (self._first + 1) % max(1, len(self._keyed))
             for keyed in self._keyed[first:] + self._keyed[:first]:
@@ -163,24 +173,43 @@ class Copier:
         pieces: list[tuple[int, bytes]] = []
         give_way = GivingWay()
         try:
+            custom: list[int] | None = None
+            buffers: list[list[int]] = []
+            if whole.has_own(
+                self._component
+            ):  # first: `get_state` may put into keyed states what it had kept elsewhere
+                made, custom, buffers = whole.take(
+                    self._component, self._owner, self._number, self._piece, give_way
+                )
+                pieces += made
+            self._follow()
             states = []
             for keyed in self._keyed:
                 made, meta = keyed.rest(give_way)
                 pieces += made
                 states.append(meta)
-            custom: list[int] | None = None
-            buffers: list[list[int]] = []
-            if whole.has_own(self._component):
-                made, custom, buffers = whole.take(
-                    self._component, self._owner, self._number, self._piece, give_way
-                )
-                pieces += made
         except BaseException:
             self.cancel()
             raise
         order: list[int] = []
         note = _in_order(Meta(VERSION, states, custom, buffers, last=True), order)
         return Content(tuple(pieces), tuple(order), note)
+
+    def _follow(self) -> None:
+        """A state may have been assigned anew, to another dictionary or to that of another state: of that one nothing is copied yet.
+
+        Between two tuples of the task: within one, somebody may have what was assigned in hand.
+        """
+        there = self._component.__dict__
+        keyed = {k.name: k for k in self._keyed}
+        names = declared_states(type(self._component))
+        if all(n in keyed and there.get(n) is keyed[n].state for n in names):
+            return
+        states = dict(present_states(self._component, self._owner))
+        anew = {n for n, state in states.items() if n not in keyed or keyed[n].state is not state}
+        for n in anew & keyed.keys():  # all before any other: two may have changed places
+            keyed[n].cancel()
+        self._keyed = [self._new(n, states[n]) if n in anew else keyed[n] for n in states]
 
     def end(self) -> None:
         """Nothing more is copied: `cancel` follows as soon as the task is between two tuples. From any thread."""
@@ -244,6 +273,26 @@ def owner_of(component: Component) -> str:
     if context is None:
         return type(component).__name__
     return f"{context.component!r} (task {context.task})"
+
+
+def present_states(component: Component, owner: str) -> list[tuple[str, StateMap[Any, Any]]]:
+    """All states that are declared. A dictionary that was assigned in the place of one becomes one.
+
+    Raises:
+        ExecutionError: There is something else in the place of one, of which nobody could say what it is to be.
+    """
+    found = []
+    for name, declared in all_states(type(component)).items():
+        state = component.__dict__.get(name)
+        if not isinstance(state, StateMap):
+            if not isinstance(state, dict):
+                raise ExecutionError(
+                    f"State {name!r} of {owner} is {shown(state)} by now, and no dictionary.",
+                    remedy="Assign only dictionaries to a state, or empty it with clear().",
+                )
+            state = component.__dict__[name] = StateMap(declared.default, state)
+        found.append((name, state))
+    return found
 
 
 def states_of(component: Component) -> list[tuple[str, StateMap[Any, Any]]]:

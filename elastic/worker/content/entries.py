@@ -9,6 +9,7 @@ from typing import Any
 
 from elastic.api.state import StateMap
 
+_LASTING = frozenset({int, bool, str, bytes, tuple, type(None)})
 _ONLY_EQUAL_TO_THEIR_OWN = frozenset({str, bytes, tuple, type(None)})
 
 
@@ -107,6 +108,11 @@ class Kinds:
             self._mixed = self._mixed or tuple in within
             kinds |= within
         self._kinds |= kinds
+
+    @property
+    def odd(self) -> bool:
+        """Whether a key may not be equal to what it is read as after it was written down."""
+        return self._mixed or not self._kinds <= _LASTING
 
     @property
     def alike(self) -> bool:

@@ -17,13 +17,15 @@ from typing import Any
 
 from elastic.api import tracking
 from elastic.api.state import StateMap
+from elastic.errors import ExecutionError
 from elastic.worker.content import codec
 from elastic.worker.content.bins import BITS, places
 from elastic.worker.content.changes import Changes, make_memory
-from elastic.worker.content.entries import Kinds, Owing, Present, chunks, entries_of
+from elastic.worker.content.entries import Kinds, Owing, Present, entries_of
 from elastic.worker.content.grid import GridWriter, grid_of
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
 from elastic.worker.content.lazy import UnreadBins
+from elastic.worker.failures import shown
 
 SMALL = 16 << 10
 """A state of fewer bytes is not copied ahead: it takes about a millisecond. (Many such tasks may stop at once.)"""
@@ -69,6 +71,17 @@ _UNKNOWN = 4096.0
 _TOO_LARGE = 4
 """A piece of entries that are so many times larger than those before them is made anew, of fewer."""
 
+LARGEST = 4 << 20
+"""Bytes of a piece at most, as stores take it (`statestore.base.MAX_PIECE`)."""
+
+
+class _ByIdentity(Exception):
+    """There is a key that is not equal to itself once it has been copied, as NaN or an object without `__eq__`.
+
+    Copied twice it would be there twice, and removed it would be found nowhere: such a state goes as a whole, when nothing changes.
+    """
+
+
 Piece = tuple[int, bytes]
 Steps = Iterator[Piece | None]
 
@@ -98,6 +111,7 @@ class KeyedCopier:
         self._number = number
         self.piece = piece
         self.grid = True
+        self._at_once = False  # all of it goes in the pause: see `_ByIdentity`
         self._tracked: set[Any] | None = None  # what tells our tracking from that of others
         self._begin()
 
@@ -127,6 +141,11 @@ class KeyedCopier:
         self._present: Present | None = None
         self._written = 0  # entries in the pieces after the first copy
         self._weight = _UNKNOWN
+
+    @property
+    def state(self) -> StateMap[Any, Any]:
+        """What it copies."""
+        return self._state
 
     # ------------------------------------------------------------------ how much
 
@@ -160,6 +179,9 @@ class KeyedCopier:
             return next(self._steps)
         except StopIteration:
             pass
+        except _ByIdentity:
+            self._leave_to_the_pause()
+            return None
         if self._settled() or self._near:
             self.outrun, self.in_vain = False, 0
         if not self._settled():
@@ -180,7 +202,7 @@ class KeyedCopier:
             return False
         count = dict.__len__(self._state)
         if self._small:
-            return count > 4 * self._small
+            return count > 4 * self._small and not self._at_once
         return len(self._state._removed) > 2 * count + MOST_REMOVED
 
     def _settled(self) -> bool:
@@ -240,6 +262,12 @@ class KeyedCopier:
             tracking.untrack(state)
         self._begin()
 
+    def _leave_to_the_pause(self) -> None:
+        """Nothing of it is copied ahead."""
+        self.cancel()
+        self._at_once = self._complete = True
+        self._small = max(1, dict.__len__(self._state))
+
     def _track(self, *, reads: bool) -> None:
         tracking.track(self._state, reads=reads, first_removal=self._stop_iterating)
         self._tracked = tracking.removed(self._state)
@@ -278,7 +306,7 @@ class KeyedCopier:
             yield from self._as_it_is(rest)
         else:
             size = self.size()
-            if size <= SMALL:
+            if size <= SMALL or self._at_once:
                 self._complete, self._small = True, max(dict.__len__(state), 1000)
                 return
             self._track(reads=False)
@@ -456,6 +484,13 @@ class KeyedCopier:
 
     def rest(self, give_way: Callable[[], None]) -> tuple[list[Piece], StateMeta]:
         """When the task has stopped: what is missing or was changed since it was copied; and what the state consists of."""
+        try:
+            return self._rest(give_way)
+        except _ByIdentity:  # such a key has come only now
+            self._leave_to_the_pause()
+            return self._rest(give_way)
+
+    def _rest(self, give_way: Callable[[], None]) -> tuple[list[Piece], StateMeta]:
         state = self._state
         made: list[Piece] = []
         if not self._sorted:  # nothing was copied: in one go it is cheaper without a grid
@@ -475,8 +510,14 @@ class KeyedCopier:
             give_way()
         gone = {k for k in gone if not dict.__contains__(state, k)}
         lost: list[int] = []
-        for removed in chunks(dict.fromkeys(gone).items(), lambda: WHOLE):
-            made.append((self._number(), self._encode(removed, codec.plain_keys(removed))))
+        left, count = Owing(dict.fromkeys(gone).items()), WHOLE
+        while removed := left.take(count):
+            data = self._encode(removed, codec.plain_keys(removed))
+            if len(data) > _TOO_LARGE * self.piece and len(removed) > 1:
+                left.put_back(removed.items())
+                count = len(removed) // 2
+                continue
+            made.append((self._number(), data))
             lost.append(made[-1][0])
             give_way()
         return made, self._meta(lost)
@@ -492,6 +533,8 @@ class KeyedCopier:
         standing: dict[Any, Any] | None = None
         while some := owing.take(count):
             self._kinds.note(some)
+            if self._kinds.odd and not self._at_once and not all(map(codec.lasts, some)):
+                raise _ByIdentity
             if self._kinds.alike:
                 if standing is None:
                     standing = {k: k for k in dict.__iter__(self._state)}
@@ -502,6 +545,8 @@ class KeyedCopier:
                 owing.put_back(some.items())
                 count = min(fits, len(some) // 2)
                 continue
+            if len(data) > LARGEST:
+                raise self._too_large(some, len(data))
             # Not before: what was put back may be in no piece yet when the pause comes, and is found by its change alone then.
             if fresh and self._changes is not None:
                 self._changes.drop(some)
@@ -509,6 +554,14 @@ class KeyedCopier:
             self._whole.append(piece[0])
             yield piece, some
             count = fits
+
+    def _too_large(self, some: dict[Any, Any], size: int) -> ExecutionError:
+        key = next(iter(some))
+        return ExecutionError(
+            f"State {self.name!r} of {self._owner} cannot be copied: the entry of key {shown(key)} takes {size:,} bytes, and {LARGEST:,} "
+            "is the most.",
+            remedy="Divide it among several keys, or return it from get_state(), which may be of any size.",
+        )
 
     # ------------------------------------------------------------------ parts of it
 

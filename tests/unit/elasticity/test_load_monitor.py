@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from loads import report, spec
 
+from elastic.elasticity.averages import Average
 from elastic.elasticity.kinds import ComponentLoad, components
 from elastic.elasticity.monitor import LoadMonitor, MonitorConfig, key_of, node_of
 from elastic.errors import ConfigError
@@ -259,3 +260,14 @@ def test_the_first_tuples_of_a_pair_count_when_their_source_was_there() -> None:
     m.observe(report(0.0, tasks), 0.0)
     m.observe(report(1.0, tasks, pairs=[(1, 2, 70, 0)]), 1.0)
     assert list(m.traffic().values()) == [pytest.approx(70)]
+
+
+def test_an_average_over_nothing_comes_to_nothing() -> None:
+    """Not to ever smaller numbers: what is divided by those overflows, and no policy decides any more."""
+    average = Average()
+    average.take(0.2, 0.6)
+    for _ in range(100):
+        average.take(0.0, 0.6)
+    assert average.value == 0.0
+    average.take(1e-6, 0.6)
+    assert average.value == pytest.approx(0.4e-6)

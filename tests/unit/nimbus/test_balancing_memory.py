@@ -129,3 +129,15 @@ def test_what_was_written_down_of_a_topology_that_is_gone_is_removed_by_the_next
     second = Clock(reign)
     second.balancer.look(second.now)
     assert not reign.written
+
+
+def test_what_a_topology_that_is_gone_wanted_is_not_wanted_any_more() -> None:
+    reign = Reign(policy=LINE)
+    clock = Clock(reign)
+    clock.go(6, 1.0)
+    (found,) = clock.balancer._resizing.outcomes()
+    assert found.cores > 0
+    reign.seen = replace(reign.seen, topologies={})
+    clock.balancer.look(clock.now)
+    (left,) = clock.balancer._resizing.outcomes()
+    assert (left.cores, left.workers, left.settled) == (0.0, 0, True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +69,7 @@ def test_old_bundles_that_nobody_uses_go(tmp_path: Path) -> None:
             names.append(writer.commit())
     for name in names[:2]:
         os.utime(store.path(name), (1, 1))
-    assert store.prune({names[0]}, grace=60) == (f"{names[1]}.zip",)
+    assert store.prune({names[0]}, grace=60)[0] == (f"{names[1]}.zip",)
     assert store.path(names[0]) and store.path(names[2])
 
 
@@ -207,3 +209,22 @@ def test_who_leads_again_writes_where_the_newest_lines_are(tmp_path: Path) -> No
     assert list(one.lines())[-4:] == newest[-4:]
     one.close()
     other.close()
+
+
+def test_a_disk_that_is_full_for_one_line_does_not_end_the_file(tmp_path: Path) -> None:
+    file = LineFile(tmp_path / "lines", 1000)
+    file.append(b"one\n")
+    real: Any = file._file
+
+    class Full:
+        def write(self, line: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            real.close()
+
+    file._file = Full()  # type: ignore[assignment]
+    for line in (b"two\n", b"three\n", b"four\n"):
+        file.append(line)
+    assert list(file.lines()) == [b"one", b"three", b"four"]
+    file.close()

@@ -301,3 +301,11 @@ def test_without_that_chance_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithm1, "TIE", 0.0)
     with pytest.raises(AssertionError):
         test_traffic_that_is_about_equal_is_spread_over_the_nodes_in_use()
+
+
+def test_gamma_may_be_infinite() -> None:
+    """No limit on how many executors a node may have; also where there are none."""
+    case = chain((1, 2), 2)
+    choice = choose("tstorm --gamma inf")
+    assert choice.decide(case.demands, case.cluster, case.load, case.current).assignments
+    assert choice.decide([], case.cluster, case.load, {}) is not None
