@@ -337,6 +337,28 @@ def test_abort_of_all_and_of_one() -> None:
     assert data["epochs"] == [3] and data["moves"][0]["rolled_back"] == 1
 
 
+def test_abort_asks_when_moves_cannot_be_followed_any_more() -> None:
+    """Nimbus ended in between: the wait goes on by asking, for as long as was said."""
+    running = under_way()
+    ended = replace(running, state="ended", ended=2.0)
+
+    class Ending(FakeClient):
+        looks = 0
+
+        def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
+            super().abort_move(name, epoch, why=why)
+            return (running.epoch,)
+
+        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+            self.looks += 1
+            return (ended if self.looks > 3 else running,)
+
+    client = Ending(moved=[running], coming=[])
+    result = invoke(client, "move", "word-count", "--abort")
+    assert result.exit_code == 0, result.stderr
+    assert client.looks > 3
+
+
 def test_abort_of_what_a_drain_has_asked_for_says_that_the_node_is_still_being_drained() -> None:
     class Draining(FakeClient):
         def nodes(self) -> tuple[NodeSummary, ...]:

@@ -263,7 +263,7 @@ def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: flo
         request.taken()
         waiting.becomes(f"ending moves of {name}")
         ended = following.wait_until(
-            lambda moves: set(epochs) <= {m.epoch for m in moves if m.state == "ended"}, wait
+            client, lambda moves: set(epochs) <= {m.epoch for m in moves if m.state == "ended"}, wait
         )
         moves = [m for m in following.moves() if m.epoch in epochs]
         drained = _drained(client, name)

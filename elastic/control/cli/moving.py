@@ -203,15 +203,16 @@ class Following(_Beside):
                 return
             time.sleep(_ASKED_EACH)
 
-    def wait_until(self, true: Callable[[Sequence[MoveView]], bool], timeout: float) -> bool:
-        """Wait until it is so of `moves`; False when it is not in time, or cannot be followed any more."""
+    def wait_until(self, client: Client, true: Callable[[Sequence[MoveView]], bool], timeout: float) -> bool:
+        """Wait until it is so of `moves`; when they cannot be followed any more, by asking. False when it is not in time."""
         until = time.monotonic() + timeout
         with self._changed:
-            while not true(self.moves()):
-                left = until - time.monotonic()
-                if self._over or left <= 0:
-                    return False
-                self._changed.wait(left)
+            self._changed.wait_for(lambda: self._over or true(self.moves()), timeout)
+        while not true(self.moves()):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_ASKED_EACH)
+            self._take(client.moves(self._topology))
         return True
 
     def _begin(self, client: Client) -> None:
