@@ -165,7 +165,8 @@ class LoadMonitor:
             self._follow(known, report, seconds, now)
         else:
             if known is not None:
-                self._drop({k for k in known.members if self._executors[k].epoch <= report.epoch})
+                # Whatever assignment they were of: a new life may not have read its own yet.
+                self._drop(set(known.members))
             known = self._workers[id] = _Worker(report.incarnation, report, now, {}, {})
             # Who is there, and nothing that could be called a rate.
             for load in report.executors:

@@ -271,3 +271,13 @@ def test_an_average_over_nothing_comes_to_nothing() -> None:
     assert average.value == 0.0
     average.take(1e-6, 0.6)
     assert average.value == pytest.approx(0.4e-6)
+
+
+def test_a_new_life_that_has_not_read_its_assignment_leaves_nothing_of_the_one_before() -> None:
+    m = LoadMonitor()
+    for at in (0.0, 1.0, 2.0):
+        m.observe(report(at, {1: ("bolt[1-2]", int(90 * at), 0)}, epoch=5), at)
+    assert m.view(2.0).executors
+    m.observe(report(3.0, {1: ("bolt[1-1]", 0, 0)}, life=2, epoch=0), 3.0)
+    m.observe(report(4.0, {1: ("bolt[1-1]", 10, 0)}, life=2, epoch=0), 4.0)
+    assert [k.executor.last for k in m.view(4.0).executors] == [1]
