@@ -101,9 +101,8 @@ class FileJournal:
         self._files: dict[tuple[str, int], int] = {}
         self._lengths: dict[tuple[str, int], int] = {}
         self._handed: dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]] = {}
-        self._numbers = itertools.count(
-            1
-        )  # of files that are handed over: a reader may still look for one that is gone
+        # Of files that are handed over, each once: a reader may still look for one that is gone.
+        self._numbers = itertools.count(1)
         self._closed = False
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -53,9 +53,8 @@ class Child:
         if hasattr(
             os, "waitid"
         ):  # it stays a zombie for now: its number can't be anybody else's while the group is killed
-            with contextlib.suppress(
-                ChildProcessError
-            ):  # where SIGCHLD is ignored nothing is left of it by now
+            # Where SIGCHLD is ignored nothing is left of it by now.
+            with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             self.signal(signal.SIGKILL, group=True)
             with self._lock:

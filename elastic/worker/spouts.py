@@ -106,9 +106,8 @@ class SpoutDriver(Part):
             task.wake()
         if seconds is not None and task.executor is not None:
             at = time.monotonic() + seconds
-            if (
-                not self._timer or at < self._timer
-            ):  # who was woken in between has one still, and needs no other
+            # Who was woken in between has one still, and needs no other.
+            if not self._timer or at < self._timer:
                 self._timer = at
                 task.executor.wake_later(at, task)
         return False

@@ -80,10 +80,8 @@ class Watchdog:
         """Look once."""
         living = self._worker.executors.living()
         for executor in {*living, *self._said}:
-            blocked, since = (
-                executor.blocked_on,
-                0.0 if executor.ended else executor.busy_since,
-            )  # in this order
+            blocked = executor.blocked_on  # first: see `Executor.end_blocked`
+            since = 0.0 if executor.ended else executor.busy_since
             before = self._said.get(executor)
             if before is not None and since != before:
                 del self._said[executor]

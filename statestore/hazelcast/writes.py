@@ -140,9 +140,7 @@ class Writes:
         head = before.record.head
         if head is not None and (now is None or now.record.head is None):
             committed = head.size
-            whole = self._entries.readable(
-                before
-            )  # what there is of a lost one is nobody's, and collected as such
+            whole = self._entries.readable(before)  # of a lost one: collected as what is nobody's
             if whole is not None:
                 self._cleaner.remove(heads.keys_of(before, whole.pieces))
         if before.record.writer and (now is None or not now.record.writer):

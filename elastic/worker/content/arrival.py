@@ -123,9 +123,8 @@ class Arrival:
                         yield None
                     yield from self._make_room(state, saved, left)
                     kinds.note(some)
-                    if (
-                        kinds.alike
-                    ):  # one of another type may be there under an equal key, and would keep its place
+                    if kinds.alike:
+                        # One of another type may be there under an equal key, and would keep its place.
                         for key in some:
                             dict.pop(state, key, None)
                     dict.update(state, some)

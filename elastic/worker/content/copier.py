@@ -62,9 +62,8 @@ class Copier:
         numbers = itertools.count()
         self._number = numbers.__next__
         self._grid = True
-        self._keyed = [
-            self._new(name, state) for name, state in states_of(component)
-        ]  # the others: `_follow`
+        # What has been assigned in the place of a state is for `_follow` to take.
+        self._keyed = [self._new(name, state) for name, state in states_of(component)]
 
     def _new(self, name: str, state: StateMap[Any, Any]) -> KeyedCopier:
         made = KeyedCopier(name, state, self._owner, self._number, self._each)
@@ -175,9 +174,8 @@ class Copier:
         try:
             custom: list[int] | None = None
             buffers: list[list[int]] = []
-            if whole.has_own(
-                self._component
-            ):  # first: `get_state` may put into keyed states what it had kept elsewhere
+            # First: `get_state` may put into keyed states what it had kept elsewhere.
+            if whole.has_own(self._component):
                 made, custom, buffers = whole.take(
                     self._component, self._owner, self._number, self._piece, give_way
                 )
