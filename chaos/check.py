@@ -114,7 +114,10 @@ class Checker:
         for task in sorted(self._lives):
             lives = self._lives[task]
             for n, life in enumerate(lives):
-                self._read(life, lives[n - 1] if n else None, lives[n + 1] if n + 1 < len(lives) else None)
+                # Those that have arrivals: one that came to none may lie between two that write at once.
+                before = next((x for x in reversed(lives[:n]) if x.count), None)
+                after = next((x for x in lives[n + 1 :] if x.count), None)
+                self._read(life, before, after)
 
     def report(self) -> Report:
         """What can be said by now."""

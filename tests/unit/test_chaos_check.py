@@ -403,3 +403,20 @@ def test_the_program_reads_the_record_alone(tmp_path: Path) -> None:
     assert failed.returncode == 1, failed
     lost = json.loads(failed.stdout)["keys"]["2.b.0"]["lost"]
     assert [(h["first"], h["last"]) for h in lost] == [(0, 3)]
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("later_first", [False, True])
+def test_two_lives_that_write_at_once_are_found_whatever_lies_between(
+    tmp_path: Path, between: bool, later_first: bool
+) -> None:
+    """One that came to no arrival."""
+    first = (16, 1, 100, 0, arrivals(ONE, list(range(10))))
+    second = (16, 3, 300, 10, arrivals(ONE, list(range(10, 20)), at=5, counted=10))
+    checker = Checker()
+    if between:
+        put(tmp_path, (16, 2, 200, 0, []))
+    for life in (second, first) if later_first else (first, second):
+        put(tmp_path, life)
+        checker.look(tmp_path.iterdir())
+    assert len(checker.report().overlaps) == 1
