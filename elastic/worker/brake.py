@@ -38,11 +38,13 @@ class Brake:
 
     Attributes:
         size: Bytes of the state, about; 0: not known yet.
+        lasts: The state is small, and copying it takes long all the same.
         rate: Tuples per second that the task has executed before; 0: not known.
     """
 
     def __init__(self) -> None:
         self.size = 0
+        self.lasts = False
         self.rate = 0.0
         self._until = 0.0
         self._left = IN_ALL
@@ -74,7 +76,7 @@ class Brake:
     @property
     def large(self) -> bool:
         """Whether the state is such that the stream may fall behind a little for its sake."""
-        return self.size >= LARGE
+        return self.lasts or self.size >= LARGE
 
     @property
     def on(self) -> bool:

@@ -33,6 +33,12 @@ copying lasts."""
 RESTS, RESTS_LARGE = 5, 1
 """Times as long that it gives back, at most, for as long as much waits for the task: a stream that has fallen behind by the time of the
 pause takes what waits along, and has it to work off afterwards. Of a large state as much changes meanwhile, and would be copied again."""
+LASTS = 10.0
+"""Seconds of copying after which a state counts as large, whatever it takes: what its stream has left of processors so far was not enough,
+and will not be."""
+SHARE, LONGEST_SLICE = 4, 0.008
+"""One part in so many of the time for which an executor was waited for is copying's at least, in seconds at most: where streams are held
+up, it comes only between two tuples that wait for room, and what changes meanwhile would be more than is copied in a slice."""
 HARDER = 4
 """Times as long that copying takes an executor at a time, and gives nothing back but what writing takes anyway, while a large state changes
 as fast as it is copied: its task has short turns then (`Brake`), and does not need the executor in between."""
@@ -49,8 +55,9 @@ TURN = 0.1
 PATIENCE, AWAY = 0.05, 0.5
 """Seconds that what changes of a state waits for the task's executor, so that others' need not wait along; and for which it is not asked
 again then."""
-KEEP_UP_LONGEST = 0.01
-"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all there is, before the pause."""
+KEEP_UP_LONGEST, CATCH_UP_LONGEST = 0.01, 0.05
+"""Seconds of copying after which what was copied is committed: the other side takes what it can see for all there is, before the pause.
+The second where that was not all, the last time: each commit takes time as well, in which more changes."""
 
 
 class Copying:
@@ -98,10 +105,9 @@ class Copying:
             old.write = self._stores.begin(
                 key_of(self._worker, old.task.id), old.epoch, self._worker.incarnation, nodes, size
             )
-            old.brake.size = size
+            old.brake.size, old.began = size, time.monotonic()
             if old.brake.large:
-                old.brake.rate = old.task.pace.rate(time.monotonic(), old.task.executed)
-                old.task.brake = old.brake
+                self._brake(old)
             copier.read_at_once(size)
             copier.make_ready()
             self._copy_ahead(old, copier, old.write)
@@ -111,6 +117,11 @@ class Copying:
             return
         if not old.ended:
             self._keep_up(old)
+
+    def _brake(self, old: Going) -> None:
+        """From now on its task can be made to go slower."""
+        old.brake.rate = old.task.pace.rate(time.monotonic(), old.task.executed)
+        old.task.brake = old.brake
 
     def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
         due = time.monotonic() + COMMIT_EVERY
@@ -139,8 +150,12 @@ class Copying:
         with old.writing:
             if old.pausing or old.ended:
                 return False
+            asked = time.monotonic()
+            if not old.brake.large and asked > old.began + LASTS:
+                old.brake.lasts = True
+                self._brake(old)
             try:
-                pieces = old.on_task(lambda: self._slice(old, copier), patience)
+                pieces = old.on_task(lambda: self._slice(old, copier, time.monotonic() - asked), patience)
             except CancelledError:
                 old.away = time.monotonic() + AWAY
                 return False
@@ -148,9 +163,10 @@ class Copying:
                 old.numbers[id] = old.put(write, data)
             return bool(pieces)
 
-    def _slice(self, old: Going, copier: Copier) -> list[tuple[int, bytes]]:
+    def _slice(self, old: Going, copier: Copier, waited: float) -> list[tuple[int, bytes]]:
         vain = copier.in_vain
-        pieces = copier.ahead(time.monotonic() + (HARDER if old.hurries else 1) * _slice_of(old))
+        slice_ = (HARDER if old.hurries else 1) * _slice_of(old)
+        pieces = copier.ahead(time.monotonic() + max(slice_, min(waited / SHARE, LONGEST_SLICE)))
         # So that less changes meanwhile; later on it is the other side that asks for it.
         if copier.outrun or not old.kept_up:
             old.brake.press()
@@ -195,15 +211,18 @@ class Copying:
                 if time.monotonic() >= old.away:
                     old.use(self._keep_up_one)
             looks += 1
-            self._closing.wait(min(KEEP_UP, looks * KEEP_UP_FIRST))
+            rest = SLICE if any(o.behind for o in kept) else KEEP_UP
+            self._closing.wait(min(rest, looks * KEEP_UP_FIRST))
 
     def _keep_up_one(self, old: Going) -> None:
         assert old.copier is not None and old.write is not None
         try:
-            until, some = time.monotonic() + KEEP_UP_LONGEST, False
+            until = time.monotonic() + (CATCH_UP_LONGEST if old.behind else KEEP_UP_LONGEST)
+            some = old.behind = False
             while self._copy_some(old, old.copier, old.write, PATIENCE):
                 some = True
                 if time.monotonic() >= until:
+                    old.behind = True
                     break
             if some:
                 self._commit_ahead(old, old.copier, old.write)

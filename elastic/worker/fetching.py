@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -51,6 +52,9 @@ REPLACED = 3
 """So often it is looked again when what was found is not there any more: the next version has just been committed in its place."""
 UNTOLD = 1.0
 """Seconds after which it is looked also when nobody has said that there is more: hints may get lost."""
+LONG_ENOUGH = 10.0
+"""Seconds for which it is looked after all was copied, at most, also when ever more changes than both sides can take: a stream that has
+fallen behind may do that for good. The rest is left to the pause."""
 SOON = 0.03
 """Seconds: when a look and what it brought have taken no longer, what changes in the meantime is left to the pause."""
 FOLLOW_REST = 2
@@ -83,6 +87,7 @@ class Fetching:
         self._lock = threading.Lock()
         self._coming: dict[int, Coming] = {}
         self._waiting = 0  # tasks that nobody has looked for yet: these go first
+        self._lined_up = 0  # tasks that wait for a thread of the pool, these included
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states-ahead", timeslice.usual)
         self._along = CameAlong(lambda task, epoch: worker.moving.comes(task, epoch))
@@ -127,6 +132,7 @@ class Fetching:
         with self._lock:
             self._coming[side.task] = coming
             self._waiting += 1
+            self._lined_up += 1
         have_done(self._pool, self._fetch_ahead, coming)
 
     def told(self, told: wire.Told, payload: memoryview) -> None:
@@ -175,12 +181,30 @@ class Fetching:
                 return
             if self._waiting and not last:
                 return
-            coming.busy, coming.queued = True, not last
-        with contextlib.suppress(Unavailable):  # nothing is to come any more
-            if last:  # what comes ahead of other tasks may take the threads for that as long as those run
-                self._submit(self._go_on_looking, coming)
+            coming.busy = True
+            if last:
+                coming.queued = False
             else:
-                have_done(self._pool, self._look_when_its_turn, coming)
+                self._line_up(coming)
+        if last:  # what comes ahead of other tasks may take the threads for that as long as those run
+            with contextlib.suppress(Unavailable):  # nothing is to come any more
+                self._submit(self._go_on_looking, coming)
+
+    def _line_up(self, coming: Coming) -> None:
+        """Have it looked for when it is its turn. Under the lock."""
+        coming.queued = True
+        self._lined_up += 1
+        with contextlib.suppress(Unavailable):  # nothing is to come any more
+            have_done(self._pool, self._look_when_its_turn, coming)
+
+    def _others_first(self, coming: Coming) -> bool:
+        """Whether others wait for this thread: then it lines up behind them. A state may change all the time, and there would be no end."""
+        with self._lock:
+            if not self._lined_up or coming.last.is_set() or coming is not self._coming.get(coming.side.task):
+                return False
+            coming.more = True
+            self._line_up(coming)
+            return True
 
     def _hurry(self, coming: Coming) -> None:
         """The task stands still, and is waited for. Under the lock."""
@@ -190,6 +214,7 @@ class Fetching:
 
     def _look_when_its_turn(self, coming: Coming) -> None:
         with self._lock:
+            self._lined_up -= 1
             queued, coming.queued = coming.queued, False
         if queued:  # else somebody else has done it
             self._go_on_looking(coming)
@@ -198,6 +223,7 @@ class Fetching:
         side = coming.side
         with self._lock:
             self._waiting -= 1
+            self._lined_up -= 1
             coming.queued = False
         try:
             task = self._wait(side, self._worker.moving.prepared(side))
@@ -207,8 +233,8 @@ class Fetching:
                     coming.arrival = arrival
             if coming.arrival is None:
                 return  # it does not come any more, or has come as a whole
-            left, before = ROUNDS, LONGEST
-            while left > 0:
+            left, before, until = ROUNDS, LONGEST, math.inf
+            while left > 0 and time.monotonic() < until:
                 coming.more = False
                 coming.news.clear()
                 outrun = coming.caught_up and coming.took > max(SOON, before / 2)
@@ -220,20 +246,22 @@ class Fetching:
                     break
                 if not coming.caught_up:
                     coming.news.wait(UNTOLD)
-                elif coming.took < SOON:
+                    continue
+                if coming.took < SOON:
                     break
-                else:
-                    left -= OUTRUN if coming.took > before / 2 else 1
+                left -= OUTRUN if coming.took > before / 2 else 1
+                until = min(until, time.monotonic() + LONG_ENOUGH)
         except BaseException as e:  # what user code raises while it is put in may be anything
             self._not_ahead(coming, e)
         self._worker.moves.feed(ev.AheadFetched(*side))
-        self._go_on_looking(coming)
+        if not self._others_first(coming):
+            self._go_on_looking(coming)
 
     def _go_on_looking(self, coming: Coming) -> None:
         """Whenever the old side has said that there is more, until the pause has come."""
         while self._is_more(coming):
             try:
-                rest = FOLLOW_REST * min(1.0, coming.followed / AT_FIRST)
+                rest = 0.0 if self._lined_up else FOLLOW_REST * min(1.0, coming.followed / AT_FIRST)
                 waited_for = coming.last.wait(rest * coming.took)
                 coming.followed += 1
                 coming.more = False  # what has been told of by now is looked at now
@@ -243,6 +271,8 @@ class Fetching:
                     self._look(coming)
             except BaseException as e:
                 self._not_ahead(coming, e)
+            if self._others_first(coming):
+                return
 
     def _is_more(self, coming: Coming) -> bool:
         """Whether it is to be looked again. If not, nobody is at it any more, and what was wanted meanwhile is answered."""

@@ -38,6 +38,8 @@ class Going:
     recent: Recent = field(default_factory=Recent)
     told: bool = False  # that something lies there ahead
     kept_up: bool = False  # all is copied, but for what changes
+    behind: bool = False  # and the last time there was more of that than was copied
+    began: float = 0.0  # when copying did
     gave: float = 0.0  # when copying gave the executor back
     brake: Brake = field(default_factory=Brake)
     ended: bool = False

@@ -234,7 +234,10 @@ class KeyedCopier:
     @property
     def caught_up(self) -> bool:
         """Whether there is little to copy at present, or it does not become less."""
-        return self.done and (bool(self._small) or self._near or self.in_vain >= _IN_VAIN)
+        if not self.done:
+            return False
+        # Far beyond what makes it done: little may be left with each round, and much again whenever somebody asks.
+        return bool(self._small) or self._near or self.in_vain >= _IN_VAIN or self._rounds >= 2 * _ROUNDS
 
     @property
     def _near(self) -> bool:

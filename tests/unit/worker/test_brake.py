@@ -214,7 +214,7 @@ def test_only_of_a_large_state_that_changes_as_fast_as_it_is_copied_much_is_copi
     old = Going(task, 1, copier, brake=large())
     old.brake.size = size
     saver: Any = SimpleNamespace()
-    assert Copying._slice(saver, old, copier) == []
+    assert Copying._slice(saver, old, copier, 0.0) == []
     usual = SLICE_LARGE if size == LARGE else SLICE
     hurries = outrun and size == LARGE
     assert until == [pytest.approx(usual * (HARDER if hurries else 1))]
@@ -230,6 +230,6 @@ def test_what_is_copied_in_vain_slows_the_task(monkeypatch: pytest.MonkeyPatch) 
     levels = []
     for in_vain in (0, 1, 1, 2):
         copier.ahead = lambda at, now=in_vain: setattr(copier, "in_vain", now) or []
-        Copying._slice(saver, old, copier)
+        Copying._slice(saver, old, copier, 0.0)
         levels.append(old.brake._level)
     assert levels == [0, 1, 1, 2] and old.brake.on
