@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 from elastic.migration import actions as ac
@@ -24,6 +25,10 @@ class Coming:
         more: There is something that nobody has looked at.
         news: Set when there is, or may be.
         took: Seconds that the last look has taken.
+        fetched: It was said that it has come ahead; what is looked for from then on is what has changed since.
+        looks: At what was copied ahead once all of it was, each counted once or twice (`fetching.OUTRUN`).
+        until: The monotonic time at which these end.
+        before: Seconds that the look before the last one has taken.
         followed: Looks since it had caught up.
         caught_up: All was copied that the last look could find, but for what changes all the time.
         whole: What that look has found and put in, if it is what the old side has saved last. It saves once in a move: nothing else can
@@ -36,6 +41,8 @@ class Coming:
         self.last = threading.Event()
         self.busy = self.queued = True
         self.more, self.took, self.followed = False, 0.0, 0
+        self.fetched, self.looks = False, 0
+        self.until = self.before = math.inf
         self.going_in: PuttingIn | None = None
         self.news = threading.Event()
         self.wanted: ac.Fetch | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from elastic import timeslice
 from elastic.migration import events as ev
 from elastic.worker.content import Copier
+from elastic.worker.content.layout import has_caught_up
 from elastic.worker.fetching import key_of
 from elastic.worker.going import LONGEST, Going
 from elastic.worker.pools import have_done
@@ -79,11 +80,14 @@ class Copying:
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time
         self._pool = ThreadPoolExecutor(COPYING, "states-copied", timeslice.usual)
+        # Not behind states that are yet to be copied: what changes of the first one meanwhile may be all of it.
+        self._keeper = ThreadPoolExecutor(1, "states-kept-up", timeslice.usual)
 
     def close(self) -> None:
         """End its threads; what is under way ends with an error or comes to nothing."""
         self._closing.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._keeper):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, old: Going, nodes: Nodes, size: int) -> None:
         """Begin a write for it, and copy.
@@ -121,7 +125,9 @@ class Copying:
     def _brake(self, old: Going) -> None:
         """From now on its task can be made to go slower."""
         old.brake.rate = old.task.pace.rate(time.monotonic(), old.task.executed)
-        old.task.brake = old.brake
+        with old.lock:
+            if not old.ended:
+                old.task.brake = old.brake
 
     def _copy_ahead(self, old: Going, copier: Copier, write: StateWrite) -> None:
         due = time.monotonic() + COMMIT_EVERY
@@ -151,7 +157,7 @@ class Copying:
             if old.pausing or old.ended:
                 return False
             asked = time.monotonic()
-            if not old.brake.large and asked > old.began + LASTS:
+            if not old.brake.large and asked > old.began + LASTS and not copier.caught_up:
                 old.brake.lasts = True
                 self._brake(old)
             try:
@@ -182,6 +188,7 @@ class Copying:
                 return
             content = copier.so_far()
             write.commit([old.numbers[n] for n in content.order], content.meta)
+            old.said_all = has_caught_up(content.meta)
             old.recent.committed()
             self._worker.moves.words.stored(old.task.id, old.epoch)
             told, old.told = old.told, True
@@ -196,7 +203,7 @@ class Copying:
             if self._keeping:
                 return
             self._keeping = True
-        have_done(self._pool, self._keep_up_all)
+        have_done(self._keeper, self._keep_up_all)
 
     def _keep_up_all(self) -> None:
         looks = 0  # since there is somebody
@@ -224,7 +231,8 @@ class Copying:
                 if time.monotonic() >= until:
                     old.behind = True
                     break
-            if some:
+            # Also when nothing was copied because what had changed is gone: nobody would hear that all is there.
+            if some or (old.copier.caught_up and not old.said_all):
                 self._commit_ahead(old, old.copier, old.write)
         except BaseException as e:
             self._failed(old, e)

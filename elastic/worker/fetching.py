@@ -9,8 +9,8 @@ of that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -51,7 +51,9 @@ PART = 16 << 20
 REPLACED = 3
 """So often it is looked again when what was found is not there any more: the next version has just been committed in its place."""
 UNTOLD = 1.0
-"""Seconds after which it is looked also when nobody has said that there is more: hints may get lost."""
+UNTOLD_OTHERS = 0.05
+"""Seconds after which it is looked also when nobody has said that there is more: hints may get lost. The same while others wait for the
+thread: then it is theirs."""
 LONG_ENOUGH = 10.0
 """Seconds for which it is looked after all was copied, at most, also when ever more changes than both sides can take: a stream that has
 fallen behind may do that for good. The rest is left to the pause."""
@@ -86,10 +88,11 @@ class Fetching:
         self._ready: Future[None] | None = None
         self._lock = threading.Lock()
         self._coming: dict[int, Coming] = {}
-        self._waiting = 0  # tasks that nobody has looked for yet: these go first
-        self._lined_up = 0  # tasks that wait for a thread of the pool, these included
+        self._lined_up = 0  # tasks that wait for a thread of the pool
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, "states-ahead", timeslice.usual)
+        # Whoever puts in waits for its memory: were it made by the same threads, all might wait for it.
+        self._memory = ThreadPoolExecutor(1, "states-memory", timeslice.usual)
         self._along = CameAlong(lambda task, epoch: worker.moving.comes(task, epoch))
         self._fetches: Together[Nodes, ac.Fetch] = Together(submit, self._fetch_many, LOT)
 
@@ -100,7 +103,8 @@ class Fetching:
             coming = list(self._coming.values())
         for each in coming:
             each.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._memory):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def get_ready(self) -> Future[None]:
         """A task is about to come. Done when stores can be asked at once: in a new process that takes longer than a pause.
@@ -131,9 +135,17 @@ class Fetching:
         coming = Coming(side, action.nodes)
         with self._lock:
             self._coming[side.task] = coming
-            self._waiting += 1
-            self._lined_up += 1
-        have_done(self._pool, self._fetch_ahead, coming)
+        try:
+            prepared = self._worker.moving.prepared(side)
+        except Unavailable as e:
+            prepared = Future()
+            prepared.set_exception(e)
+        # Not waited for by a thread that others need: users' code may take long for that.
+        prepared.add_done_callback(lambda _: self._begin(coming))
+
+    def _begin(self, coming: Coming) -> None:
+        with self._lock:
+            self._line_up(coming)
 
     def told(self, told: wire.Told, payload: memoryview) -> None:
         """The stores have more of a task that may come here, or all of some; or what is left of one comes along. From any thread."""
@@ -179,8 +191,6 @@ class Fetching:
             coming.news.set()
             if coming.arrival is None or (coming.busy and not (last and coming.queued)):
                 return
-            if self._waiting and not last:
-                return
             coming.busy = True
             if last:
                 coming.queued = False
@@ -188,7 +198,7 @@ class Fetching:
                 self._line_up(coming)
         if last:  # what comes ahead of other tasks may take the threads for that as long as those run
             with contextlib.suppress(Unavailable):  # nothing is to come any more
-                self._submit(self._go_on_looking, coming)
+                self._submit(self._look_on, coming)
 
     def _line_up(self, coming: Coming) -> None:
         """Have it looked for when it is its turn. Under the lock."""
@@ -202,7 +212,6 @@ class Fetching:
         with self._lock:
             if not self._lined_up or coming.last.is_set() or coming is not self._coming.get(coming.side.task):
                 return False
-            coming.more = True
             self._line_up(coming)
             return True
 
@@ -217,52 +226,65 @@ class Fetching:
             self._lined_up -= 1
             queued, coming.queued = coming.queued, False
         if queued:  # else somebody else has done it
+            self._look_on(coming)
+
+    def _look_on(self, coming: Coming) -> None:
+        if coming.fetched:
             self._go_on_looking(coming)
+        else:
+            self._fetch_ahead(coming)
 
     def _fetch_ahead(self, coming: Coming) -> None:
-        side = coming.side
-        with self._lock:
-            self._waiting -= 1
-            self._lined_up -= 1
-            coming.queued = False
+        """Look until next to nothing is new, by turns with others."""
         try:
-            task = self._wait(side, self._worker.moving.prepared(side))
-            arrival = Arrival(task.component)
-            with self._lock:
-                if self._coming.get(side.task) is coming:
-                    coming.arrival = arrival
-            if coming.arrival is None:
+            if coming.arrival is None and not self._arrives(coming):
                 return  # it does not come any more, or has come as a whole
-            left, before, until = ROUNDS, LONGEST, math.inf
-            while left > 0 and time.monotonic() < until:
-                coming.more = False
-                coming.news.clear()
-                outrun = coming.caught_up and coming.took > max(SOON, before / 2)
-                before = coming.took or LONGEST
-                # Then executors rest between two slices: streams fall behind a little, or the pause would last for as long as this look.
-                with self._worker.haste if outrun else contextlib.nullcontext():
-                    self._look_and_say(coming)
-                if coming.whole is not None:
-                    break
-                if not coming.caught_up:
-                    coming.news.wait(UNTOLD)
-                    continue
-                if coming.took < SOON:
-                    break
-                left -= OUTRUN if coming.took > before / 2 else 1
-                until = min(until, time.monotonic() + LONG_ENOUGH)
+            if not self._catch_up(coming):
+                return
         except BaseException as e:  # what user code raises while it is put in may be anything
             self._not_ahead(coming, e)
-        self._worker.moves.feed(ev.AheadFetched(*side))
-        if not self._others_first(coming):
+        coming.fetched = True
+        self._worker.moves.feed(ev.AheadFetched(*coming.side))
+        if not (coming.more and self._others_first(coming)):
             self._go_on_looking(coming)
+
+    def _arrives(self, coming: Coming) -> bool:
+        task = self._worker.moving.prepared(coming.side).result(0.0)
+        arrival = Arrival(task.component)
+        with self._lock:
+            if self._coming.get(coming.side.task) is coming:
+                coming.arrival = arrival
+        return coming.arrival is not None
+
+    def _catch_up(self, coming: Coming) -> bool:
+        """False: others wait for this thread, and it goes on after them."""
+        while coming.looks < ROUNDS and time.monotonic() < coming.until:
+            coming.more = False
+            coming.news.clear()
+            outrun = coming.caught_up and coming.took > max(SOON, coming.before / 2)
+            coming.before = coming.took or LONGEST
+            # Then executors rest between two slices: streams fall behind a little, or the pause would last for as long as this look.
+            with self._worker.haste if outrun else contextlib.nullcontext():
+                self._look_and_say(coming)
+            if coming.whole is not None:
+                return True
+            if not coming.caught_up:
+                coming.news.wait(UNTOLD_OTHERS if self._lined_up else UNTOLD)
+            elif coming.took < SOON:
+                return True
+            else:
+                coming.looks += OUTRUN if coming.took > coming.before / 2 else 1
+                coming.until = min(coming.until, time.monotonic() + LONG_ENOUGH)
+            if self._others_first(coming):
+                return False
+        return True
 
     def _go_on_looking(self, coming: Coming) -> None:
         """Whenever the old side has said that there is more, until the pause has come."""
         while self._is_more(coming):
             try:
                 rest = 0.0 if self._lined_up else FOLLOW_REST * min(1.0, coming.followed / AT_FIRST)
-                waited_for = coming.last.wait(rest * coming.took)
+                waited_for = coming.last.wait(min(UNTOLD, rest * coming.took))
                 coming.followed += 1
                 coming.more = False  # what has been told of by now is looked at now
                 if not waited_for:
@@ -271,7 +293,7 @@ class Fetching:
                     self._look(coming)
             except BaseException as e:
                 self._not_ahead(coming, e)
-            if self._others_first(coming):
+            if coming.more and self._others_first(coming):
                 return
 
     def _is_more(self, coming: Coming) -> bool:
@@ -361,7 +383,8 @@ class Fetching:
         moving, side = self._worker.moving, coming.side
         home = moving.prepared(side).result(0).executor
         assert home is not None
-        going_in = PuttingIn(home, lambda: moving.check(side), steps, self._submit)
+        aside = functools.partial(have_done, self._memory)
+        going_in = PuttingIn(home, lambda: moving.check(side), steps, aside)
         with self._lock:
             coming.going_in = going_in
         going_in.begin(urgent=coming.last.is_set())

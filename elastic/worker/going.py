@@ -37,6 +37,7 @@ class Going:
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
     recent: Recent = field(default_factory=Recent)
     told: bool = False  # that something lies there ahead
+    said_all: bool = False  # with the last commit: that all is there but for what changes
     kept_up: bool = False  # all is copied, but for what changes
     behind: bool = False  # and the last time there was more of that than was copied
     began: float = 0.0  # when copying did
@@ -142,10 +143,10 @@ class Going:
             reading: Of what was given back: those that have not gone on yet, by task. It is among them until it has.
         """
         self.brake.release()
-        if self.task.brake is self.brake:
-            self.task.brake = None
         with self.lock:
             self.ended = True
+            if self.task.brake is self.brake:
+                self.task.brake = None
             if self.asked is not None:
                 self.asked.cancel()  # whoever waits for that need not: the task may be within a tuple for long
             if self.encoding:

@@ -144,6 +144,11 @@ class Copier:
         return all(k.done for k in self._keyed)
 
     @property
+    def caught_up(self) -> bool:
+        """Whether everything was copied ahead, and what has changed since is little, or does not become less."""
+        return all(k.caught_up for k in self._keyed)
+
+    @property
     def outrun(self) -> bool:
         """Whether the state changes about as fast as it is copied at present."""
         return any(k.outrun for k in self._keyed)
@@ -158,9 +163,7 @@ class Copier:
         was removed may be."""
         metas = [m for keyed in self._keyed if (m := keyed.so_far()) is not None]
         order: list[int] = []
-        note = _in_order(
-            Meta(VERSION, metas, None, [], last=False, caught_up=all(k.caught_up for k in self._keyed)), order
-        )
+        note = _in_order(Meta(VERSION, metas, None, [], last=False, caught_up=self.caught_up), order)
         return Content((), tuple(order), note)
 
     def rest(self) -> Content:

@@ -149,7 +149,7 @@ def test_what_was_not_copied_in_time_is_given_more_of_it(clock: Clock) -> None:
         calls[-1] += 1
         return bool(left and left.pop())
 
-    copier: Any = SimpleNamespace()
+    copier: Any = SimpleNamespace(caught_up=False)
     old = Going(SimpleNamespace(), 1, copier, write=SimpleNamespace())  # type: ignore[arg-type]
     mine: Any = SimpleNamespace(_copy_some=some, _commit_ahead=lambda *_: None)
     behind = []
@@ -167,7 +167,7 @@ def test_what_was_not_copied_in_time_is_given_more_of_it(clock: Clock) -> None:
 def test_a_copy_that_lasts_is_one_of_a_large_state(clock: Clock, late: bool) -> None:
     pace: Any = SimpleNamespace(rate=lambda now, executed: 7.0)
     task: Any = SimpleNamespace(brake=None, pace=pace, executed=0, call=lambda what: what())
-    copier: Any = SimpleNamespace(outrun=True, in_vain=0, ahead=lambda at: [])
+    copier: Any = SimpleNamespace(outrun=True, in_vain=0, ahead=lambda at: [], caught_up=False)
     old = Going(task, 1, copier, brake=Brake(), began=clock.now)
     clock.now += LASTS + (1.0 if late else -1.0)
     mine: Any = SimpleNamespace()
