@@ -25,6 +25,7 @@ from elastic.migration.notifier import Notifier
 from elastic.migration.participant import Participant
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import STANDING_STILL, MoveRecord, Outcome, Phase
+from elastic.migration.scribes import Scribes
 from elastic.migration.table import EmitterState, NewState, NotifierState, OldState
 from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
@@ -326,6 +327,10 @@ def _stores_of_the_last_attempt_alone() -> list[Patch]:
     return [(MoveRecord, "nodes", nodes)]
 
 
+def _late_keeps_back_others() -> list[Patch]:
+    return [(Scribes, "hurry", lambda self, epoch: None)]
+
+
 def _nodes_do_not_hear_that_a_move_has_ended() -> list[Patch]:
     return [(Stores, "record_gone", lambda self: None)]
 
@@ -463,6 +468,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "what was heard in a move before counts in this one": _words_of_a_move_before_count,
     "goes on after its session has expired": _goes_on_after_its_session,
     "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
+    "who is late keeps back the others' word": _late_keeps_back_others,
 }
 ALL = {**NAMED, **MORE}
 

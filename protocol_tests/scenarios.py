@@ -216,6 +216,24 @@ def told_of_the_outcome_by_who_emits() -> None:
         assert [x.item for x in came if isinstance(x, ac.Accept)] == ["tuple"], (outcome, came)
 
 
+def one_is_late() -> None:
+    """Of two tasks one gets ready: that it is does not wait for the other one for ever, or both would go back when their time is over."""
+    a, b = (Incarnation(f"{w}#1") for w in (A, B))
+    me = Participant(a, Wiring({1: (), 2: ()}), 8)
+    both = tuple(replace(_record(a, b, task=n, epoch=1).tasks[0], batch=0) for n in (1, 2))
+    preparing = replace(_record(a, b, task=1, epoch=1), tasks=both, paused=0)
+    marks = {i: Marked(Marks(i), 0) for i in (a, b)}
+    places = {1: A, 2: A}
+    me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    for n in both:
+        me.handle(ev.TaskStarted(n.task, 1))
+    me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), places)))
+    assert ac.WriteMarks not in _kinds(me.handle(ev.StoreAsked(1, 1))), "one write for both"
+    late = [x for x in me.handle(ev.ReadyLate(1)) if isinstance(x, ac.WriteMarks)]
+    assert [x.marks.asked for x in late] == [(1,)], late
+    assert not me.handle(ev.ReadyLate(7)), "nothing is known of that move"
+
+
 def pause_comes_while_saving() -> None:
     """Task 1's links have been exported; a pause of its target must wait for its next place, which does not know of a fence sent now."""
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))

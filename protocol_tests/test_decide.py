@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -37,7 +38,7 @@ from elastic.migration.record import (
 )
 from elastic.model.codec import decode as read
 from elastic.model.codec import encode as written
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, worker_of
 
 A, B = Incarnation("t@a/0#1"), Incarnation("t@b/0#1")
 HOSTS = (
@@ -278,3 +279,112 @@ def test_a_record_of_before_stores_were_named_is_read() -> None:
     made = record(1)
     assert b'"stores":[]' in written(made)
     assert read(written(made).replace(b'"stores":[],', b""), MoveRecord) == made
+
+
+def _saved(attempt: int, target: Incarnation, stores: tuple[str, ...], target_node: str) -> MoveRecord:
+    made = record(1)
+    task = replace(
+        made.tasks[0],
+        attempt=attempt,
+        target=target,
+        target_node=NodeId(target_node),
+        stores=tuple(map(NodeId, stores)),
+    )
+    return replace(made, tasks=(task,))
+
+
+def life(worker: str, number: int = 1) -> Incarnation:
+    return Incarnation(f"t@{worker}#{number}")
+
+
+def host(worker: str, load: int = 0, number: int = 1) -> Host:
+    return Host(WorkerId(f"t@{worker}"), life(worker, number), NodeId(worker.split("/")[0]), load)
+
+
+def tried(hosts: tuple[Host, ...], fails: Callable[[Incarnation], bool], times: int) -> list[str]:
+    """Where a saved task is tried, until it does not fail."""
+    made = _saved(1, B, (), "b")
+    marks = {
+        A: Marked(Marks(A, saved={1: SavedMark((NodeId("a"), NodeId("b")), 9)}), 0),
+        B: Marked(Marks(B), 0),
+    }
+    expired: set[tuple[str, int]] = set()
+    went: list[str] = []
+    for n in range(times):
+        found = decide(made, n, marks, hosts, expired)
+        expired.update(t for t in found.timers if t[0] == "again")
+        if found.commit is None:
+            continue
+        made = found.commit.record
+        for change in found.commit.marks:
+            marks[change.incarnation] = Marked(change.marks, n)
+        target = made.tasks[0].target
+        went.append(worker_of(target))
+        if not fails(target):
+            break
+        now = marks[target].marks
+        failed = {**now.failed, 1: FailedMark(made.tasks[0].attempt, "no such file")}
+        marks[target] = Marked(replace(now, failed=failed), n)
+    return went
+
+
+def test_a_worker_that_could_not_comes_after_all_others() -> None:
+    """Two on the node that has the state cannot, for good."""
+    hosts = host("a/1", 50), host("a/2", 50), host("c/0")
+    assert tried(hosts, lambda i: "@c/" not in i, 40) == ["t@a/1", "t@a/2", "t@c/0"]
+    everywhere = tried(hosts, lambda i: True, 14)
+    assert everywhere[:3] == everywhere[3:6] == ["t@a/1", "t@a/2", "t@c/0"], "and then once more, each"
+
+
+def test_of_several_nodes_one_that_has_the_state_is_chosen() -> None:
+    made = _saved(2, life("c/0"), ("a", "b"), "c")
+    source = Marks(A, saved={1: SavedMark((NodeId("a"), NodeId("b")), 9)})
+    failed = Marks(life("c/0"), failed={1: FailedMark(2, "x")})
+    marks = {A: Marked(source, 0), life("c/0"): Marked(failed, 0)}
+    found = decide(made, 0, marks, (host("c/1"), host("b/1")), ()).commit
+    assert found is not None and found.record.tasks[0].target == life("b/1")
+
+
+def ended_by_it(rests: int) -> list[str]:
+    """Where it is tried when each process that does so ends, and so many rests are over."""
+    lives = dict.fromkeys((f"n{n}/0" for n in range(4)), 1)
+    made = _saved(1, life("n1/0"), (), "n1")
+    marks = {
+        A: Marked(Marks(A, saved={1: SavedMark((NodeId("a"),), 9)}), 0),
+        life("n1/0"): Marked(Marks(life("n1/0")), 0),
+    }
+    expired: set[Timer] = set()
+    went: list[str] = []
+    for n in range(60):
+        ended = made.tasks[0].target
+        worker = worker_of(ended).split("@")[1]
+        lives[worker] = int(ended.rpartition("#")[2]) + 1
+        hosts = tuple(
+            host(w, number=number) for w, number in lives.items() if w != worker
+        )  # not there again yet
+        found = decide(made, n, marks, hosts, expired)
+        if found.commit is None:
+            assert again_timer(made.tasks[0]) in found.timers
+            if len(expired) == rests:
+                break
+            expired.add(again_timer(made.tasks[0]))
+            continue
+        made = found.commit.record
+        for change in found.commit.marks:
+            marks[change.incarnation] = Marked(change.marks, n)
+        went.append(worker_of(made.tasks[0].target))
+    return went
+
+
+def test_a_state_that_ends_each_process_keeps_nobody_busy() -> None:
+    """As one that each process refuses; and all have their turn."""
+    assert len(ended_by_it(0)) == AT_ONCE - 1
+    assert len(ended_by_it(6)) == AT_ONCE - 1 + 6
+    assert set(ended_by_it(6)) == {f"t@n{n}/0" for n in range(4)}
+
+
+def test_what_is_restored_where_the_process_has_ended_is_not_said_to_run() -> None:
+    said = [s.message for s in decided(record(1), restored=1, ready=1, hosts=HOSTS[:1]).says if s.task == 1]
+    assert said and "has ended since: it starts anew" in said[0]
+    lives = decided(replace(record(1), abort="stop"), restored=1, ready=1)
+    assert ["runs in worker t@b/0 now" in s.message for s in lives.says if s.task == 1] == [True]

@@ -37,6 +37,7 @@ SCENARIOS = {
     "a task runs on whose target is paused since": pauses.stops_when_its_target_is_paused,
     "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
     "one more write in the pause": pauses.two_writes_and_two_notifications,
+    "who is late keeps back the others' word": scenarios.one_is_late,
     "a barrier for the whole batch": pauses.resumes_at_once,
     "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
 }

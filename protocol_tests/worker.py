@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError, Unavailable
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 _WORDS = (ev.SaveHeard, ev.RestoreHeard)
 """Of these nothing but speed depends: they may get lost, come late, or twice."""
+
+
+LATE = 0.02
+"""How often, of the times that a view is read, somebody looks afterwards who finds that a task is late."""
 
 
 def read_by(me: Incarnation, view: View) -> View:
@@ -66,6 +71,7 @@ class Worker:
         self.unconfirmed: dict[int, int] = {}
         self.confirming: dict[int, int] = {}
         self._starting = Starting(self)
+        self._late = Random(f"{world.seed} {self.me}")  # of its own: else nothing would happen as without it
         self._way = 0
         self._fail_next = 0
         self.participant = Participant(self.me, world.shape.wiring, world.shape.buffer)
@@ -119,6 +125,10 @@ class Worker:
             if before.stands(task).owner == self.me and view.places[task] != self.id:
                 del self.early[task]  # it was to come, and goes elsewhere
         self.feed(ev.ViewRead(view))
+        if self._late.random() < LATE:
+            for move in view.moves:
+                at = self.clock.now + 30 * self._late.random()
+                self.clock.at(at, self.feed, ev.ReadyLate(move.record.epoch))
         self._starting.follow(view)
         for key in self.participant.emitters:
             if key[0] in self.tasks:

@@ -136,7 +136,7 @@ def decide(
     after = replace(record, tasks=tasks)
     after = replace(after, ready=_readying(after, draft.marks))
     after = replace(after, paused=_paused(after, draft.marks, expired))
-    timers = _timers(after, draft.marks)
+    timers = _timers(after, draft.marks, draft.hosts)
     if after == record and not draft.touched:
         return Decision(None, (), timers)
     return Decision(Commit(after, version, draft.changes(), tuple(draft.places)), tuple(draft.says), timers)
@@ -167,10 +167,12 @@ def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
 def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
     phase, saved = stage_of(task, draft.record, draft.marks)
     if phase is Phase.RESTORED:
-        draft.places.append((task.task, worker_of(task.target)))
-        draft.says.append(
-            Say("task-moved", task.task, f"Task {task.task} runs in worker {worker_of(task.target)} now.")
-        )
+        worker = worker_of(task.target)
+        draft.places.append((task.task, worker))
+        said = f"Task {task.task} runs in worker {worker} now."
+        if task.target not in draft.hosts:
+            said = f"Task {task.task} had come to worker {worker}, of which the process has ended since: it starts anew there."
+        draft.says.append(Say("task-moved", task.task, said))
         return replace(task, outcome=Outcome.COMMITTED)
     if saved is not None:
         return _forward(task, saved, draft, expired)
@@ -226,15 +228,16 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
             Say("state-lost", task.task, f"The state of task {task.task} is lost: {failed.reason}.")
         )
         return replace(task, outcome=Outcome.LOST, reason=failed.reason)
+    reason = ""
     if task.target not in draft.hosts:
         reason = f"worker {worker_of(task.target)} has ended"
-    elif failed is not None and (task.attempt < AT_ONCE or again_timer(task) in expired):
+    elif failed is not None:
         reason = failed.reason
-    elif restore_timer(task) in expired:
-        reason = failed.reason if failed is not None else "it was not restored in time"
-    else:
+    rested = task.attempt < AT_ONCE or again_timer(task) in expired
+    if not (reason and rested) and restore_timer(task) not in expired:
         return task
-    host = _another(task, draft)
+    reason = reason or "it was not restored in time"
+    host = _another(task, saved, draft)
     if host is None:
         return task
     draft.write(task.target, marks.revoke(task.task, task.attempt))
@@ -264,8 +267,9 @@ def _failed(task: TaskMove, marks: Marks) -> FailedMark | None:
     return failed if failed is not None and failed.attempt == task.attempt else None
 
 
-def _another(task: TaskMove, draft: _Draft) -> Host | None:
-    """Where to restore it: in the next life of the same worker, else on a node that has the state, else anywhere."""
+def _another(task: TaskMove, saved: SavedMark, draft: _Draft) -> Host | None:
+    """Where to restore it: in the next life of the same worker, else on a node that has the state, else anywhere. A worker that could not
+    comes after all others, and of several the one that has tried it last: what is wrong there may be so for good."""
     others = [h for h in draft.hosts.values() if h.incarnation != task.target]
     if not others:
         # The only one that lives: it gets another try.
@@ -273,13 +277,22 @@ def _another(task: TaskMove, draft: _Draft) -> Host | None:
     return min(
         others,
         key=lambda h: (
+            _tried(task, h.worker, draft),
             h.worker != worker_of(task.target),
-            h.node not in (task.target_node, task.source_node),
+            h.node not in saved.nodes,
             draft.load[h.incarnation],
             h.incarnation,
         ),
         default=None,
     )
+
+
+def _tried(task: TaskMove, worker: WorkerId, draft: _Draft) -> int:
+    """The last attempt that a worker was given up with; 0: none, or its process has ended within one, once."""
+    lives = [m.marks for i, m in draft.marks.items() if worker_of(i) == worker]
+    failed = [f.attempt for m in lives if (f := m.failed.get(task.task)) is not None]
+    given_up = [attempt for m in lives if (attempt := m.revoked.get(task.task)) is not None]
+    return max(given_up, default=0) if failed or len(given_up) > 1 else 0
 
 
 def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Collection[Timer]) -> int:
@@ -322,7 +335,9 @@ def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
     )
 
 
-def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Timer, ...]:
+def _timers(
+    record: MoveRecord, marks: Mapping[Incarnation, Marked], living: Collection[Incarnation]
+) -> tuple[Timer, ...]:
     result: set[Timer] = set()
     if 0 < record.paused < record.batches and not _standing_still(record, marks):
         result.add((REST, record.paused - 1))
@@ -338,7 +353,7 @@ def _timers(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> tuple[Ti
         if (
             phase is Phase.SAVED
             and task.attempt >= AT_ONCE
-            and _failed(task, marks[task.target].marks) is not None
+            and (task.target not in living or _failed(task, marks[task.target].marks) is not None)
         ):
             result.add(again_timer(task))
     if phases == {Phase.RESTORED}:

@@ -342,6 +342,13 @@ class MarksRead:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadyLate:
+    """Some task has been getting ready here for long in that move: that others are is said without it. It may come at any time."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStarted:
     """The engine starts a task here without what a move brings. `life` is greater than any life it had."""
 

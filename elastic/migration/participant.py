@@ -105,6 +105,7 @@ class Participant:
             ev.RestoreHeard: self._on_restored,
             ev.ViewRead: self._on_view,
             ev.MarksRead: self._on_marks,
+            ev.ReadyLate: lambda event, out: self._scribes.hurry(event.epoch),
             ev.TaskStarted: self._on_started,
             ev.TaskGone: self._on_gone,
         }

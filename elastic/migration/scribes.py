@@ -53,6 +53,12 @@ class Scribes:
             self._refused.add((epoch, task))
             self.add(Mark(epoch, task, "failed", reason=reason))
 
+    def hurry(self, epoch: int) -> None:
+        """What waits there for other tasks to be ready is written now: of one that is late nobody knows how long that takes."""
+        scribe = self._of.get(epoch)
+        if scribe is not None and not scribe.idle:
+            scribe.urgent = True
+
     def close(self, busy: Collection[int]) -> None:
         """Say of moves that have ended that nothing of them is left here: only then may their records go. Forget those that have gone.
 
@@ -85,7 +91,8 @@ class Scribes:
         """What is to be written now.
 
         Args:
-            preparing: Whether tasks get ready here for that move. That the others are is said when all are: nobody goes on before.
+            preparing: Whether tasks get ready here for that move. That the others are is said when all are: nobody goes on before. (Or
+                when somebody is late, see `hurry`: the others do not go back with it.)
         """
         if not self._of:
             return ()

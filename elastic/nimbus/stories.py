@@ -17,6 +17,7 @@ from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan
 
+_NAMED = 5
 _ENDS = {
     TopologyStatus.FINISHED: (
         "topology-finished",
@@ -229,13 +230,20 @@ def given_up(
     new = [f for f in after.failures if f.times >= rules.tries and f.task not in old]
     if new:
         numbers = ", ".join(str(f.task) for f in new)
+        reasons = list(dict.fromkeys(f.reason for f in new))
+        why = reasons[0]
+        if len(reasons) > 1:
+            first = {f.reason: f.task for f in reversed(new)}
+            why = "; ".join(f"task {first[r]}: {r}" for r in reasons[:_NAMED])
+            why += f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
+        themselves = "itself" if len(new) == 1 else "themselves"
         yield Event(
             now,
             "move-given-up",
-            f"topology {t.name}: {counted(len(new), 'task')} ({numbers}) will not be moved again by itself: {new[0].reason}",
+            f"topology {t.name}: {counted(len(new), 'task')} ({numbers}) will not be moved again by {themselves}: {why}",
             Severity.WARNING,
             topology=t.name,
-            details={"tasks": numbers, "count": len(new), "reason": new[0].reason},
+            details={"tasks": numbers, "count": len(new), "reason": why},
         )
 
 

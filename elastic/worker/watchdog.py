@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import TaskId
 from elastic.worker import standing
@@ -35,6 +36,8 @@ class Watchdog:
 
     And the tasks that have a part in a move and have come no further for `STANDS` seconds: with what they wait for, by name; and, of what
     was said so, when that is over. What they wait for may change its name all the while: that is no progress.
+
+    That other tasks of such a move are ready is said from then on although these are not (`ReadyLate`).
 
     There is no event for "nothing has happened": this is a timer, four times per limit, and every one to `LOOK` seconds.
     """
@@ -137,6 +140,8 @@ class Watchdog:
             if wait is None:
                 del self._told[key]
         new: dict[tuple[int, str], list[Key]] = {}
+        for epoch in {k[1] for k, since in self._standing.items() if now - since >= STANDS}:
+            self._worker.moves.feed(ev.ReadyLate(epoch))
         for key, wait in waits.items():
             at, what = self._told.get(key, (-AGAIN, ""))
             if now - self._standing[key] >= STANDS and now - at >= (AGAIN if what else STANDS):

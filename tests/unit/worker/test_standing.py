@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, TopologyBuilder
+from elastic.migration import events as ev
 from elastic.migration.events import Arrived
 from elastic.migration.record import MoveRecord
 from elastic.worker import standing
@@ -105,13 +106,14 @@ def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
     waits: list[standing.Wait] = []
     monkeypatch.setattr(standing, "waits", lambda worker: waits)
     told: list[tuple[str, str, str]] = []
+    late: list[Any] = []
 
     def event(kind: str, *_: Any, **more: Any) -> None:
         told.append((kind, more["details"]["tasks"], more["details"]["for"]))
 
     worker: Any = SimpleNamespace(
         executors=SimpleNamespace(living=list),
-        moves=SimpleNamespace(participant=SimpleNamespace(old={2: None}, new={})),
+        moves=SimpleNamespace(participant=SimpleNamespace(old={2: None}, new={}), feed=late.append),
         spec=SimpleNamespace(component_of=lambda task: SimpleNamespace(id="count")),
         event=event,
     )
@@ -122,7 +124,9 @@ def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
         watchdog.check(now)
 
     look(0.0, "its executor", 2, 3)
+    assert not late
     look(STANDS, "its executor", 2, 3)
+    assert late == [ev.ReadyLate(1)], "the others' word does not wait for these"
     assert told == [("move-stands", "2,3", f"its executor for {STANDS:.1f} s")]
     look(STANDS + 1, "its executor", 3)
     assert told[1:] == [("move-goes-on", "2", "its executor")]
