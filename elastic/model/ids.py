@@ -33,6 +33,12 @@ def worker_of(incarnation: Incarnation) -> WorkerId:
     return WorkerId(incarnation.rpartition("#")[0])
 
 
+def life_of(incarnation: Incarnation) -> int:
+    """Its number among the lives of its worker; 0: it has none."""
+    number = incarnation.rpartition("#")[2]
+    return int(number) if number.isdecimal() else 0
+
+
 def node_of(worker: WorkerId) -> NodeId:
     """The node in a worker's name."""
     return NodeId(worker.rpartition("@")[2].rpartition("/")[0])

@@ -102,7 +102,13 @@ class _Environment:
                 f"node store {self.path} has reached its limit of {limit >> 20} MB",
                 remedy="remove the directory of a node that is not running, or keep fewer versions",
             ) from error
-        self.env.set_mapsize(size)
+        try:
+            self.env.set_mapsize(size)
+        except lmdb.Error as problem:
+            # No more memory may be addressed, and the environment is of no use any more.
+            self.env.close()
+            self.env = self._open(size // 2, write=self.writable)
+            raise self._problem(problem) from problem
 
     def _open(self, map_size: int, *, write: bool) -> Any:
         try:

@@ -135,7 +135,8 @@ class Bundles:
                 self._sweep()
             for name in unwanted:
                 shutil.rmtree(self.path(name), ignore_errors=True)
-                self._archive(name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # it lies there until the next start
+                    self._archive(name).unlink(missing_ok=True)
             if sha256:
                 self._try(sha256)
 

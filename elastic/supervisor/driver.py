@@ -387,7 +387,7 @@ class Driver:
                 running = self._parts.launcher.start(launch, self._parts.listener)
                 self._running[start.worker] = running
         except ElasticError as error:
-            self._failed(life, WorkerExit(1, str(error)))
+            self._failed(life, WorkerExit(1, str(error)), started=False)
             raise
         self._parts.report(self._parts.happenings.started(life, running.pid))
         return True
@@ -453,7 +453,7 @@ class Driver:
         else:
             self._failed(life, exit)
 
-    def _failed(self, life: Life, exit: WorkerExit) -> None:
+    def _failed(self, life: Life, exit: WorkerExit, *, started: bool = True) -> None:
         now, options = time.monotonic(), self._parts.options
         before = now - options.healthy_after
         healthy = life.since <= before
@@ -465,6 +465,8 @@ class Driver:
         if exit.code == CANNOT_LOAD and self._loading.hopeless(life, self._lives.values(), before):
             dead = dataclasses.replace(dead, broken=f"{life.worker}: {last_line(exit.tail)}")
             self._parts.report(self._parts.happenings.broken(dead, exit))
-        else:
+        elif started:
             self._parts.report(self._parts.happenings.lost(dead, exit, pause, now - life.since))
+        else:
+            self._parts.report(self._parts.happenings.not_started(dead, exit.tail, pause))
         self._lives[life.worker] = dead

@@ -73,6 +73,16 @@ class Happenings:
             details,
         )
 
+    def not_started(self, life: Life, why: str, pause: float) -> Event:
+        again = "at once" if pause <= 0 else f"in {pause:g} s"
+        return self.worker(
+            "worker-lost",
+            life,
+            f"worker {life.worker} could not be started ({first_line(why)}); it is tried again {again}",
+            Severity.WARNING,
+            {"tail": why, "failures": life.failures},
+        )
+
     def store_lost(self, why: str, pause: float, failures: int) -> Event:
         again = "at once" if pause <= 0 else f"in {pause:g} s"
         return Event(

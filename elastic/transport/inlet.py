@@ -27,6 +27,10 @@ _SMALLEST_CHUNK = 64 << 10
 _LARGEST_CHUNK = 1 << 20
 """Bytes asked for in one call: all that a sender may have in flight, as between two calls a busy executor may run."""
 
+_SHARE = 16
+"""A frame that is a smaller part of what was received together is copied: a task that stands still would keep all of that with it, of
+which its window knows nothing."""
+
 _CONFIRM_TIME = 0.01
 """Seconds that the confirmation of a few frames may wait for more."""
 
@@ -153,6 +157,9 @@ class Inlet:
             self._malformed(e)
         except ProtocolError as e:
             self._malformed(e)
+        except Exception:
+            logger.exception("closed a connection from %s, which connects again", self._name)
+            self.close()
 
     def _begin(self, hello: Hello, rest: bytes) -> None:
         decision = self._admit(self, hello)
@@ -236,6 +243,10 @@ class Inlet:
             self._split(data)
         except ProtocolError as e:
             self._malformed(e)
+        except Exception:
+            # What has come is lost, or a part of it: only from the last confirmed frame on it is whole again.
+            logger.exception("closed a connection from %s, which connects again", self._name)
+            self.close()
 
     def _split(self, data: bytes | memoryview) -> None:
         try:
@@ -251,6 +262,8 @@ class Inlet:
         on_frame = self._receiver.on_frame
         sender = source.incarnation
         for target, payload in frames:
+            if len(payload) * _SHARE < len(payload.obj):  # type: ignore[arg-type]
+                payload = memoryview(bytes(payload))
             try:
                 on_frame(sender, target, payload)
             except Exception:

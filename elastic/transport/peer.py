@@ -67,6 +67,7 @@ class SocketLink(BaseLink):
         # Below: for the loop's thread alone.
         self._attempt = 0
         self._failures = 0
+        self._unreachable = False  # the last attempt to connect has failed
         self._welcomed = False
         self._prefer_tcp = False
         self._complained = False
@@ -83,7 +84,7 @@ class SocketLink(BaseLink):
     @property
     def hopeful(self) -> bool:
         """Whether waiting for confirmations makes sense: connected, or about to be."""
-        return not self._ended and (self._channel is not None or not self._failures)
+        return not self._ended and (self._channel is not None or not self._unreachable)
 
     def flush(self) -> None:
         """See `Link.flush`."""
@@ -185,8 +186,14 @@ class SocketLink(BaseLink):
             logger.info("%s is gone: %s answers at its address", self._peer, welcome.incarnation)
             self._end()
             return
-        with self._lock:
-            room = self._outbound.resumed(welcome.received)
+        try:
+            with self._lock:
+                room = self._outbound.resumed(welcome.received)
+        except ProtocolError as e:  # it will say the same each time
+            logger.warning("the link to %s has ended: %s", self._peer, e)
+            self._end()
+            return
+        self._unreachable = False
         self._cancel()
         self._sock = None
         self._welcomed = True
@@ -253,6 +260,7 @@ class SocketLink(BaseLink):
     def _retry(self, why: str) -> None:
         """An attempt to connect has failed."""
         logger.debug("cannot reach %s (%s)", self._peer, why)
+        self._unreachable = True
         self._prefer_tcp = not self._prefer_tcp  # if there are two ways, try them in turn
         self._again()
 

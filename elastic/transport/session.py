@@ -101,6 +101,8 @@ class Outbound:
         "_peer",
         "_reserved",
         "_reserved_for",
+        "_reserved_rows",
+        "_reserved_size",
         "_told",
         "_waiting",
         "_watchers",
@@ -127,6 +129,7 @@ class Outbound:
         self._bytes = 0  # and without
         self._reserved = 0  # bytes, with header: as in _Window, for the in-flight bound
         self._reserved_for = -1  # the target of that frame
+        self._reserved_size = self._reserved_rows = 0
         self._told = False  # as in _Window
         self._asked = 0  # up to which number a confirmation was asked for
         self._watchers: deque[tuple[int, Callable[[], None]]] = deque()  # (number, call when confirmed)
@@ -190,7 +193,9 @@ class Outbound:
             ):
                 self._refuse_window(target, window, size, rows)
                 return False
-            if (self._flight and self._flight + cost > self._in_flight) or cost < self._reserved:
+            if (self._flight and self._flight + cost > self._in_flight) or (
+                cost < self._reserved and self._holds_room(target)
+            ):
                 self._refuse_flight(target, window, size, rows, cost)
                 return False
             window.reserved = 0.0
@@ -330,8 +335,8 @@ class Outbound:
     def _refuse_flight(self, target: int, window: _Window, size: int, rows: int, cost: int) -> None:
         if cost > self._in_flight // 2 and cost >= self._reserved:
             self._told = False
-            self._reserved = cost
-            self._reserved_for = target
+            self._reserved, self._reserved_for = cost, target
+            self._reserved_size, self._reserved_rows = size, rows
         self._wait(target, window, size, rows)
         if max(cost, self._reserved) > self._in_flight - self._in_flight // 4:
             self.ask()
@@ -381,6 +386,14 @@ class Outbound:
     def _fits_flight(self, cost: int) -> bool:
         return not self._flight or self._flight + cost <= self._in_flight
 
+    def _holds_room(self, target: int) -> bool:
+        """Whether a smaller frame of that target has to wait, as room is kept for a large one. Those of others need not while what stands
+        in its way is its own task's window: a task that stands still would stop all others."""
+        if target == self._reserved_for:
+            return True
+        window, size, rows = self._windows[self._reserved_for], self._reserved_size, self._reserved_rows
+        return self._fits_window(window, size, rows) and self._weight(size, rows) >= window.reserved
+
     def _announce(self, target: int, window: _Window) -> bool:
         """Whether a waiting target has room now; then it waits no longer."""
         size, rows = self._wanted(target, window)
@@ -391,7 +404,7 @@ class Outbound:
         cost = size + HEADER_SIZE
         if target == self._reserved_for:
             cost = max(cost, self._reserved)
-        if cost < self._reserved or not self._fits_flight(cost):
+        if (cost < self._reserved and self._holds_room(target)) or not self._fits_flight(cost):
             return False
         if window.reserved:
             self.turn = window.told = True

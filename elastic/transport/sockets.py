@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic.errors import ConfigError
-from elastic.model.ids import Incarnation, worker_of
+from elastic.model.ids import Incarnation, life_of, worker_of
 from elastic.transport.addresses import (
     boot_id,
     format_tcp,
@@ -241,10 +241,11 @@ class SocketTransport:
 
     def _make_room(self, sender: Incarnation) -> None:
         """Forget sessions of earlier lives of that worker, and the oldest of too many; never a connected one."""
-        worker = worker_of(sender)
+        worker, life = worker_of(sender), life_of(sender)
         idle = [i for i, s in self._sources.items() if s.inlet is None]
         for incarnation in idle:
-            if worker_of(incarnation) == worker or len(self._sources) >= _MOST_SOURCES:
+            earlier = worker_of(incarnation) == worker and life_of(incarnation) <= life
+            if earlier or len(self._sources) >= _MOST_SOURCES:
                 del self._sources[incarnation]
 
     def _sever(self) -> None:

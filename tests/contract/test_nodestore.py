@@ -313,3 +313,26 @@ def test_a_writer_is_closed_while_a_reader_of_the_same_directory_is_opened(
     assert readers[0].latest("k").data == b"1"
     readers[0].close()
     lmdb_store.open_writer(tmp_path).close()
+
+
+def test_memory_that_cannot_be_addressed_is_said_and_what_is_there_stays(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", _SHORT, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert said.stdout.split() == ["EnvironmentProblem", "True"], said.stderr
+
+
+_SHORT = """
+import resource, sys
+from pathlib import Path
+from elastic.errors import EnvironmentProblem
+from elastic.nodestore.lmdb_store import open_writer
+writer = open_writer(Path(sys.argv[1]), map_size=1 << 26)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20),) * 2)
+try:
+    for n in range(200):
+        writer.append(f"k{n}", bytes(1 << 20))
+except EnvironmentProblem as e:
+    print(type(e).__name__, writer.latest("k0") is not None)
+"""

@@ -402,7 +402,9 @@ def test_a_worker_that_cannot_be_started_is_tried_again(bench: Bench) -> None:
     bench.launcher.failing = "no memory"
     bench.start(restart_pauses=(0.01,))
     bench.run_topology()
-    assert "no memory" in str(bench.reporter.wait_for("worker-lost", 2).details["tail"])
+    said = bench.reporter.wait_for("worker-lost", 2)
+    assert "no memory" in str(said.details["tail"]) and "exit_code" not in said.details
+    assert said.message.startswith(f"worker {W} could not be started (") and "no memory" in said.message
     bench.launcher.failing = ""
     bench.launcher.wait_for(W)
 

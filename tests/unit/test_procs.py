@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -143,3 +144,17 @@ os.write(1, b"went on")
         finally:
             child.kill()
     assert (child.returncode, out) == (-signal.SIGALRM, b"")
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="nothing is known of other processes here")
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE])
+def test_a_stray_of_which_nothing_can_be_known_has_not_surely_ended(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number is another user's by now, say, of whom nothing is shown."""
+
+    def refuses(self: Path) -> bytes:
+        raise OSError(code, os.strerror(code), str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuses)
+    assert procs.end_stray(os.getpid(), "no such argument", 1.0) is False

@@ -5,10 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from elastic.cluster.store_keeper import StoreKeeper
+from elastic.cluster.store_service import StoreService
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId
 from elastic.supervisor.happenings import Happenings
@@ -103,3 +105,28 @@ def test_it_ends_while_it_starts_and_without_having_begun(bench: Bench) -> None:
     other.keeper.close()
     other.keeper.close()
     assert other.serving.empty() and other.events.empty()
+
+
+def test_a_store_of_which_the_address_cannot_be_read_does_not_run_on(tmp_path: Path) -> None:
+    """Something else has written to its standard output first."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho hello from a library\nexec sleep 1000\n")
+    python.chmod(0o700)
+    service = StoreService([], log=tmp_path / "store.log")
+    service._process._python = str(python)
+    with pytest.raises(Missing, match="hello from a library"):
+        service.start(30.0)
+    assert service.exit_code is not None, "it has ended"
+
+
+def test_whatever_its_start_meets_it_does_not_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = StoreService([], log=tmp_path / "store.log")
+    begun = service._process
+
+    def meets(timeout: float) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(begun, "wait_ready", meets)
+    with pytest.raises(KeyboardInterrupt):
+        service.start(30.0)
+    assert service.exit_code is not None

@@ -526,17 +526,17 @@ def test_a_reservation_that_is_not_used_expires() -> None:
     assert out.offer(3, [bytes(5)])
 
 
-def test_a_reservation_that_is_not_used_expires_although_an_urgent_frame_takes_its_room() -> None:
+def test_a_reservation_keeps_nobody_out_once_an_urgent_frame_takes_its_room() -> None:
     out = Outbound(OPTIONS, "peer")
     out.resumed(0)
     assert out.offer(1, [b""])
     assert not out.offer(1, [bytes(IN_FLIGHT - HEADER_SIZE - 1)])
     assert out.confirmed(1) == [1]
-    assert out.offer(1, [b"fence"], urgent=True)
     assert not out.offer(2, [b"x"])
+    assert out.offer(1, [b"fence"], urgent=True)
+    assert out.offer(2, [b"x"])
     assert out.turn
     assert out.expire() == [2]
-    assert out.offer(2, [b"x"])
 
 
 def test_a_smaller_frame_does_not_hide_for_what_a_large_one_waits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import struct
@@ -198,6 +199,31 @@ def test_what_nobody_has_asked_for_after_a_while_is_removed(tmp_path: Path) -> N
         assert source.ready.wait(30)
         source.bundles.close()
         assert {path.name for path in tmp_path.iterdir()} == set(there)
+
+
+def test_a_bundle_that_cannot_be_removed_keeps_nobody_from_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system can only be read for a moment, say."""
+    good = archive({"a": "1"})
+    name = hashlib.sha256(good).hexdigest()
+    source, unlink, refused = Source(tmp_path, [good, good]), Path.unlink, threading.Event()
+    source.bundles.want(name)
+    assert source.ready.wait(30)
+    source.ready.clear()
+
+    def unlinks(self: Path, missing_ok: bool = False) -> None:
+        if self.suffix == ".zip" and not refused.is_set():
+            refused.set()
+            raise OSError(errno.EROFS, "Read-only file system", str(self))
+        unlink(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlinks)
+    source.bundles.drop(name)
+    assert refused.wait(30)
+    source.bundles.want(name)
+    assert source.ready.wait(30)
+    source.bundles.close()
 
 
 def test_what_is_no_hash_is_never_a_path(tmp_path: Path) -> None:
