@@ -139,9 +139,11 @@ class BaseLink(ABC):
             self.flush()
         if outbound.turn and self._turn is None:
             self._turn = self._loop.later(_TURN_TIME, self._expire)
-        for target in dict.fromkeys(room):
-            self._receiver.on_room(self._peer, target)
-        _call(due)
+        try:
+            for target in dict.fromkeys(room):
+                self._receiver.on_room(self._peer, target)
+        finally:
+            _call(due)
 
     def _expire(self) -> None:
         self._turn = None
@@ -166,9 +168,11 @@ class BaseLink(ABC):
             calls = self._outbound.abandon()
             self._outbound = Outbound(self._options, self._peer)  # lets the frames go
         self._moved()
-        if frames or not quiet:
-            self._receiver.on_lost(self._peer, frames, size)
-        _call(calls)
+        try:
+            if frames or not quiet:
+                self._receiver.on_lost(self._peer, frames, size)
+        finally:
+            _call(calls)
 
 
 def _call(calls: Sequence[Callable[[], None]]) -> None:

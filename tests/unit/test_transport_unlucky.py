@@ -207,3 +207,33 @@ def test_a_life_that_dials_late_does_not_end_the_session_of_a_later_one() -> Non
         later._loop.post(dial)
         assert taker.waits_for(3) and not told.lost
         assert [bytes(p) for source, _, p in taker.kept if source == "t@a/0#2"] == [b"one", b"two"]
+
+
+def test_who_waits_is_told_although_a_receiver_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(*_: Any) -> None:
+        raise RuntimeError("a fault in the receiver")
+
+    with two() as (a, sender, b, taker):
+        entered, go_on = threading.Event(), threading.Event()
+
+        def waits(*_: Any) -> None:
+            entered.set()
+            assert go_on.wait(LIMIT)
+
+        for what in ("on_room", "on_lost"):
+            monkeypatch.setattr(sender, what, raises)
+        monkeypatch.setattr(taker, "on_frame", waits)
+        link: Any = a.link("t@b/0#1", b.address)  # type: ignore[arg-type]
+        assert link.offer(SLOW, [b"one"])
+        link.flush()
+        assert entered.wait(LIMIT)
+        lost, room = threading.Event(), threading.Event()
+        link.when_received(lost.set)
+        with monkeypatch.context() as patch:
+            patch.setattr(Outbound, "due", lambda self: [room.set])
+            with pytest.raises(RuntimeError):
+                link._announce([SLOW])
+        assert room.is_set()
+        link.close()
+        assert lost.wait(LIMIT)
+        go_on.set()
