@@ -12,7 +12,7 @@ from elastic.model.ids import NodeId
 from statestore.base import MAX_PIECE, Piece, Ticket, cost
 from statestore.checksum import crc32
 from statestore.errors import Full, Invalid, StateStoreError
-from statestore.parcel import Parcel
+from statestore.parcel import Parcel, read_at
 
 _INLINE = 192 << 10
 """Bytes that come along with a commit; more goes into a file that the stores of this machine are given."""
@@ -167,11 +167,24 @@ class StateWrite:
             ask_all(
                 [(other, partial(way.start_begin, self.ticket, begun.append))], f"begin {self.ticket.key}"
             )
+            if way.streams:  # on another machine: nothing comes along with a commit there
+                with told(other, f"save {self.ticket.key}"):
+                    self._send_all(way)
             # The same number again: a commit whose answer was lost is done once.
             sequence = self._sequences.pop(node)
             del self._ways[node]
             self._ways[other], self._sequences[other] = way, sequence
         return bool(gone)
+
+    def _send_all(self, way: Way) -> None:
+        """What was kept since the last commit."""
+        load = self._load
+        if load.parcel is not None:
+            load.parcel.flush()
+            for piece, offset in load.placed:
+                way.put(self.ticket, piece, read_at(load.parcel.file, offset, piece.size))
+        for piece, data in load.inline:
+            way.put(self.ticket, piece, data)
 
     def _make_room(self, size: int) -> None:
         """What is put beyond what there is room for is asked for before. A commit has taken the room of what it has stored, and given back

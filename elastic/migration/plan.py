@@ -180,7 +180,7 @@ def batches(
         component = spec.component_of(task)
         position = taken.get(str(component.id), 0)
         taken[str(component.id)] = position + 1
-        result.append(position // _most(component, share))
+        result.append(position // most_of(component, share))
     return result
 
 
@@ -192,7 +192,7 @@ def _bounded(spec: TopologySpec, tasks: Iterable[TaskId], share: float, bound: B
     for task in tasks:
         component, own = spec.component_of(task), bound.sizes.get(task, 0)
         if taken and (
-            taken.get(str(component.id), 0) >= _most(component, share)
+            taken.get(str(component.id), 0) >= most_of(component, share)
             or sum(taken.values()) >= bound.tasks
             or size + own > bound.size
         ):
@@ -204,5 +204,6 @@ def _bounded(spec: TopologySpec, tasks: Iterable[TaskId], share: float, bound: B
     return result
 
 
-def _most(component: ComponentSpec, share: float) -> int:
+def most_of(component: ComponentSpec, share: float) -> int:
+    """How many of its tasks may be paused at once: at least one."""
     return max(1, int(component.tasks * share))

@@ -86,7 +86,12 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
             for t in facts.in_order():
                 if workers := draining.kept(t, facts).get(node):
                     reign.tell(draining.told(t, node, workers, facts.now))
-    reign.wait_for(lambda f: node in f.drains, reign.options.answer_timeout, f"node {name!r} was drained")
+
+    def is_known(f: Facts) -> bool:
+        # Of one that has not come the mark may be gone again by now.
+        return node in f.drains or (node not in f.wanted and node not in f.nodes)
+
+    reign.wait_for(is_known, reign.options.answer_timeout, f"node {name!r} was drained")
 
     def done(f: Facts) -> bool:
         if ours:
@@ -130,7 +135,7 @@ def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
             over = True
         if anew != t.plan:
             if over:  # nobody else is at it any more
-                anew = replace(anew, why=f"node {node} is being drained", reasons=())
+                anew = replace(anew, why=f"node {node} is being drained", reasons=(), share=0.0, shares=())
             result.append(Set(paths.plan(t.name), encode(replace(anew, asked=facts.now)), t.plan_version))
     return result
 

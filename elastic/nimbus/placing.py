@@ -6,17 +6,18 @@ worker does not live, or has let go of what a forced drain took from it. Tasks o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import MAX_BYTES
 from elastic.errors import Refused
-from elastic.migration.plan import Bound, Change, Seat, changes_between, plan_move
+from elastic.migration.plan import Bound, Change, Seat, changes_between, most_of, plan_move
 from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.codec import encode
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
+from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import Left, Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
@@ -236,12 +237,14 @@ def begin(
         return None
     if _divided(t) is not None:
         return None
-    now = []
-    for change in _changes(t, plan, assignment.place_of(), rules):
-        if t.seat(change.source) is None or node_of(change.source) not in facts.nodes:
-            continue  # Its process has ended, or is about to: it is placed without a move.
-        if t.seat(change.target) is None or node_of(change.target) not in facts.nodes:
-            return None
+    now, asked = [], plan.whys()
+    # Its process has ended, or is about to: it is placed without a move.
+    changes = [c for c in _changes(t, plan, assignment.place_of(), rules) if _lives(t, facts, c.source)]
+    # All that one request wants begins together; what another one wants need not wait for the workers of that.
+    late = {asked.get(c.task, plan.why) for c in changes if not _lives(t, facts, c.target)}
+    for change in changes:
+        if asked.get(change.task, plan.why) in late:
+            continue
         # After that time the worker itself says why it cannot move.
         begun = t.begun(change.source) or facts.now >= _start_by(plan, change, rules)
         if begun and awaited(change, facts.nodes) is None and facts.now >= _retry_at(plan, change, rules):
@@ -251,7 +254,11 @@ def begin(
     shares = dict(plan.shares)
     named = shares.get(now[0].task, plan.share)
     now = [c for c in now if shares.get(c.task, plan.share) == named]  # the others have a move of their own
-    share = named or rules.share or (1.0 if len(now) <= rules.at_once else HALF)
+    pausing = pausing_elsewhere(t)
+    share = named or rules.share or (1.0 if len(now) + sum(pausing.values()) <= rules.at_once else HALF)
+    now, share = _beside(t, now, share, pausing)
+    if not now:
+        return None
     living = seats(t)
     part = now[: _fitting(t, now, living)]
     bound = None if named else _bound([c.task for c in part], rules, sizes or {})
@@ -263,6 +270,40 @@ def begin(
     except Refused:
         return None
     return replace(move.record, began=facts.now, later=len(now) - len(part))
+
+
+def _lives(t: TopologyFacts, facts: Facts, worker: WorkerId) -> bool:
+    return t.seat(worker) is not None and node_of(worker) in facts.nodes
+
+
+def pausing_elsewhere(t: TopologyFacts) -> Counter[ComponentId]:
+    """How many tasks of each component the moves under way may pause at a time: of each move those of its largest batch."""
+    result: Counter[ComponentId] = Counter()
+    for move in t.moves.values():
+        batches = Counter((task.component, task.batch) for task in move.record.tasks if not task.outcome)
+        largest: dict[str, int] = {}
+        for (component, _), count in batches.items():
+            largest[component] = max(count, largest.get(component, 0))
+        for component, count in largest.items():
+            result[ComponentId(component)] += count
+    return result
+
+
+def _beside(
+    t: TopologyFacts, changes: Sequence[Change], share: float, pausing: Mapping[ComponentId, int]
+) -> tuple[list[Change], float]:
+    """Those of which some may be paused beside what other moves may pause of their components, and the share of these that may be."""
+    if not pausing:
+        return list(changes), share
+    fit, left = [], share
+    for change in changes:
+        component = t.spec.component_of(change.task)
+        if not (elsewhere := pausing.get(component.id, 0)):
+            fit.append(change)
+        elif (room := most_of(component, share) - elsewhere) > 0:
+            fit.append(change)
+            left = min(left, (room + 0.5) / component.tasks)
+    return fit, left
 
 
 def _divided(t: TopologyFacts) -> Epoch | None:
@@ -296,6 +337,15 @@ def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -
         max(rules.at_once, -(-len(tasks) // BATCHES)),
         max(BATCH_SIZE, -(-sum(counted.values()) // BATCHES)),
         counted,
+    )
+
+
+def _moves_of(t: TopologyFacts, component: ComponentId) -> list[Epoch]:
+    """The moves under way that may pause tasks of a component."""
+    return sorted(
+        e
+        for e, m in t.moves.items()
+        if any(task.component == component and not task.outcome for task in m.record.tasks)
     )
 
 
@@ -375,6 +425,10 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules, tasks: Collection[TaskId
             result.append(f"task {change.task} waits for worker {change.target} to start")
         elif not t.begun(change.source):
             result.append(f"task {change.task} waits for worker {change.source} to begin with it")
+        elif before := _moves_of(t, t.spec.component_of(change.task).id):
+            result.append(
+                f"task {change.task} waits for move {before[0]}, beside which no more of its component may be paused"
+            )
         else:
             result.append(f"task {change.task} waits for its move to begin")
     more = len(result) - _SENTENCES

@@ -90,10 +90,14 @@ class Plan:
             found.append(self.why)
         return whys.several(found, REASON)
 
+    def whys(self) -> dict[TaskId, str]:
+        """Why tasks are to move that something else wants than `why` says."""
+        return {n: why for why, of in self.reasons for n in of}
+
     def for_other_reasons(self, tasks: Collection[TaskId]) -> tuple[tuple[str, tuple[TaskId, ...]], ...]:
         """The reasons of these tasks, as `reasons` of a plan that has another one of its own."""
         by: dict[str, list[TaskId]] = {}
-        own = {n: why for why, of in self.reasons for n in of}
+        own = self.whys()
         order = dict.fromkeys([*(why for why, _ in self.reasons), self.why])
         for n in sorted(tasks):
             by.setdefault(own.get(n, self.why), []).append(n)

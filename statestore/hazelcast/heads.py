@@ -161,7 +161,8 @@ def keys_of(stored: Stored, pieces: tuple[Piece, ...]) -> set[Placed]:
     head = stored.record.head
     if head is None:
         return set()
-    found = {piece_key(stored.places[p.epoch], p.number) for p in pieces}
+    # It may have been replaced since the pieces were read: those of a later version are not its own.
+    found = {piece_key(stored.places[p.epoch], p.number) for p in pieces if p.epoch in stored.places}
     if stored.manifest:
         found.add(manifest_key(stored.places[head.epoch], stored.manifest))
     return found

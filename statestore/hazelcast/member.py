@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import random
 import re
@@ -20,6 +21,8 @@ from statestore import lifetime
 from statestore.errors import Missing
 from statestore.hazelcast.jar import VERSION, obtain_jar
 from statestore.lifetime import Spawn
+
+logger = logging.getLogger(__name__)
 
 _MAIN = "com.hazelcast.core.server.HazelcastMemberStarter"
 _STARTED = b" is STARTED"
@@ -173,6 +176,7 @@ class HazelcastMember:
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._settled = threading.Event()
+        self._unwritten = ""  # why the log cannot be written, once that has been said
         self._ready = False
         self._changed = threading.Condition()
         self._migrations = 0
@@ -298,15 +302,24 @@ class HazelcastMember:
             self._reader.join(10)
 
     def _read(self, output: IO[bytes], settled: threading.Event) -> None:
-        """Its words go to the log; among them is that it is ready."""
+        """Its words go to the log, as far as that can be written; among them is that it is ready."""
         with output, contextlib.ExitStack() as opened:
-            log = opened.enter_context(self.log.open("ab", buffering=0))
+            log: IO[bytes] | None = None
             for line in output:
-                if log.tell() > _LOG:
-                    opened.close()
-                    self.log.replace(self.log.with_name(f"{self.log.name}.1"))
-                    log = opened.enter_context(self.log.open("ab", buffering=0))
-                log.write(line)
+                try:
+                    if log is not None and log.tell() > _LOG:
+                        opened.close()
+                        log = None
+                        self.log.replace(self.log.with_name(f"{self.log.name}.1"))
+                    if log is None:
+                        log = opened.enter_context(self.log.open("ab", buffering=0))
+                    log.write(line)
+                except OSError as e:  # it runs all the same, and nobody else reads what it says
+                    if not self._unwritten:
+                        logger.warning(
+                            "the log of the Hazelcast member at %s cannot be written: %s", self.address, e
+                        )
+                    self._unwritten = str(e)
                 if _STARTED in line and not settled.is_set():
                     self._ready = True
                     settled.set()

@@ -71,8 +71,10 @@ class Whole:
             Begun: It has to be saved in steps.
         """
         size = sum(cost(p.size) for p in pieces)
+        self._room.take(
+            ticket.key, ticket.epoch, size
+        )  # first: it may look at what is used, and this is not yet
         with self._writes.counted(size):
-            self._room.take(ticket.key, ticket.epoch, size)
             try:
                 head, before = self._save(ticket, pieces, data, meta, heads.new_place(salts, unnamed=True))
             except (StateStoreError, Begun) as error:

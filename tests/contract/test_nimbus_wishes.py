@@ -438,7 +438,7 @@ def each_request_keeps_its_share(moving: Moving) -> None:
     moving.cluster.nodes["b"].down.add(B)
     nimbus.move("wc", "6-7", "b", wait=0, share=1.0)
     nimbus.move("wc", "3", "b", wait=0, share=0.5)
-    nimbus.move("wc", "8-9", "b", wait=0)
+    nimbus.move("wc", "4-5", "b", wait=0)
     moving.actors.hold("prepared")
     moving.cluster.nodes["b"].start(B)
     batches: dict[int, tuple[int, int]] = {}
@@ -449,10 +449,10 @@ def each_request_keeps_its_share(moving: Moving) -> None:
 
     moving.until(nimbus, seen)
     assert batches[6] == batches[7], "at once"
-    assert batches[8][0] == batches[9][0] and batches[8][1] != batches[9][1], "one by one"
+    assert batches[4][0] == batches[5][0] and batches[4][1] != batches[5][1], "one by one"
     assert len({epoch for epoch, _ in batches.values()}) == 3
     moving.actors.let()
-    assert tasks_in(moving.quiet(nimbus), B) == {3, 6, 7, 8, 9}
+    assert tasks_in(moving.quiet(nimbus), B) == {3, 4, 5, 6, 7}
 
 
 def test_each_request_keeps_its_share(moving_in_memory: Moving) -> None:

@@ -226,3 +226,30 @@ def test_progress_whose_write_was_not_answered_is_written_again() -> None:
     progress.begun()
     progress.write(all_of_it=True)
     assert codec.decode(coordination.data, Progress).held == ()
+
+
+@pytest.mark.parametrize("size", [1000, 3_000_000])
+def test_a_write_goes_on_by_a_store_of_another_machine_with_all_of_its_pieces(
+    tmp_path: Path, size: int
+) -> None:
+    """Nothing comes along with a commit there."""
+    b, cluster = NodeId("b"), MemoryStore(1 << 30)
+    near, far = NearServer(cluster, tmp_path / "near"), StoreServer(cluster)
+    near.start()
+    far.start()
+    addresses = {
+        A: str(StoreAddress("127.0.0.1:1", str(tmp_path / "near"), boot_id(), "grid")),
+        b: str(StoreAddress(far.address, "", "", "grid")),
+    }
+    stores = NodeStores(A, addresses.get, patience=10.0)
+    write, piece = stores.begin("t/1", 1, "w", [A, b], size), os.urandom(size)
+    stores._ways.to(b)
+    numbers = [write.put(piece)]
+    near.close()
+    addresses[A] = ""
+    stores.node_said(A, "")
+    write.commit(numbers, b"note")
+    assert list(stores.fetch("t/1", 1, [b]).pieces) == [piece]
+    write.close()
+    stores.close()
+    far.close()

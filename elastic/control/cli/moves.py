@@ -64,7 +64,7 @@ _ALL = 0
             "a spout, and an executor that it feeds, in one move",
         ),
         ("elastic move word-count --abort", "end all its moves early: what is not saved goes back"),
-        ("elastic move word-count --abort 7", "move 7 alone"),
+        ("elastic move word-count --abort 7", "move 7 alone; what is planned beside it is taken back"),
     ],
     see=("moves", "scale", "rebalance", "nodes drain"),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -13,10 +15,11 @@ from typing import Any
 import pytest
 from hazelcast.errors import HazelcastError
 
-from statestore.base import Piece, Ticket
+from elastic.cluster.store_sweep import sweep
+from statestore.base import Piece, State, Ticket
 from statestore.checksum import crc32
-from statestore.errors import Full, Incomplete, Lost, Missing, Unavailable
-from statestore.hazelcast import grid
+from statestore.errors import Full, Incomplete, Lost, Missing, Superseded, Unavailable
+from statestore.hazelcast import grid, member
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.store import HazelcastStore
 from statestore.writing import Write, read_bytes
@@ -285,3 +288,80 @@ def test_a_full_disk_does_not_make_a_store_forget_which_cluster_it_saw(
     maps.begun_anew()
     with pytest.raises(Lost):
         maps.store("d:1", directory=tmp_path)
+
+
+def state(key: str, epoch: int, megabytes: int) -> State:
+    return State(Ticket(key, epoch, "w"), tuple(bytes(MB) for _ in range(megabytes)), b"")
+
+
+def test_what_is_saved_as_a_whole_is_not_in_its_own_way(maps: Maps) -> None:
+    """What was counted is of long ago, so it is looked anew, and this is not used yet."""
+    one, other = maps.store(), maps.store("b:1")
+    assert all(not isinstance(r, Exception) for r in other.save([state("t/1", 1, 8)]))
+    assert one.capacity().used >= 8 * MB
+    other.delete("t/1", 1)
+    settled(other)
+    (saved,) = one.save([state("t/2", 1, 6)])
+    assert not isinstance(saved, Exception)
+
+
+def test_what_no_key_names_any_more_is_collected_although_there_is_none(maps: Maps) -> None:
+    """The process of a store has ended within a write, and the move was cleaned by another one."""
+    one, other = maps.store(), maps.store("b:1")
+    put(one, "t/1", 1)
+    one._cleaner._closed = True  # it ends as by a signal
+    other.delete("t/1", 1)
+    settled(other)
+    assert maps.maps[PIECES].there and not list(other.list())
+    coordination: Any = SimpleNamespace(delete=lambda path: None, get=lambda path: None)
+    sweep(coordination, other)
+    settled(other)
+    assert not maps.maps[PIECES].there
+
+
+def test_a_writer_that_is_superseded_just_now_is_told_so(maps: Maps) -> None:
+    """A manifest of its own was replaced between the look at the key and the look at that."""
+    one, other, meta = maps.store(), maps.store("b:1"), bytes(40_000)
+
+    def write(store: HazelcastStore, epoch: int, *, commit: bool) -> None:
+        ticket = put(store, "t/1", epoch, 1)
+        if commit:
+            store.commit(ticket, 1, [Piece(epoch, 1, MB, crc32(bytes(MB)))], meta)
+
+    write(other, 1, commit=True)
+    write(one, 2, commit=False)
+    one._entries._manifests.clear()
+    newest, fired = put(other, "t/1", 3, 1), []
+
+    def hook(name: str, call: str, key: str) -> None:
+        if name == PIECES and call == "get" and not fired:
+            fired.append(key)
+            other.commit(newest, 1, [Piece(3, 1, MB, crc32(bytes(MB)))], meta)
+            maps.maps[PIECES].there.pop(key, None)  # as it is removed a little later
+
+    maps.hook = hook
+    with pytest.raises(Superseded):
+        one.flush(Ticket("t/1", 2, "w"))
+    assert fired
+
+
+def test_a_member_whose_log_cannot_be_written_runs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    says = f"print({member._STARTED!r}.decode(), flush=True); import time; time.sleep(1000)"
+
+    def spawn(argv: Any, **options: Any) -> Any:
+        kept = {k: v for k, v in options.items() if k in ("stdout", "stderr")}
+        return subprocess.Popen([sys.executable, "-c", says], **kept)
+
+    monkeypatch.setattr(member, "obtain_jar", lambda *_, **__: tmp_path / "none.jar")
+    made = member.HazelcastMember(
+        member.MemberOptions("c", "127.0.0.1"), tmp_path, java=Path("/usr/bin/java"), spawn=spawn
+    )
+    made.log.mkdir()
+    made.launch()
+    try:
+        assert made.wait_ready(30.0)
+    finally:
+        made.kill()
+    assert "cannot be written" in caplog.text
