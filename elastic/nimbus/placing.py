@@ -251,12 +251,18 @@ def begin(
             now.append(change)
     if not now:
         return None
-    shares = dict(plan.shares)
-    named = shares.get(now[0].task, plan.share)
-    now = [c for c in now if shares.get(c.task, plan.share) == named]  # the others have a move of their own
-    pausing = pausing_elsewhere(t)
-    share = named or rules.share or (1.0 if len(now) + sum(pausing.values()) <= rules.at_once else HALF)
-    now, share = _beside(t, now, share, pausing)
+    shares, pausing, named, share = dict(plan.shares), pausing_elsewhere(t), 0.0, 0.0
+    by_share: dict[float, list[Change]] = {}
+    for change in now:
+        by_share.setdefault(shares.get(change.task, plan.share), []).append(change)
+    for (
+        named,
+        alike,
+    ) in by_share.items():  # each has a move of its own; this one is of the first that can begin
+        few = len(alike) + sum(pausing.values()) <= rules.at_once
+        now, share = _beside(t, alike, named or rules.share or (1.0 if few else HALF), pausing)
+        if now:
+            break
     if not now:
         return None
     living = seats(t)

@@ -72,6 +72,14 @@ def asks(t: TopologyFacts, share: float = 0.0, **why: tuple[list[int], WorkerId]
     return t
 
 
+def asks_on(t: TopologyFacts, share: float, **why: tuple[list[int], WorkerId]) -> TopologyFacts:
+    """The same, with the shares of earlier requests as they were."""
+    assert t.plan is not None
+    shares, after = t.plan.shares, asks(t, share, **why)
+    assert after.plan is not None
+    return replace(after, plan=replace(after.plan, shares=shares))
+
+
 def begun(t: TopologyFacts) -> MoveRecord | None:
     return placing.begin(t, facts(t), RULES)
 
@@ -132,6 +140,16 @@ def test_what_is_left_of_a_share_bounds_the_batches() -> None:
 def test_another_component_is_not_kept_waiting() -> None:
     t = with_move(t := asks(topology(HERE, THERE), 0.125, first=([2], THERE)), begun(t))
     record = begun(asks(t, 0.125, second=([3, 10], THERE)))
+    assert record is not None and [m.task for m in record.tasks] == [10]
+
+
+def test_what_has_to_wait_for_its_component_does_not_hold_up_another_share() -> None:
+    t = asks(topology(HERE, THERE), 1.0, first=([2], THERE))
+    t = with_move(t, begun(t))
+    t = asks(t, 0.125, second=([3], THERE))
+    assert t.plan is not None and begun(t) is None
+    t = replace(t, plan=replace(t.plan, shares=((TaskId(3), 0.125),)))
+    record = begun(asks_on(t, 0.5, third=([10], THERE)))
     assert record is not None and [m.task for m in record.tasks] == [10]
 
 

@@ -216,6 +216,7 @@ def fetched_while_others_come(*, told: bool) -> list[Any]:
             coming = fetching._coming[7] = Coming(side, (node,))
             coming.arrival = SimpleNamespace(over=False, here={})  # type: ignore[assignment]
             coming.busy = coming.queued = False
+            coming.fetched = True
             fetching._look_again(7, 3, last=False)
             assert coming.queued, "behind the others"
             if told:
