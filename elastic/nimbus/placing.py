@@ -255,10 +255,8 @@ def begin(
     by_share: dict[float, list[Change]] = {}
     for change in now:
         by_share.setdefault(shares.get(change.task, plan.share), []).append(change)
-    for (
-        named,
-        alike,
-    ) in by_share.items():  # each has a move of its own; this one is of the first that can begin
+    # Each share has a move of its own; this one is of the first that can begin.
+    for named, alike in by_share.items():
         few = len(alike) + sum(pausing.values()) <= rules.at_once
         now, share = _beside(t, alike, named or rules.share or (1.0 if few else HALF), pausing)
         if now:
