@@ -261,8 +261,9 @@ class Inlet:
         assert source is not None
         on_frame = self._receiver.on_frame
         sender = source.incarnation
+        small = size // _SHARE
         for target, payload in frames:
-            if len(payload) * _SHARE < len(payload.obj):  # type: ignore[arg-type]
+            if len(payload) < small:
                 payload = memoryview(bytes(payload))
             try:
                 on_frame(sender, target, payload)
