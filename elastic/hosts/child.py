@@ -50,9 +50,8 @@ class Child:
         Returns:
             Its exit code; negative: the signal that ended it.
         """
-        if hasattr(
-            os, "waitid"
-        ):  # it stays a zombie for now: its number can't be anybody else's while the group is killed
+        # It stays a zombie for now: its number can't be anybody else's while the group is killed.
+        if hasattr(os, "waitid"):
             # Where SIGCHLD is ignored nothing is left of it by now.
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)

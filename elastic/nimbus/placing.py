@@ -249,18 +249,7 @@ def begin(
         begun = t.begun(change.source) or facts.now >= _start_by(plan, change, rules)
         if begun and awaited(change, facts.nodes) is None and facts.now >= _retry_at(plan, change, rules):
             now.append(change)
-    if not now:
-        return None
-    shares, pausing, named, share = dict(plan.shares), pausing_elsewhere(t), 0.0, 0.0
-    by_share: dict[float, list[Change]] = {}
-    for change in now:
-        by_share.setdefault(shares.get(change.task, plan.share), []).append(change)
-    # Each share has a move of its own; this one is of the first that can begin.
-    for named, alike in by_share.items():
-        few = len(alike) + sum(pausing.values()) <= rules.at_once
-        now, share = _beside(t, alike, named or rules.share or (1.0 if few else HALF), pausing)
-        if now:
-            break
+    named, share, now = _of_one_share(t, plan, now, rules)
     if not now:
         return None
     living = seats(t)
@@ -291,6 +280,23 @@ def pausing_elsewhere(t: TopologyFacts) -> Counter[ComponentId]:
         for component, count in largest.items():
             result[ComponentId(component)] += count
     return result
+
+
+def _of_one_share(
+    t: TopologyFacts, plan: Plan, changes: Sequence[Change], rules: Rules
+) -> tuple[float, float, list[Change]]:
+    """Each share that was asked for has a move of its own: the first of which some can begin, how much of a component may be paused then,
+    and those that begin."""
+    shares, pausing = dict(plan.shares), pausing_elsewhere(t)
+    by_share: dict[float, list[Change]] = {}
+    for change in changes:
+        by_share.setdefault(shares.get(change.task, plan.share), []).append(change)
+    for named, alike in by_share.items():
+        few = len(alike) + sum(pausing.values()) <= rules.at_once
+        fit, share = _beside(t, alike, named or rules.share or (1.0 if few else HALF), pausing)
+        if fit:
+            return named, share, fit
+    return 0.0, 0.0, []
 
 
 def _beside(
@@ -344,13 +350,10 @@ def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -
     )
 
 
-def _moves_of(t: TopologyFacts, component: ComponentId) -> list[Epoch]:
-    """The moves under way that may pause tasks of a component."""
-    return sorted(
-        e
-        for e, m in t.moves.items()
-        if any(task.component == component and not task.outcome for task in m.record.tasks)
-    )
+def _moves_by_component(t: TopologyFacts) -> dict[str, Epoch]:
+    """Of each component the first move under way that may pause tasks of it."""
+    moves = sorted(t.moves.items(), reverse=True)
+    return {task.component: e for e, m in moves for task in m.record.tasks if not task.outcome}
 
 
 def seats(t: TopologyFacts) -> dict[WorkerId, Seat]:
@@ -400,7 +403,7 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules, tasks: Collection[TaskId
     """Sentences that say why tasks, these or all, are not where they shall be, as far as no move says so."""
     if t.plan is None or t.assignment is None:
         return []
-    places, divided = t.assignment.place_of(), _divided(t)
+    places, divided, beside = t.assignment.place_of(), _divided(t), _moves_by_component(t)
     result = [
         f"task {x.task} waits for worker {x.worker} to let go of it"
         for x in t.plan.left
@@ -429,9 +432,9 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules, tasks: Collection[TaskId
             result.append(f"task {change.task} waits for worker {change.target} to start")
         elif not t.begun(change.source):
             result.append(f"task {change.task} waits for worker {change.source} to begin with it")
-        elif before := _moves_of(t, t.spec.component_of(change.task).id):
+        elif (before := beside.get(t.spec.component_of(change.task).id)) is not None:
             result.append(
-                f"task {change.task} waits for move {before[0]}, beside which no more of its component may be paused"
+                f"task {change.task} waits for move {before}, beside which no more of its component may be paused"
             )
         else:
             result.append(f"task {change.task} waits for its move to begin")

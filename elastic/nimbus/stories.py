@@ -230,12 +230,13 @@ def given_up(
     new = [f for f in after.failures if f.times >= rules.tries and f.task not in old]
     if new:
         numbers = ", ".join(str(f.task) for f in new)
-        reasons = list(dict.fromkeys(f.reason for f in new))
-        why = reasons[0]
-        if len(reasons) > 1:
-            first = {f.reason: f.task for f in reversed(new)}
-            why = "; ".join(f"task {first[r]}: {r}" for r in reasons[:_NAMED])
-            why += f"; and {len(reasons) - _NAMED} more reasons" if len(reasons) > _NAMED else ""
+        first: dict[str, int] = {}
+        for f in new:
+            first.setdefault(f.reason, f.task)
+        why = new[0].reason
+        if len(first) > 1:
+            why = "; ".join(f"task {n}: {reason}" for reason, n in list(first.items())[:_NAMED])
+            why += f"; and {len(first) - _NAMED} more reasons" if len(first) > _NAMED else ""
         themselves = "itself" if len(new) == 1 else "themselves"
         yield Event(
             now,

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from elastic.model import codec
-from elastic.model.ids import Incarnation, WorkerId
+from elastic.model.ids import Incarnation, WorkerId, life_of
 from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStore
 
@@ -46,9 +46,9 @@ class Incarnations:
     def lived_here(self, worker: WorkerId, incarnation: Incarnation) -> bool:
         """Whether that life began on this machine, since it was booted, and not too long ago to be
         remembered."""
-        number = incarnation.rpartition("#")[2]
+        number = life_of(incarnation)
         notes = (codec.decode(e.data, _Note) for e in self._store.history(keys.life(worker), 100))
-        return any(str(n.number) == number and n.boot == self._boot for n in notes)
+        return any(n.number == number and n.boot == self._boot for n in notes)
 
 
 def boot_id() -> str:

@@ -157,9 +157,8 @@ class Inlet:
             self._malformed(e)
         except ProtocolError as e:
             self._malformed(e)
-        except Exception:
-            logger.exception("closed a connection from %s, which connects again", self._name)
-            self.close()
+        except Exception:  # noqa: BLE001 - it is told there
+            self._in_doubt()
 
     def _begin(self, hello: Hello, rest: bytes) -> None:
         decision = self._admit(self, hello)
@@ -243,18 +242,12 @@ class Inlet:
             self._split(data)
         except ProtocolError as e:
             self._malformed(e)
-        except Exception:
-            # What has come is lost, or a part of it: only from the last confirmed frame on it is whole again.
-            logger.exception("closed a connection from %s, which connects again", self._name)
-            self.close()
+        except Exception:  # noqa: BLE001 - it is told there
+            self._in_doubt()
 
     def _split(self, data: bytes | memoryview) -> None:
-        try:
-            frames = self._splitter.feed(data)
-        except ProtocolError as e:
-            self._malformed(e)
-            return
-        self._arrived(frames, len(data))
+        """Raises ProtocolError."""
+        self._arrived(self._splitter.feed(data), len(data))
 
     def _arrived(self, frames: list[tuple[int, memoryview]], size: int) -> None:
         source = self.source
@@ -297,6 +290,11 @@ class Inlet:
                 due = source.inbound.asked(target, *TOTALS.unpack(body)) or due
         requests.clear()
         return due
+
+    def _in_doubt(self) -> None:
+        """What has come is lost, or a part of it: only from the last confirmed frame on it is whole again. Within `except`."""
+        logger.exception("closed a connection from %s, which connects again", self._name)
+        self.close()
 
     def _malformed(self, error: ProtocolError) -> None:
         logger.warning("closed a connection from %s: %s", self._name, error)

@@ -102,7 +102,6 @@ class Outbound:
         "_reserved",
         "_reserved_for",
         "_reserved_rows",
-        "_reserved_size",
         "_told",
         "_waiting",
         "_watchers",
@@ -129,7 +128,7 @@ class Outbound:
         self._bytes = 0  # and without
         self._reserved = 0  # bytes, with header: as in _Window, for the in-flight bound
         self._reserved_for = -1  # the target of that frame
-        self._reserved_size = self._reserved_rows = 0
+        self._reserved_rows = 0
         self._told = False  # as in _Window
         self._asked = 0  # up to which number a confirmation was asked for
         self._watchers: deque[tuple[int, Callable[[], None]]] = deque()  # (number, call when confirmed)
@@ -335,8 +334,7 @@ class Outbound:
     def _refuse_flight(self, target: int, window: _Window, size: int, rows: int, cost: int) -> None:
         if cost > self._in_flight // 2 and cost >= self._reserved:
             self._told = False
-            self._reserved, self._reserved_for = cost, target
-            self._reserved_size, self._reserved_rows = size, rows
+            self._reserved, self._reserved_for, self._reserved_rows = cost, target, rows
         self._wait(target, window, size, rows)
         if max(cost, self._reserved) > self._in_flight - self._in_flight // 4:
             self.ask()
@@ -391,7 +389,11 @@ class Outbound:
         in its way is its own task's window: a task that stands still would stop all others."""
         if target == self._reserved_for:
             return True
-        window, size, rows = self._windows[self._reserved_for], self._reserved_size, self._reserved_rows
+        window, size, rows = (
+            self._windows[self._reserved_for],
+            self._reserved - HEADER_SIZE,
+            self._reserved_rows,
+        )
         return self._fits_window(window, size, rows) and self._weight(size, rows) >= window.reserved
 
     def _announce(self, target: int, window: _Window) -> bool:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from elastic import timeslice
 from elastic.migration import events as ev
 from elastic.worker.content import Copier
-from elastic.worker.content.layout import has_caught_up
 from elastic.worker.fetching import key_of
 from elastic.worker.going import LONGEST, Going
 from elastic.worker.pools import have_done
@@ -188,7 +187,6 @@ class Copying:
                 return
             content = copier.so_far()
             write.commit([old.numbers[n] for n in content.order], content.meta)
-            old.said_all = has_caught_up(content.meta)
             old.recent.committed()
             self._worker.moves.words.stored(old.task.id, old.epoch)
             told, old.told = old.told, True
@@ -232,7 +230,7 @@ class Copying:
                     old.behind = True
                     break
             # Also when nothing was copied because what had changed is gone: nobody would hear that all is there.
-            if some or (old.copier.caught_up and not old.said_all):
+            if some or (old.copier.caught_up and not old.copier.said_all):
                 self._commit_ahead(old, old.copier, old.write)
         except BaseException as e:
             self._failed(old, e)

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from elastic import timeslice
 from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
-T = TypeVar("T")
 THREADS = 2
 """For what comes ahead: it must not keep from a thread what comes in a pause."""
 ROUNDS = 12
@@ -66,7 +65,7 @@ AT_FIRST = 16
 """Looks after the first ones until it is that long. The pause comes soon, mostly, and what nobody has looked at by then is put in within
 it; a batch that waits for others takes less of the executors."""
 LONGEST = 300.0
-"""Seconds that such a slice is waited for: `prepare` may last long, and the move's own time ends it before."""
+"""Seconds that what is being put in is waited for; the move's own time ends it before."""
 
 
 def key_of(worker: Worker, task: int) -> str:
@@ -136,12 +135,10 @@ class Fetching:
         with self._lock:
             self._coming[side.task] = coming
         try:
-            prepared = self._worker.moving.prepared(side)
-        except Unavailable as e:
-            prepared = Future()
-            prepared.set_exception(e)
-        # Not waited for by a thread that others need: users' code may take long for that.
-        prepared.add_done_callback(lambda _: self._begin(coming))
+            # Not waited for by a thread that others need: users' code may take long for that.
+            self._worker.moving.prepared(side).add_done_callback(lambda _: self._begin(coming))
+        except Unavailable:  # whoever looks finds that, too
+            self._begin(coming)
 
     def _begin(self, coming: Coming) -> None:
         with self._lock:
@@ -390,7 +387,7 @@ class Fetching:
         going_in.begin(urgent=coming.last.is_set())
         return going_in.done
 
-    def _wait(self, side: Side, done: Future[T]) -> T:
+    def _wait(self, side: Side, done: Future[None]) -> None:
         deadline = time.monotonic() + LONGEST
         while not self._closing.is_set():
             try:

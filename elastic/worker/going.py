@@ -37,7 +37,6 @@ class Going:
     numbers: dict[int, int] = field(default_factory=dict)  # the copier's pieces -> the store's
     recent: Recent = field(default_factory=Recent)
     told: bool = False  # that something lies there ahead
-    said_all: bool = False  # with the last commit: that all is there but for what changes
     kept_up: bool = False  # all is copied, but for what changes
     behind: bool = False  # and the last time there was more of that than was copied
     began: float = 0.0  # when copying did

@@ -71,9 +71,8 @@ class Whole:
             Begun: It has to be saved in steps.
         """
         size = sum(cost(p.size) for p in pieces)
-        self._room.take(
-            ticket.key, ticket.epoch, size
-        )  # first: it may look at what is used, and this is not yet
+        # First: it may look at what is used, and this is not yet.
+        self._room.take(ticket.key, ticket.epoch, size)
         with self._writes.counted(size):
             try:
                 head, before = self._save(ticket, pieces, data, meta, heads.new_place(salts, unnamed=True))

@@ -51,6 +51,9 @@ class Copier:
     Args:
         component: The task's copy of its component.
         piece: Bytes of a piece, about.
+
+    Attributes:
+        said_all: What `so_far` has given last says that all is there but for what changes.
     """
 
     def __init__(self, component: Component, *, piece: int = PIECE) -> None:
@@ -58,6 +61,7 @@ class Copier:
         self._piece = self._each = piece
         self._owner = owner_of(component)
         self._ended = False
+        self.said_all = False
         self._first = -1  # the state that the last `ahead` began with
         numbers = itertools.count()
         self._number = numbers.__next__
@@ -163,7 +167,8 @@ class Copier:
         was removed may be."""
         metas = [m for keyed in self._keyed if (m := keyed.so_far()) is not None]
         order: list[int] = []
-        note = _in_order(Meta(VERSION, metas, None, [], last=False, caught_up=self.caught_up), order)
+        self.said_all = self.caught_up
+        note = _in_order(Meta(VERSION, metas, None, [], last=False, caught_up=self.said_all), order)
         return Content((), tuple(order), note)
 
     def rest(self) -> Content:
