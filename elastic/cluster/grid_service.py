@@ -138,6 +138,14 @@ class GridService:
                     raise Unavailable("the state store is being ended")
                 member.launch(others)
             member.wait_ready(timeout)
+            if others and member.size < 2:
+                # Two clusters that both take writes: what one store has confirmed, another would not find.
+                member.kill()
+                self._gone()
+                raise Unavailable(
+                    f"the node's Hazelcast member reaches none of those that serve ({', '.join(others)})",
+                    remedy=f"It would be a cluster of its own. Can {member.address} reach them? Its log: {member.log}",
+                )
         members.tell_ready(member.address)
         return (member.address, *members.ready()), member.address, anew
 

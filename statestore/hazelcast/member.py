@@ -230,6 +230,7 @@ class HazelcastMember:
         assert process.stdout is not None
         self._process = process
         self._ready = False
+        self._size = 0
         self._settled = threading.Event()
         self._reader = threading.Thread(
             target=self._read, args=(process.stdout, self._settled), name="hazelcast-log", daemon=True
@@ -260,6 +261,11 @@ class HazelcastMember:
         """Start it and wait until it serves; see `launch` and `wait_ready`."""
         self.launch(others)
         return self.wait_ready(timeout)
+
+    @property
+    def size(self) -> int:
+        """Members of the cluster, as this member has said last; 0 before it has said so. Once it is ready, it has."""
+        return self._size
 
     @property
     def migrations(self) -> int:

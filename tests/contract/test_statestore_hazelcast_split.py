@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,6 +116,23 @@ def test_what_is_deleted_while_a_cluster_is_split_does_not_come_back(tmp_path: P
             assert back == (set(), set())
         else:
             assert all(back), "the test would not notice"
+    finally:
+        for member in members:
+            member.kill()
+
+
+def test_a_member_says_how_many_there_are_before_it_serves(tmp_path: Path) -> None:
+    """By this a node knows that its member has joined those that it was told of, and not founded a cluster of its own."""
+    options = MemberOptions(tmp_path.name, heap=128 << 20)
+    members = [HazelcastMember(options, tmp_path / f"member{n}", java=hazelcast_java()) for n in range(3)]
+    try:
+        first, second, alone = members
+        first.start()
+        second.start((first.address,))
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))  # and does not listen
+            alone.start((f"127.0.0.1:{nobody.getsockname()[1]}",))
+        assert (second.size, alone.size) == (2, 1)
     finally:
         for member in members:
             member.kill()

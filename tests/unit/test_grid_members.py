@@ -96,9 +96,11 @@ class Member:
     """A member's process, as far as it is needed here."""
 
     address = "own:1"
+    log = Path("hazelcast.log")
 
     def __init__(self) -> None:
         self.process: Any = None
+        self.reaches = True
         self.joined: list[tuple[str, ...]] = []
 
     def prepare(self) -> None: ...
@@ -106,6 +108,10 @@ class Member:
     def launch(self, others: tuple[str, ...]) -> None:
         self.joined.append(others)
         self.process = self
+
+    @property
+    def size(self) -> int:
+        return 1 + (len(self.joined[-1]) if self.reaches else 0)
 
     def poll(self) -> None:
         return None
@@ -188,3 +194,32 @@ def test_when_there_are_no_others_the_states_are_gone(bench: Bench) -> None:
     with pytest.raises(Lost, match="had gone"):
         bench.service.start(1)
     assert not bench.known.exists()
+
+
+def test_a_member_that_reaches_none_of_those_that_serve_founds_no_cluster_of_its_own(
+    nodes: Nodes, bench: Bench
+) -> None:
+    other = nodes.members("node-2")
+    other.turn(1)
+    other.tell_ready("other:1")
+    bench.member.reaches = False
+    with pytest.raises(Unavailable, match=r"reaches none of those that serve \(other:1\)"):
+        bench.service.start(1)
+    assert bench.member.process is None
+    assert other.ready() == ()
+    assert len(nodes.sessions[other].children(ENTERED) or ()) == 1  # nobody waits for it
+    bench.member.reaches = True
+    assert bench.service.start(1) == "store:1"
+    assert other.ready() == ("own:1",)
+
+
+def test_when_those_that_served_are_gone_the_next_one_founds_the_cluster(nodes: Nodes, bench: Bench) -> None:
+    other = nodes.members("node-2")
+    other.turn(1)
+    other.tell_ready("other:1")
+    bench.member.reaches = False
+    with pytest.raises(Unavailable):
+        bench.service.start(1)
+    other.leave()
+    assert bench.service.start(1) == "store:1"
+    assert bench.member.joined == [("other:1",), ()]
