@@ -174,22 +174,21 @@ def planned(t: TopologyFacts, desired: Assignment, facts: Facts, *, over: bool) 
         return t.plan
     before, after = t.plan.assignment.place_of(), desired.place_of()
     elsewhere = frozenset(n for n, w in after.items() if w != before.get(n))
-    plan = replace(t.plan.without(elsewhere), assignment=desired, asked=facts.now)
+    plan = replace(t.plan.without(elsewhere), assignment=desired)
     if over or not t.plan.requested:
-        return replace(plan, why=_why(now, desired, facts), reasons=(), share=0.0, shares=())
+        return replace(plan, why=_why(now, desired, facts), asked=facts.now, share=0.0, earlier=())
     # What somebody has asked for is still theirs, also where it goes elsewhere now; the others move because nodes come and go.
     asked = frozenset(n for n, w in before.items() if now.get(n) != w and after.get(n) != now.get(n))
+    plan = plan.asked_again(elsewhere & asked, facts.now)
     if not elsewhere - asked:
         return plan
     # How much may be paused at once was said of that alone.
-    own = dict(t.plan.shares)
-    shares = ((n, own.get(n, t.plan.share)) for n in sorted(asked))
     return replace(
         plan,
         why=_why(before, desired, facts),
-        reasons=t.plan.for_other_reasons(asked),
+        asked=facts.now,
         share=0.0,
-        shares=tuple((n, s) for n, s in shares if s),
+        earlier=plan.asked_before(asked),
     )
 
 

@@ -129,14 +129,15 @@ def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
         anew, over = t.plan.without(there), bool(placing.stuck(t, reign.rules))
         if there and t.plan.halted:
             # Nothing else of it is wanted any more, whether or not that has been written already.
-            anew = replace(
-                anew, assignment=t.base or t.plan.assignment, halted="", share=0.0, shares=(), reasons=()
-            )
+            anew = replace(anew, assignment=t.base or t.plan.assignment, halted="")
             over = True
         if anew != t.plan:
             if over:  # nobody else is at it any more
-                anew = replace(anew, why=f"node {node} is being drained", reasons=(), share=0.0, shares=())
-            result.append(Set(paths.plan(t.name), encode(replace(anew, asked=facts.now)), t.plan_version))
+                why = f"node {node} is being drained"
+                anew = replace(anew, why=why, asked=facts.now, share=0.0, earlier=())
+            else:
+                anew = anew.asked_again(there, facts.now)
+            result.append(Set(paths.plan(t.name), encode(anew), t.plan_version))
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from elastic.coordination import paths
@@ -225,8 +225,7 @@ def _plan(
         True,
         share or 0.0,
         failures,
-        shares=_shares(t, tasks, share or 0.0),
-        reasons=t.plan.for_other_reasons(_earlier(t) - tasks) if t.plan is not None else (),
+        earlier=t.plan.asked_before(_earlier(t) - tasks) if t.plan is not None else (),
     )
     step = placing.asked(t, facts, plan)
     # What was wanted before and has been given up is still missing, and is no change.
@@ -245,15 +244,6 @@ def _plan(
         {n: there[n] for n in tasks if n in there},
         reign.aborted.times(t.name),
     )
-
-
-def _shares(t: TopologyFacts, tasks: Collection[TaskId], share: float) -> tuple[tuple[TaskId, float], ...]:
-    """Of what earlier requests want and has not come yet, other shares than this request's."""
-    if t.plan is None:
-        return ()
-    own = dict(t.plan.shares)
-    before = {n: own.get(n, t.plan.share) for n in _earlier(t) - frozenset(tasks)}
-    return tuple((n, s) for n, s in sorted(before.items()) if s != share)
 
 
 def _earlier(t: TopologyFacts) -> frozenset[TaskId]:

@@ -218,9 +218,8 @@ def _overdue(
 
 
 def _start_by(plan: Plan, change: Change, rules: Rules) -> float:
-    failure = plan.failure(change.task)
-    since = plan.asked if failure is None else max(plan.asked, failure.at)
-    return since + rules.start_timeout
+    failure, asked = plan.failure(change.task), plan.asked_at(change.task)
+    return (asked if failure is None else max(asked, failure.at)) + rules.start_timeout
 
 
 def begin(
@@ -237,13 +236,13 @@ def begin(
         return None
     if _divided(t) is not None:
         return None
-    now, asked = [], plan.whys()
+    now, asked = [], plan.asks()
     # Its process has ended, or is about to: it is placed without a move.
     changes = [c for c in _changes(t, plan, assignment.place_of(), rules) if _lives(t, facts, c.source)]
     # All that one request wants begins together; what another one wants need not wait for the workers of that.
-    late = {asked.get(c.task, plan.why) for c in changes if not _lives(t, facts, c.target)}
+    late = {asked.get(c.task, plan.newest).why for c in changes if not _lives(t, facts, c.target)}
     for change in changes:
-        if asked.get(change.task, plan.why) in late:
+        if asked.get(change.task, plan.newest).why in late:
             continue
         # After that time the worker itself says why it cannot move.
         begun = t.begun(change.source) or facts.now >= _start_by(plan, change, rules)
@@ -287,10 +286,10 @@ def _of_one_share(
 ) -> tuple[float, float, list[Change]]:
     """Each share that was asked for has a move of its own: the first of which some can begin, how much of a component may be paused then,
     and those that begin."""
-    shares, pausing = dict(plan.shares), pausing_elsewhere(t)
+    asked, pausing = plan.asks(), pausing_elsewhere(t)
     by_share: dict[float, list[Change]] = {}
     for change in changes:
-        by_share.setdefault(shares.get(change.task, plan.share), []).append(change)
+        by_share.setdefault(asked.get(change.task, plan.newest).share, []).append(change)
     for named, alike in by_share.items():
         few = len(alike) + sum(pausing.values()) <= rules.at_once
         fit, share = _beside(t, alike, named or rules.share or (1.0 if few else HALF), pausing)

@@ -7,6 +7,7 @@ their planned places by moves alone; executors are grouped as planned as soon as
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -53,21 +54,42 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """What asked for it that tasks go elsewhere.
+
+    Attributes:
+        why: For people.
+        asked: When, seconds since 1970: from then on it is waited for the workers and stores that they need.
+        share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default.
+        tasks: Which of them have not come yet, ascending.
+    """
+
+    why: str
+    asked: float
+    share: float
+    tasks: tuple[TaskId, ...] = ()
+
+    def names(self, task: int) -> bool:
+        """Whether the task is one of them."""
+        at = bisect_left(self.tasks, task)
+        return at < len(self.tasks) and self.tasks[at] == task
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """See the module.
 
     Attributes:
         assignment: Who shall run what. Its epoch means nothing.
         why: What asked for it, for people.
-        asked: When it was made or changed last, seconds since 1970.
+        asked: When that was, seconds since 1970.
         requested: Whether somebody asked for it, and not only nodes came or went.
         share: Of a component's tasks that may be paused at once, 0 to 1; 0.0: Nimbus's default. As the newest request has it.
         failures: Of tasks that have not come to their place, ascending.
         halted: Why no further move begins because of it, or "". It is replaced by the next request.
         awaited: Nodes whose state stores are waited for.
         left: Tasks that workers have to let go of before they are placed anew, ascending. The plan stays for as long as there are some.
-        shares: Of tasks that an earlier request wants, with another share than the newest.
-        reasons: Why tasks are to move that something else wants than `why` says, as long as they have not come.
+        earlier: What else asked for tasks that have not come yet; the oldest first. For all others it is `why`.
     """
 
     assignment: Assignment
@@ -79,29 +101,48 @@ class Plan:
     halted: str = ""
     awaited: tuple[NodeId, ...] = ()
     left: tuple[Left, ...] = ()
-    shares: tuple[tuple[TaskId, float], ...] = ()
-    reasons: tuple[tuple[str, tuple[TaskId, ...]], ...] = ()
+    earlier: tuple[Ask, ...] = ()
+
+    @property
+    def newest(self) -> Ask:
+        """What asked for all tasks that `earlier` does not name."""
+        return Ask(self.why, self.asked, self.share)
+
+    def asks(self) -> dict[TaskId, Ask]:
+        """What asked for tasks, where it was not the newest."""
+        return {n: ask for ask in self.earlier for n in ask.tasks}
+
+    def asked_at(self, task: int) -> float:
+        """When it was asked for that a task moves, seconds since 1970."""
+        return next((ask.asked for ask in self.earlier if ask.names(task)), self.asked)
 
     def why_of(self, tasks: Collection[TaskId]) -> str:
         """What has asked for it that these tasks move, for people: each reason once, the oldest first."""
-        others = [(why, frozenset(of)) for why, of in self.reasons]
-        found = [why for why, of in others if not of.isdisjoint(tasks)]
-        if not found or not frozenset(tasks) <= frozenset[TaskId]().union(*(of for _, of in others)):
+        others = self.asks()
+        named = frozenset(tasks)
+        found = [ask.why for ask in self.earlier if not named.isdisjoint(ask.tasks)]
+        if not found or not named <= others.keys():
             found.append(self.why)
         return whys.several(found, REASON)
 
-    def whys(self) -> dict[TaskId, str]:
-        """Why tasks are to move that something else wants than `why` says."""
-        return {n: why for why, of in self.reasons for n in of}
+    def asked_before(self, tasks: Collection[TaskId], anew: float | None = None) -> tuple[Ask, ...]:
+        """What asked for these tasks, as `earlier` of a plan that something else asks for.
 
-    def for_other_reasons(self, tasks: Collection[TaskId]) -> tuple[tuple[str, tuple[TaskId, ...]], ...]:
-        """The reasons of these tasks, as `reasons` of a plan that has another one of its own."""
-        by: dict[str, list[TaskId]] = {}
-        own = self.whys()
-        order = dict.fromkeys([*(why for why, _ in self.reasons), self.why])
+        Args:
+            anew: What is waited for is waited for from then on; None: from when it was asked for.
+        """
+        by: dict[Ask, list[TaskId]] = {replace(a, tasks=()): [] for a in (*self.earlier, self.newest)}
+        own = self.asks()
         for n in sorted(tasks):
-            by.setdefault(own.get(n, self.why), []).append(n)
-        return tuple((why, tuple(by[why])) for why in order if why in by)
+            by[replace(own.get(n, self.newest), tasks=())].append(n)
+        return tuple(
+            replace(a, asked=a.asked if anew is None else anew, tasks=tuple(of)) for a, of in by.items() if of
+        )
+
+    def asked_again(self, tasks: Collection[TaskId], now: float) -> Plan:
+        """What these tasks need is waited for from now on, and what others need from when it was."""
+        others = frozenset(n for ask in self.earlier for n in ask.tasks) - frozenset(tasks)
+        return replace(self, earlier=(*self.asked_before(others), *self.asked_before(tasks, now)))
 
     def failure(self, task: int) -> Failure | None:
         """How the task has failed so far, if it has."""

@@ -23,10 +23,10 @@ def awaited(change: Change, nodes: Nodes) -> NodeId | None:
 
 def give_up_at(plan: Plan, task: int, timeout: float) -> float:
     """Until when the stores that a task needs are waited for: seconds since 1970."""
-    failure = plan.failure(task)
+    failure, asked = plan.failure(task), plan.asked_at(task)
     if failure is None:
-        return plan.asked + timeout
-    return (failure.since or max(plan.asked, failure.at)) + timeout
+        return asked + timeout
+    return (failure.since or max(asked, failure.at)) + timeout
 
 
 def trouble(before: Nodes, now: Nodes, concerned: Collection[NodeId]) -> str:

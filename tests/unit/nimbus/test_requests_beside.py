@@ -61,23 +61,17 @@ def going(t: TopologyFacts, to: Mapping[int, WorkerId]) -> Assignment:
     return desired
 
 
-def asks(t: TopologyFacts, share: float = 0.0, **why: tuple[list[int], WorkerId]) -> TopologyFacts:
+def asks(
+    t: TopologyFacts, share: float = 0.0, at: float = NOW, **why: tuple[list[int], WorkerId]
+) -> TopologyFacts:
     """With a request for each, the newest last."""
     for said, (tasks, worker) in why.items():
         desired = going(t, dict.fromkeys(tasks, worker))
         earlier = t.plan.assignment.place_of() if t.plan is not None else {}
         before = frozenset(n for n, w in earlier.items() if w != HERE and n not in tasks)
-        reasons = t.plan.for_other_reasons(before) if t.plan is not None else ()
-        t = replace(t, plan=Plan(desired, said, NOW, True, share, reasons=reasons), plan_version=0)
+        asked = t.plan.asked_before(before) if t.plan is not None else ()
+        t = replace(t, plan=Plan(desired, said, at, True, share, earlier=asked), plan_version=0)
     return t
-
-
-def asks_on(t: TopologyFacts, share: float, **why: tuple[list[int], WorkerId]) -> TopologyFacts:
-    """The same, with the shares of earlier requests as they were."""
-    assert t.plan is not None
-    shares, after = t.plan.shares, asks(t, share, **why)
-    assert after.plan is not None
-    return replace(after, plan=replace(after.plan, shares=shares))
 
 
 def begun(t: TopologyFacts) -> MoveRecord | None:
@@ -147,9 +141,8 @@ def test_what_has_to_wait_for_its_component_does_not_hold_up_another_share() -> 
     t = asks(topology(HERE, THERE), 1.0, first=([2], THERE))
     t = with_move(t, begun(t))
     t = asks(t, 0.125, second=([3], THERE))
-    assert t.plan is not None and begun(t) is None
-    t = replace(t, plan=replace(t.plan, shares=((TaskId(3), 0.125),)))
-    record = begun(asks_on(t, 0.5, third=([10], THERE)))
+    assert begun(t) is None
+    record = begun(asks(t, 0.5, third=([10], THERE)))
     assert record is not None and [m.task for m in record.tasks] == [10]
 
 
@@ -159,8 +152,30 @@ def test_a_drain_does_not_move_with_the_share_of_a_request(over: bool) -> None:
     assert t.plan is not None
     desired = going(t, dict.fromkeys([1, *range(3, 11)], LATE))
     plan = planned(t, desired, facts(t, {NodeId("n0"): False}), over=over)
-    assert plan.share == 0.0 and dict(plan.shares) == ({} if over else {2: 1.0})
+    shares = {n: ask.share for n, ask in plan.asks().items() if ask.share}
+    assert plan.share == 0.0 and shares == ({} if over else {2: 1.0})
     record = begun(replace(t, plan=plan))
     assert record is not None
     batches = Counter(m.batch for m in record.tasks if m.component == COUNT)
     assert set(batches.values()) == {1}
+
+
+def test_a_worker_that_does_not_start_is_given_up_in_time_although_others_go_on_asking() -> None:
+    t = asks(topology(HERE, THERE), at=NOW, first=([2], LATE))
+    for n in range(1, 7):
+        t = asks(t, at=NOW + 9.0 * n, **{f"request {n}": ([2 + n], THERE)})
+    now = replace(facts(t), now=NOW + RULES.start_timeout + 1.0)
+    assert t.plan is not None
+    plan = placing.step(t, now, t.plan, RULES).plan
+    assert plan is not None and [f.task for f in plan.failures] == [2]
+    assert "did not start within 60 s" in plan.failures[0].reason
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_task_that_goes_elsewhere_since_a_node_has_gone_has_its_time_anew(there: bool) -> None:
+    t = asks(topology(HERE), at=NOW, first=([2], LATE), second=([3], THERE))
+    later = replace(facts(t), now=NOW + RULES.start_timeout - 1.0)
+    desired = going(t, {2: THERE} if there else {3: LATE})
+    plan = planned(t, desired, later, over=False)
+    assert [plan.asked_at(n) for n in (2, 3)] == ([later.now, NOW] if there else [NOW, later.now])
+    assert [plan.why_of([TaskId(n)]) for n in (2, 3)] == ["first", "second"]
