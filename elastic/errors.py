@@ -118,6 +118,10 @@ class Unavailable(ElasticError):
     exit_code = 7
 
 
+class Begun(Unavailable):
+    """What was asked for may have been done, or will be: whoever must not ask twice looks first."""
+
+
 class NotConnected(Unavailable):
     pass
 

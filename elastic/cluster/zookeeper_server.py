@@ -41,7 +41,7 @@ _OPTIONS = (
     "-Dzookeeper.authProvider.1=org.apache.zookeeper.jmx.MBeanRegistry",
 )
 _SETTINGS = """\
-dataDir={data}
+dataDir=data
 clientPort={port}
 clientPortAddress={host}
 admin.enableServer=false
@@ -107,11 +107,16 @@ class EmbeddedZooKeeper:
             self._fixed = True  # whoever connected once comes back to the same address
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = self.directory / "zoo.cfg"
-        values = {"data": self.directory / "data", "host": self._host, "port": self._port}
-        settings.write_text(_SETTINGS.format(**values))
-        argv: list[str | Path] = [java, *_OPTIONS, "-cp", classes, _MAIN, settings]
+        settings.write_text(_SETTINGS.format(host=self._host, port=self._port))
+        # It runs in that directory: Java reads neither settings nor arguments as UTF-8, and takes a backslash for something else.
+        argv: list[str | Path] = [java, *_OPTIONS, "-cp", classes, _MAIN, settings.name]
         try:
-            self._process = procs.spawn(a_little_behind(argv), log=self.log, cwd=self.directory)
+            self._process = procs.spawn(
+                a_little_behind(argv),
+                log=self.log,
+                cwd=self.directory,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},  # by which it reads the name of that directory
+            )
         except OSError as error:
             raise EnvironmentProblem(f"ZooKeeper cannot be started with {java}: {error}") from error
 

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from elastic.control.connection import Connection, Link
-from elastic.errors import ElasticError, Unavailable
+from elastic.errors import Begun, ElasticError, Unavailable
 from elastic.rpc.errors import NotLeading, Unreachable, from_call
 
 R = TypeVar("R")
@@ -60,7 +60,8 @@ class Asking:
         """One request to the leader, whoever that is.
 
         Args:
-            once: It must not be sent twice: when the connection breaks under way, nobody knows whether it was done.
+            once: It must not be sent twice: when the connection breaks under way, nobody knows whether it was done; and when the leader
+                has begun and stopped leading, the next one goes on with it.
         """
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         for pause in _pauses():
@@ -75,7 +76,8 @@ class Asking:
                         f"{error.message}; whether it was done is not known",
                         remedy="Look with: elastic list, elastic moves, elastic nodes list.",
                     ) from e
-                if not self._elsewhere(link, error) or time.monotonic() + pause >= deadline:
+                again = self._elsewhere(link, error) and not (once and isinstance(error, Begun))
+                if not again or time.monotonic() + pause >= deadline:
                     raise error from e
             time.sleep(pause)
         raise AssertionError("pauses do not end")
@@ -123,7 +125,7 @@ class Asking:
         if isinstance(error, NotLeading):  # it did nothing
             self._connection.forget(link, error.leader)
             return True
-        if isinstance(error, Unreachable):
+        if isinstance(error, Unreachable | Begun):
             self._connection.forget(link)
             return True
         return False

@@ -189,7 +189,7 @@ class Client(Asking):
             )
             return ASSIGNMENT.decode(link.stub.Rebalance(request, timeout=left).assignment)
 
-        return self._ask(f"rebalance {name}", ask, self._timeout + wait, once=True)
+        return self._ask(f"rebalance {name}", ask, self._timeout + wait)
 
     def move(
         self, name: str, what: str, where: str, *, wait: float = 10.0, share: float | None = None

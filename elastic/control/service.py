@@ -17,7 +17,7 @@ from elastic.control.streams import Streams
 from elastic.control.v1 import control_pb2 as pb
 from elastic.control.v1.control_pb2_grpc import ControlServiceServicer
 from elastic.control.version import version
-from elastic.errors import ConfigError, NotFound, Refused, Unavailable
+from elastic.errors import Begun, ConfigError, NotFound, Refused, Superseded, Unavailable
 from elastic.model.events import Severity
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK
@@ -38,14 +38,17 @@ def led_by(nimbus: NimbusPort, server: Server) -> Iterator[None]:
     """Only the leader goes on.
 
     Raises:
-        NotLeading: It isn't, or stopped to be while it was asked; names the leader.
+        NotLeading: It isn't, or stopped to be while it was asked, and did nothing; names the leader.
+        Begun: It stopped to be, and what was asked for may have been done, or will be.
     """
     if not nimbus.leading:
         raise _not_leading(nimbus, server)
     try:
         yield
-    except (Refused, Unavailable) as e:
-        if nimbus.leading:
+    except Begun:
+        raise
+    except (Refused, Unavailable, Superseded) as e:
+        if nimbus.leading and not isinstance(e, Superseded):
             raise
         raise _not_leading(nimbus, server) from e
 

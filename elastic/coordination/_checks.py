@@ -9,6 +9,9 @@ from elastic.errors import Refused
 
 _NAMED = 8
 """Paths of a transaction that are named to people."""
+_EACH = 128
+"""Bytes that an operation of a transaction takes beside its path and data: the root that its path begins with, rights, lengths. What is
+more than the server takes at once it does not answer: it hangs up."""
 
 
 def check(path: str, data: bytes = b"") -> str:
@@ -32,7 +35,10 @@ def transaction(operations: Sequence[Operation]) -> str:
     """
     paths = [check(o.path) for o in operations]
     named = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
-    size(named, sum(len(o.path) + (len(o.data) if isinstance(o, Create | Set) else 0) for o in operations))
+    size(
+        named,
+        sum(_EACH + len(o.path) + (len(o.data) if isinstance(o, Create | Set) else 0) for o in operations),
+    )
     return named
 
 

@@ -103,6 +103,7 @@ class Watches:
         self._dirty: dict[Key, Any] = {}  # and what was begun to read it
         self._states: deque[tuple[SessionState, list[Subscription]]] = deque()
         self._state = SessionState.CONNECTED
+        self._connections = 0  # how often the state has changed: what was begun before has no watch any more
         self._closed = False
         self._busy = False
         self._on_end: Callable[[], None] | None = None
@@ -139,12 +140,12 @@ class Watches:
             first = key not in self._dirty
             if first:
                 self._dirty[key] = None
-            connected = self._state is SessionState.CONNECTED
+            connected, before = self._state is SessionState.CONNECTED, self._connections
         # Of many that are subscribed to one after the other all answers are on their way at once.
         begun = self._begin(kind, path, False) if first and connected else None
         with self._wake:
             # What a change has begun meanwhile is newer, and the thread may be reading it already.
-            if begun is not None and self._dirty.get(key, begun) is None:
+            if begun is not None and self._connections == before and self._dirty.get(key, begun) is None:
                 self._dirty[key] = begun
             self._wake.notify()
         return subscription
@@ -192,6 +193,7 @@ class Watches:
             if self._closed or self._state in (state, SessionState.LOST):
                 return False
             self._state = state
+            self._connections += 1
             self._states.append((state, self._session))
             if state is SessionState.CONNECTED:
                 for key, subscriptions in self._subscriptions.items():

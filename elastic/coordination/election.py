@@ -7,7 +7,8 @@
 
 A candidate is an ephemeral sequential node. Each watches only the one before it, so that the end of one wakes
 one. Knowing that one leads is knowledge of a moment ago: a write that only a leader may do goes into a
-transaction with `guard`, which fails when the candidate's node is gone.
+transaction with `guard`, which fails when the candidate's node is gone. Each time that one comes to lead it writes its
+node: a guard of before then fails as well, also in a transaction that was on its way when the connection broke.
 
 A candidate's data (its address) is its own: nodes with the same data are those of an earlier life of it,
 whose session has not expired yet, and are removed when it stands.
@@ -46,6 +47,7 @@ class Election:
         self._lock = threading.Lock()
         self._leading = False
         self._standing = False
+        self._term = -1  # the version of `_mine` since it leads
         self._mine: str | None = None
         self._watched: dict[str, Watch] = {}
         self._session: Watch | None = None
@@ -74,15 +76,16 @@ class Election:
                 self._coordination.delete(mine)
 
     def guard(self) -> Check:
-        """To be part of a transaction that only the leader may do.
+        """To be part of a transaction that only the leader may do. The same for as long as it leads without a break, and another one
+        after each.
 
         Raises:
             Refused: This candidate does not lead.
         """
-        mine = self._mine
-        if not self._leading or mine is None:
-            raise Refused("this candidate does not lead")
-        return Check(mine)
+        with self._lock:
+            if not self._leading or self._mine is None:
+                raise Refused("this candidate does not lead")
+            return Check(self._mine, self._term)
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
@@ -113,6 +116,8 @@ class Election:
                 place = candidates.index(_name(mine))
                 before = [f"{self._path}/{candidates[place - 1]}"] if place else []
                 self._watch([mine, *before])
+                if place == 0 and not self._leading:
+                    self._term = self._coordination.set(mine, self._data)
                 self._change(place == 0)
                 return
             self._change(False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -145,7 +146,8 @@ class MoveLog:
         self._moves: dict[TopologyName, dict[Epoch, _Move]] = {}
         self._ids: dict[TopologyName, str] = {}
         self._totals: dict[TopologyName, MoveTotals] = {}
-        self._revision = 0
+        # Whoever follows goes on with the next leader's log: its numbers are larger.
+        self._revision = time.time_ns() // 1000
         self._closed = False
 
     def see(
@@ -340,11 +342,23 @@ class MoveLog:
             views = sorted(found, key=lambda v: (v.began, v.topology, v.epoch))
             return max(seen, self._revision), tuple(views)
 
-    def close(self) -> None:
-        """Nobody leads any more: who waits for changes goes on."""
+    def close(self) -> list[MoveView]:
+        """Nobody leads any more: who waits for changes goes on. Nobody sees to it any more either that the last words of workers come.
+
+        Returns:
+            Moves that have ended, and whose end was not told: each once.
+        """
         with self._lock:
             self._closed = True
+            told = []
+            for name, moves in self._moves.items():
+                for move in moves.values():
+                    if move.ended and not move.told:
+                        move.told = True
+                        told.append(_view(name, move))
+                        self.history.add(self._ids[name], told[-1])
             self._lock.notify_all()
+            return told
 
     def views(self, topology: TopologyName | None = None) -> tuple[MoveView, ...]:
         """All moves that are known, of one topology or of all: those that began last first."""

@@ -161,12 +161,16 @@ class Nimbus(Requests):
 
     def _rule_once(self) -> None:
         """From the election to the end of the reign."""
+        try:
+            term = self._election.guard()
+        except Refused:
+            return
         self.events.load()
         self._history.load()
         with self._changed:
             reign = Reign(
                 self._coordination,
-                self._guard,
+                lambda: self._guard(term),
                 self._scheduler,
                 self.options,
                 bundles=self.bundles,
@@ -201,8 +205,11 @@ class Nimbus(Requests):
         with self._changed:
             self._changed.notify_all()
 
-    def _guard(self) -> Check:
-        return self._election.guard()
+    def _guard(self, term: Check) -> Check:
+        """What lets only the reign pass that began with that."""
+        if self._election.guard() != term:
+            raise Refused("this Nimbus has come to lead anew since")
+        return term
 
     def _deciding(self) -> Balancer | None:
         return self._balancer

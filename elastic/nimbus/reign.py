@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elastic.coordination import paths
-from elastic.coordination.base import Check, Coordination, Delete, Operation, Set
-from elastic.errors import Conflict, Refused, Superseded, Unavailable
+from elastic.coordination.base import Check, Coordination, Delete, Operation, Set, Versioned
+from elastic.errors import Begun, Conflict, Refused, Superseded, Unavailable
 from elastic.model.assignment import NodeInfo
 from elastic.model.codec import encode
 from elastic.model.events import Event
@@ -61,12 +61,19 @@ _LONGEST = 3600.0
 """Seconds after which deadlines are looked at again in any case: what people give may be as far off as they like."""
 
 
-def stopped(what: str) -> Unavailable:
+_LOOK = "Look with: elastic list, elastic moves, elastic nodes list."
+
+
+def stopped(what: str) -> Begun:
     """The answer to who waits for what a Nimbus has written when that does not lead any more."""
-    return Unavailable(
+    return Begun(
         f"this Nimbus stopped leading while {what}; that is recorded, and the next leader goes on with it",
-        remedy="ask again, and see `elastic list`",
+        remedy=_LOOK,
     )
+
+
+def _superseded() -> Superseded:
+    return Superseded("this Nimbus does not lead any more: nothing was changed", remedy="ask again")
 
 
 class Reign:
@@ -138,7 +145,8 @@ class Reign:
         self._over = True
         self.mirror.close()
         self.moves.close()
-        self.move_log.close()
+        for view in self.move_log.close():
+            self.tell(move_ended(view))
 
     def run(self) -> None:
         """Reconcile until it is over. On the reconciling thread."""
@@ -213,30 +221,30 @@ class Reign:
 
         Raises:
             Conflict: Something has changed since it was read.
-            Superseded: Another Nimbus leads.
+            Superseded: Another Nimbus leads, or this one has begun to lead anew.
             Refused: It is more than coordination takes at once.
+            Begun: Coordination was lost meanwhile: it may have been written.
         """
+        guard = self.guard()
         try:
-            guard = self.guard()
             self.coordination.transaction([*guard, *operations])
         except Conflict as error:
-            if any(self.coordination.get(g.path) is None for g in guard):
-                raise Superseded(
-                    "another Nimbus leads by now: nothing was changed",
-                    remedy="ask again; the command finds the leader",
-                ) from error
+            if self._over or any(_has_changed(g, self.coordination.get(g.path)) for g in guard):
+                raise _superseded() from error
             raise
         except Refused as error:
             raise Refused(error.message, remedy=REMEDY) from error
+        except Unavailable as error:
+            raise Begun(f"{error.message}; whether it was written is not known", remedy=_LOOK) from error
 
     def guard(self) -> tuple[Check, ...]:
         """What only a leader's transactions pass."""
+        if self._over:
+            raise _superseded()
         try:
             return (self._guard(),)
         except Refused as error:
-            raise Superseded(
-                "this Nimbus does not lead any more: nothing was changed", remedy="ask again"
-            ) from error
+            raise _superseded() from error
 
     def tell(self, event: Event) -> None:
         """Put an event into the stream; the steps of moves go to the record of moves."""
@@ -250,8 +258,14 @@ class Reign:
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[Facts]:
-        """The lock, with the facts of this moment, after what follows from them by itself has been done."""
+        """The lock, with the facts of this moment, after what follows from them by itself has been done.
+
+        Raises:
+            Superseded: It is over: what it knows is of before.
+        """
         with self.lock:
+            if self._over:
+                raise _superseded()
             self.reconcile()
             yield self.refresh()
 
@@ -439,3 +453,7 @@ class Reign:
             gone, self._prune_at = self.bundles.prune(used, self.options.bundle_grace)
             for name in gone:
                 log.info("removed code bundle %s: no topology refers to it", name)
+
+
+def _has_changed(guard: Check, found: Versioned | None) -> bool:
+    return found is None or guard.version not in (-1, found.version)

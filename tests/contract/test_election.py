@@ -108,6 +108,23 @@ def test_a_leader_whose_session_expired_is_replaced_and_its_writes_are_refused(s
     election.close()
 
 
+def test_what_a_leader_decided_before_a_break_is_refused_after_it(service: Service) -> None:
+    """It may have decided otherwise since, and be the same candidate all the same."""
+    session = service.connect(session_timeout=20.0)
+    election, seen = stand(session, "one")
+    seen.until_last(True)
+    before = election.guard()
+    assert election.guard() == before
+    service.cut(session)
+    seen.until_last(False)
+    service.restore(session)
+    seen.until_last(True)
+    with pytest.raises(Conflict):
+        session.transaction([before, Create("/late")])
+    session.transaction([election.guard(), Create("/now")])
+    assert session.get("/late") is None and session.get("/now") is not None
+
+
 def test_a_candidate_whose_node_was_removed_stands_again(service: Service) -> None:
     session, other = service.connect(), service.connect()
     election, seen = stand(session, "one")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from coordination_harness import PATIENCE, Seen
@@ -14,6 +15,7 @@ from nimbus_harness import Cluster, spec
 from elastic.coordination import paths
 from elastic.coordination.base import SessionState
 from elastic.errors import (
+    Begun,
     NotConnected,
     Refused,
     SessionExpired,
@@ -182,7 +184,7 @@ def blinded(cluster: Cluster) -> Iterator[tuple[Cluster, object]]:
 def test_a_superseded_leader_changes_nothing(blinded: tuple[Cluster, object]) -> None:
     cluster, first = blinded
     before = cluster.look.get(paths.state(WC))
-    with pytest.raises(Superseded, match="another Nimbus leads"):
+    with pytest.raises(Superseded, match="does not lead any more"):
         first.deactivate("wc")  # type: ignore[attr-defined]
     assert cluster.look.get(paths.state(WC)) == before
 
@@ -242,3 +244,60 @@ def test_ids_are_what_people_expect(cluster: Cluster) -> None:
     a = cluster.started(nimbus, spec())
     assert WorkerId("wc@n1/0") in a.workers
     assert {e.component for e, _ in a.executors} == {ComponentId(c) for c in ("lines", "split", "count")}
+
+
+def test_a_request_that_comes_late_is_not_decided_by_a_reign_that_is_over(
+    cluster: Cluster, background: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same Nimbus leads again, after a break: what the earlier reign knows is of before, and the slot has been given away since."""
+    nimbus = cluster.nimbus()
+    cluster.node("n1", slots=1)
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    code = cluster.bundle(nimbus)
+    earlier, held, release = nimbus._reign, threading.Event(), threading.Event()
+    path = nimbus.bundles.path
+
+    def late(sha256: str) -> Path:
+        if not held.is_set():
+            held.set()
+            release.wait(PATIENCE)
+        return path(sha256)
+
+    monkeypatch.setattr(nimbus.bundles, "path", late)
+    waiting = background.submit(nimbus.submit, spec("late", workers=1), bundle=code)
+    assert held.wait(PATIENCE)
+    states = Seen[SessionState]()
+    session = cluster.sessions["h:1"]
+    session.watch_session(states)
+    cluster.service.cut(session)
+    states.until_last(SessionState.SUSPENDED)
+    cluster.service.restore(session)
+    cluster.until(nimbus, lambda: nimbus._reign not in (None, earlier) and nimbus.leading)
+    cluster.started(nimbus, spec("first", workers=1))
+    release.set()
+    with pytest.raises(Superseded, match="does not lead any more"):
+        waiting.result(PATIENCE)
+    assert cluster.look.get(paths.topology(TopologyName("late"))) is None
+
+
+def test_who_writes_when_the_connection_is_lost_is_told_what_is_known(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nimbus = cluster.nimbus()
+    cluster.node("n1")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    cluster.started(nimbus, spec())
+    reign = nimbus._reign
+    assert reign is not None
+
+    def lost(_: object) -> None:
+        raise NotConnected("transaction: no connection")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(reign.coordination, "transaction", lost)
+        with pytest.raises(Begun, match="whether it was written is not known"):
+            nimbus.deactivate("wc")
+    with monkeypatch.context() as planted:
+        planted.setattr(nimbus._election, "_leading", False)  # so it has just been told
+        with reign.lock, pytest.raises(Superseded, match="nothing was changed"):
+            reign.commit([])

@@ -345,3 +345,32 @@ def test_closing_while_cut_off_ends_in_time(real: Real) -> None:
     session.close()
     with pytest.raises(SessionExpired, match="closed"):
         session.get("/")
+
+
+def test_a_member_of_which_the_machine_is_off_costs_no_session_while_another_one_serves(
+    real: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing answers there, not even that nobody listens: by default an attempt to connect takes as long as a session lives."""
+    proxy, off = Proxy(real.host), socket.create_server(("127.0.0.1", 0), backlog=0)
+    port = off.getsockname()[1]
+    queue = [socket.socket() for _ in range(3)]  # who comes after these is not answered
+    for one in queue:
+        one.setblocking(False)
+        one.connect_ex(("127.0.0.1", port))
+    # In the order that is given.
+    monkeypatch.setattr("kazoo.protocol.connection.random.shuffle", lambda hosts: None)
+    session = connect(f"127.0.0.1:{port},{proxy.address}/{real.root}", session_timeout=6.0)
+    try:
+        seen: Seen[SessionState] = Seen()
+        session.watch_session(seen)
+        seen.until_last(SessionState.CONNECTED)
+        proxy.cut()
+        seen.until_last(SessionState.SUSPENDED)
+        proxy.restore()
+        calls = seen.wait(lambda calls: calls[-1] is not SessionState.SUSPENDED)
+        assert calls[-1] is SessionState.CONNECTED
+    finally:
+        session.close()
+        proxy.close()
+        for one in (off, *queue):
+            one.close()

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,20 @@ from elastic.control.v1 import control_pb2 as pb
 from elastic.control.v1.control_pb2_grpc import ControlServiceStub
 from elastic.errors import (
     AlreadyExists,
+    Begun,
     ConfigError,
     DeadlineExceeded,
     ElasticError,
     EnvironmentProblem,
     NotFound,
     Refused,
+    Superseded,
     Unavailable,
 )
 from elastic.model.events import Event, Severity
 from elastic.model.views import MoveView, NodeSummary, TaskMoveView
 from elastic.nimbus.generators import Seat
+from elastic.nimbus.reign import stopped
 from elastic.rpc.errors import Unreachable, from_call
 from elastic.scheduler.question import answer, ask
 from elastic.scheduler.registry import choose
@@ -628,3 +631,63 @@ def test_a_leader_that_steps_down_in_the_middle_of_a_request_sends_the_client_on
         thread.join(WAIT)
         assert done == [None]
         assert len(two.got("kill")) == 1
+
+
+def _asked_while_it_steps_down(
+    pair: Any, error: ElasticError, ask: Callable[[Client], object]
+) -> list[object]:
+    """What comes of a request during which the leader changes: the first one raises that. Returns the result, or the error."""
+    one, first, two, second = pair
+    found: list[object] = []
+
+    def asking() -> None:
+        try:
+            found.append(ask(client))
+        except ElasticError as e:
+            found.append(e)
+
+    with Client([first.address, second.address], timeout=WAIT) as client:
+        one.block.clear()
+        one.fail = error
+        thread = threading.Thread(target=asking)
+        thread.start()
+        one.wait_until(lambda n: n.calls)
+        _hand_over(one, two, second.address)
+        one.block.set()
+        thread.join(WAIT)
+    return found
+
+
+def test_what_the_leader_has_written_before_it_stepped_down_is_not_asked_for_twice(pair: Any) -> None:
+    (problem,) = _asked_while_it_steps_down(pair, stopped("nodes came"), lambda c: c.add_nodes(2, wait=1))
+    assert isinstance(problem, Begun) and problem.exit_code == Unavailable.exit_code
+    assert "that is recorded, and the next leader goes on with it" in problem.message
+    assert "elastic nodes list" in problem.remedy
+    assert pair[2].calls == []
+
+
+def test_what_may_be_asked_for_twice_is_asked_of_the_next_leader(pair: Any) -> None:
+    _asked_while_it_steps_down(pair, stopped("it moved"), lambda c: c.move("words", "count", "n1", wait=1))
+    assert len(pair[2].got("move")) == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_leader_that_has_changed_nothing_sends_the_client_on(pair: Any, again: bool) -> None:
+    """Also one that leads again by now: that is another reign."""
+    one, first, two, _ = pair
+    if not again:
+        _asked_while_it_steps_down(pair, Superseded("nothing was changed"), lambda c: c.add_nodes(2, wait=1))
+        assert len(two.got("add_nodes")) == 1
+        return
+    with Client(first.address, timeout=WAIT) as client:
+        one.fail, called = Superseded("nothing was changed"), one._called
+
+        def once(method: str, **arguments: Any) -> None:
+            try:
+                called(method, **arguments)
+            finally:
+                one.fail = None
+
+        one._called = once
+        client.add_nodes(2, wait=1)
+        assert len(one.got("add_nodes")) == 2

@@ -98,3 +98,12 @@ def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     finally:
         os.close(handle)
         parent.stdout.close()
+
+
+@pytest.mark.parametrize("name", ["jürgen", "with blanks", "back\\temp"])
+def test_its_data_lie_where_they_belong_whatever_the_directory_is_called(tmp_path: Path, name: str) -> None:
+    """Java reads settings by another encoding than they are written in, and takes a backslash for the beginning of a character."""
+    with EmbeddedZooKeeper(tmp_path / name / "zk"):
+        pass
+    assert (tmp_path / name / "zk" / "data" / "version-2").is_dir()
+    assert [p.name for p in tmp_path.iterdir()] == [name]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from elastic.coordination._watches import GONE, Kind, Watches
+from elastic.coordination.base import SessionState
 
 KEY = (Kind.VALUE, "/x")
 PATIENCE = 10.0
@@ -157,3 +158,28 @@ def test_who_is_told_early_and_raises_does_not_end_the_connection(node: Node) ->
     node.value = "there"
     node.watches.changed(*KEY)
     assert calls.next() == "there"
+
+
+def test_an_answer_of_before_a_break_is_not_taken_for_one_with_a_watch() -> None:
+    """It is handed over when the connection is back: its watch went with the old one, and nothing more would ever be heard."""
+    reads: list[Any] = []
+    read = threading.Semaphore(0)
+
+    def look(kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
+        reads.append(begun)
+        read.release()
+        return "read", "read"
+
+    def begin(kind: Kind, path: str, gone: bool) -> str:
+        watches.set_state(SessionState.SUSPENDED)
+        watches.set_state(SessionState.CONNECTED)
+        return "old"
+
+    watches = Watches(look, "played", begin=begin)
+    try:
+        with watches._wake:  # the thread comes to it only then
+            watches.subscribe(*KEY, lambda _: None)
+        assert read.acquire(timeout=PATIENCE)
+        assert reads == [None]
+    finally:
+        watches.close()

@@ -63,7 +63,7 @@ def step(task: int, step: str, at: float = 11.0, epoch: int = 1, worker: str = "
 
 def test_changes_are_what_has_changed_since() -> None:
     log = MoveLog(kept=5, linger=2)
-    assert log.changes(0, 0) == (0, ())
+    assert log.changes(0, 0)[1] == ()
     log.see(facts(record(1), record(2)), 10.0)
     seen, views = log.changes(0, 0)
     assert [v.epoch for v in views] == [1, 2]
@@ -83,7 +83,7 @@ def test_who_waits_for_changes_is_woken_by_one_and_by_the_end() -> None:
     found: list[int] = []
     waiting = [
         threading.Thread(target=lambda: found.append(len(log.changes(0, 60)[1]))),
-        threading.Thread(target=lambda: found.append(len(log.changes(10**9, 60)[1]))),
+        threading.Thread(target=lambda: found.append(len(log.changes(1 << 62, 60)[1]))),
     ]
     for thread in waiting:
         thread.start()
@@ -462,3 +462,29 @@ def test_a_topology_that_is_still_shown_for_a_moment_has_no_past_any_more(tmp_pa
     log.forget(T)
     log.see(facts(), 21.0)
     assert log.views() == ()
+
+
+def test_whoever_follows_goes_on_with_the_log_of_the_next_leader() -> None:
+    """It does not notice that there is another one, when that comes soon enough."""
+    first = MoveLog(kept=5, linger=0)
+    for epoch in range(1, 9):
+        first.see(facts(record(epoch)), 10.0 + epoch)
+    seen, _ = first.changes(0, 0)
+    first.close()
+    second = MoveLog(kept=5, linger=0)
+    second.see(facts(record(9)), 20.0)
+    assert [v.epoch for v in second.changes(seen, 0)[1]] == [9]
+
+
+def test_an_end_that_waits_for_last_words_is_not_lost_with_the_leader(tmp_path: Path) -> None:
+    history = MoveHistory(tmp_path / "moves.jsonl", kept=5)
+    first = MoveLog(kept=5, linger=60, history=history)
+    first.see(facts(record(1)), 10.0)
+    first.see(facts(record(1, Outcome.COMMITTED)), 11.0)
+    assert first.see(facts(), 12.0) == [], "the workers behind it have said nothing yet"
+    assert [v.epoch for v in first.close()] == [1] and first.close() == []
+    again = MoveHistory(tmp_path / "moves.jsonl", kept=5)
+    again.load()
+    second = MoveLog(kept=5, linger=60, history=again)
+    second.see(facts(), 13.0)
+    assert [(v.epoch, v.state) for v in second.views()] == [(1, "ended")]
