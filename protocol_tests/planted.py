@@ -26,7 +26,7 @@ from elastic.migration.participant import Participant
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import STANDING_STILL, MoveRecord, Outcome, Phase
 from elastic.migration.scribes import Scribes
-from elastic.migration.table import EmitterState, NewState, NotifierState, OldState
+from elastic.migration.table import EmitterState, NewState, NotifierState, OldState, ReceiverState
 from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
 from protocol_tests import starting, worker
@@ -423,6 +423,41 @@ def _words_of_a_move_before_count() -> list[Patch]:
     return [(View, "with_restored", with_restored), (View, "shows", lambda self, task, epoch, attempt: False)]
 
 
+def _shortcut_takes(*, early: bool, next_alone: bool) -> list[Patch]:
+    def takes(self: Receiver, life: int, first: int, count: int) -> bool:
+        if (self.state is not ReceiverState.OPEN and not early) or self._fence is not None:
+            return False
+        if life != self.life or (first != self.seen + 1 and next_alone):
+            return False
+        self.seen += count
+        return True
+
+    return [(Receiver, "takes", takes)]
+
+
+def _drops_the_first_of_a_new_life() -> list[Patch]:
+    real_opened, real_takes, real_arrived = Receiver._opened, Receiver.takes, Receiver._arrived
+    begins: dict[Receiver, int] = {}
+
+    def opened(self: Receiver, event: ev.Opened) -> tuple[Any, ...]:
+        if 0 <= self.life < event.life:
+            begins[self] = event.position + 1
+        return real_opened(self, event)
+
+    def takes(self: Receiver, life: int, first: int, count: int) -> bool:
+        return begins.get(self) != first and real_takes(self, life, first, count)
+
+    def arrived(self: Receiver, event: ev.Arrived) -> tuple[Any, ...]:
+        if event.life == self.life and begins.get(self) == event.first == self.seen + 1:
+            del begins[self]
+            self.seen += event.count
+            drop = ac.Drop(self.source, self.target, event.count, event.item, "of a life that has ended")
+            return (drop, *self._take_early(), *self._fence_reached())
+        return real_arrived(self, event)
+
+    return [(Receiver, "_opened", opened), (Receiver, "takes", takes), (Receiver, "_arrived", arrived)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -469,6 +504,9 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "goes on after its session has expired": _goes_on_after_its_session,
     "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
     "who is late keeps back the others' word": _late_keeps_back_others,
+    "the shortcut takes what is not next": partial(_shortcut_takes, early=False, next_alone=False),
+    "the shortcut takes while something early waits": partial(_shortcut_takes, early=True, next_alone=True),
+    "the first of a new life is dropped": _drops_the_first_of_a_new_life,
 }
 ALL = {**NAMED, **MORE}
 

@@ -293,6 +293,36 @@ def test_a_task_that_stays_goes_on_however_far_it_has_come() -> None:
     assert ways
 
 
+@pytest.mark.parametrize(
+    ("why", "before", "life", "first"),
+    [
+        ("nothing is known of the source", (), 1, 1),
+        ("something early waits", (ev.Opened(1, 2, 1, 0), ev.Arrived(1, 2, 1, 2, 1, "early")), 1, 1),
+        ("it is of a life that has ended", (ev.Opened(1, 2, 2, 0),), 1, 1),
+        ("it is of a life that nobody has told of", (ev.Opened(1, 2, 1, 0),), 2, 1),
+        ("it was taken before", (ev.Opened(1, 2, 1, 3),), 1, 3),
+        ("it is not next", (ev.Opened(1, 2, 1, 3),), 1, 5),
+        ("a fence waits for it", (ev.Opened(1, 2, 1, 0), ev.FenceArrived(1, 2, 1, 1, 1)), 1, 1),
+    ],
+)
+def test_the_shortcut_of_the_data_path_leaves_everything_unusual_to_the_role(
+    why: str, before: tuple[Any, ...], life: int, first: int
+) -> None:
+    receiver = Receiver(1, 2)
+    for event in before:
+        receiver.handle(event)
+    as_before = receiver.export()
+    assert not receiver.takes(life, first, 1), why
+    assert receiver.export() == as_before
+
+
+def test_the_shortcut_takes_what_is_next() -> None:
+    receiver = Receiver(1, 2)
+    receiver.handle(ev.Opened(1, 2, 1, 3))
+    assert receiver.takes(1, 4, 5) and receiver.seen == 8
+    assert receiver.takes(1, 9, 1) and not receiver.takes(1, 9, 1)
+
+
 def test_the_diagrams_in_the_docs_are_those_of_the_tables() -> None:
     text = (Path(__file__).parents[1] / "docs" / "migration.md").read_text()
     assert table.diagrams() in text, (

@@ -41,6 +41,9 @@ class Truth:
         self.states: dict[int, Fold] = {}
         self.owner: dict[int, int] = {}
         self.may_restart: set[int] = set()
+        self.before: dict[
+            tuple[int, int], int
+        ] = {}  # what a task had emitted to another one when it was started anew last
         self.crashed: set[int] = set()
         self.items: dict[int, set[tuple[int, int, tuple[int, ...]]]] = {}
         self.roots: dict[int, int] = {}
@@ -80,6 +83,10 @@ class Truth:
         """It was in the memory of a process that died: it may be lost, but not doubled."""
         self.tainted.add((source, target, item.n))
 
+    def of_an_ended_life(self, source: int, target: int, item: Item) -> bool:
+        """Whether it was emitted before the emitting task was started anew, without its state."""
+        return item.n <= self.before.get((source, target), 0)
+
     def owner_died(self, task: int) -> None:
         """The process that held its state has died."""
         self.may_restart.add(task)
@@ -92,6 +99,7 @@ class Truth:
                 f"state: task {task} was started without its state, and nobody who held that has died"
             )
         self.lost_states += task in self.owner
+        self.before.update({key: n for key, n in self.emitted.items() if key[0] == task})
         self.may_restart.discard(task)
         self.states[task] = {}
         self.owner[task] = serial
@@ -104,6 +112,7 @@ class Truth:
             )
         if serial < self.owner.get(task, 0):
             raise Broken(f"one owner: task {task} was begun by a superseded incarnation")
+        self.may_restart.discard(task)
         self.owner[task] = serial
 
     def lost(self) -> set[tuple[int, int, int]]:
