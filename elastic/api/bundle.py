@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import pickle
 import sys
@@ -19,11 +20,12 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 from elastic.api.builder import Topology
 from elastic.api.components import Component, CustomGrouping, TaskHook
-from elastic.api.imports import Needs, collect
+from elastic.api.imports import Needs, collect, imported
 from elastic.errors import NotShippable
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -52,16 +54,18 @@ def build_bundle(topology: Topology, entry: Path | str | None, into: Path) -> Bu
     Args:
         topology: The topology.
         entry: The file, package directory, wheel or module name that the topology was loaded from; None when it was made in this
-            process (a notebook, a script): then classes of `__main__` travel by value, and modules that are not installed as files.
+            process (a notebook, a script): then what is of `__main__` travels by value, and as files the modules that it or a
+            component uses, as far as they are not installed.
         into: The zip file to write.
 
     Returns:
         What was built.
 
     Raises:
-        NotShippable: A component cannot be pickled (the attribute is named), or code cannot be read.
+        NotShippable: A component cannot be pickled (the attribute is named), or code cannot be read or has a name that is not UTF-8.
     """
-    pickled = _pickle_all(topology)
+    used: set[str] = set()
+    pickled = _pickle_all(topology, used)
     with contextlib.ExitStack() as stack:
         entries: list[Path | str] = []
         if isinstance(entry, Path) and entry.suffix == ".whl":
@@ -69,9 +73,13 @@ def build_bundle(topology: Topology, entry: Path | str | None, into: Path) -> Bu
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="elastic-bundle-"))
             entries += _unpack(entry, Path(scratch))
         elif entry is not None:
-            entries.append(entry.resolve() if isinstance(entry, Path) else entry)
+            entries.append(entry.absolute() if isinstance(entry, Path) else entry)
         entries += sorted({type(o).__module__ for o in _objects(topology)})
-        needs = collect(entries)
+        if entry is None and "__main__" in used:
+            for name, needed in _imports_of_main():
+                entries += [name] if needed else []
+                used.add(name)
+        needs = collect(entries, sorted(used))
         _write(into, needs, pickled, str(entry or ""))
     data = into.read_bytes()
     return BundleInfo(into, hashlib.sha256(data).hexdigest(), needs.requires, len(data))
@@ -136,26 +144,49 @@ def _objects(topology: Topology) -> Iterable[object]:
         yield from hooks
 
 
-def _pickle_all(topology: Topology) -> bytes:
+def _imports_of_main() -> list[tuple[str, bool]]:
+    """What the script that runs imports, as `imported` says it; a notebook has no file to read, and some have no source."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        return []
+    try:
+        return imported(Path(file))
+    except NotShippable:
+        return []
+
+
+def _pickle_all(topology: Topology, used: set[str]) -> bytes:
+    """The file of components; the modules of the functions and classes in it are added to `used`."""
     parts = {
-        "components": {id: _pickle(c, f"Component {id!r}") for id, c in sorted(topology.components.items())},
+        "components": {
+            id: _pickle(c, f"Component {id!r}", used) for id, c in sorted(topology.components.items())
+        },
         "groupings": {
-            key: _pickle(g, f"The custom grouping of {key[0]!r}")
+            key: _pickle(g, f"The custom grouping of {key[0]!r}", used)
             for key, g in sorted(topology.groupings.items())
         },
         "hooks": {
-            id: _pickle(list(hooks), "A task hook") for id, hooks in sorted(topology.hooks.items()) if hooks
+            id: _pickle(list(hooks), "A task hook", used)
+            for id, hooks in sorted(topology.hooks.items())
+            if hooks
         },
     }
     return pickle.dumps(parts, protocol=5)
 
 
-def _pickle(value: object, what: str) -> bytes:
+def _pickle(value: object, what: str, used: set[str]) -> bytes:
     import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: object) -> Any:
+            if isinstance(obj, ModuleType | FunctionType | type):
+                used.add(str(obj.__name__ if isinstance(obj, ModuleType) else obj.__module__))
+            return super().reducer_override(obj)
+
     try:
-        data: bytes = cloudpickle.dumps(value, protocol=5)
-        return data
+        file = io.BytesIO()
+        Pickler(file, protocol=5).dump(value)
+        return file.getvalue()
     except Exception as e:
         raise NotShippable(
             f"{what} ({type(value).__name__}) cannot be sent to a worker: {_blame(value, '')}{type(e).__name__}: {e}",
@@ -183,11 +214,14 @@ def _unpack(wheel: Path, into: Path) -> list[Path | str]:
             file.extractall(into)
     except (zipfile.BadZipFile, OSError) as e:
         raise NotShippable(f"{wheel} is not a wheel that can be read: {e}") from e
-    return [p for p in sorted(into.iterdir()) if p.suffix == ".py" or (p / "__init__.py").is_file()]
+    return [p for p in sorted(into.iterdir()) if p.suffix not in (".dist-info", ".data")]
 
 
 def _write(into: Path, needs: Needs, pickled: bytes, entry: str) -> None:
-    content = {f"code/{name}": file.read_bytes() for name, file in sorted(needs.files.items())}
+    try:
+        content = {f"code/{name}": file.read_bytes() for name, file in sorted(needs.files.items())}
+    except OSError as e:
+        raise NotShippable(f"{e.filename} cannot be read: {e.strerror}") from e
     described = {
         "entry": Path(entry).name,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in content.items()},

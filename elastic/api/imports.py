@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.machinery
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from elastic.errors import NotShippable
 
 _OURS = frozenset({"elastic", "statestore"})
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
@@ -30,105 +32,155 @@ class Needs:
     requires: tuple[str, ...] = ()
 
 
-def collect(entries: list[Path | str]) -> Needs:
+def collect(entries: Iterable[Path | str], optional: Iterable[str] = ()) -> Needs:
     """Everything that some modules need.
 
     Args:
         entries: Files, package directories, or names of importable modules.
+        optional: Names of modules that are shipped when they are the user's own, and else not required.
 
     Raises:
-        NotShippable: A file cannot be read or parsed.
+        NotShippable: An entry cannot be read or parsed, a folder cannot be read, or a file's name is not UTF-8.
     """
     needs = Needs()
-    required: set[str] = set()
-    waiting: list[str] = []
+    waiting = [(name.partition(".")[0], False) for name in optional]
     for entry in entries:
         if isinstance(entry, Path):
-            waiting += _take(entry, needs)
+            if entry.suffix == ".py":
+                imported(entry)
+            waiting += _take(entry.name, entry, needs)
         else:
-            waiting.append(entry.partition(".")[0])
+            waiting.append((entry.partition(".")[0], True))
+    required: set[str] = set()
     seen: set[str] = set()
     while waiting:
-        name = waiting.pop()
-        if name in seen or name in sys.stdlib_module_names or name in _OURS or name == "__main__":
+        name, needed = waiting.pop()
+        if name in _OURS or name == "__main__":
             continue
-        seen.add(name)
-        place = _local(name)
-        if place is None:
+        if needed and name not in sys.stdlib_module_names:
             required.add(name)
-        else:
-            waiting += _take(place, needs)
-    shipped = {Path(f).parts[0].removesuffix(".py") for f in needs.files}
+        if name not in seen:
+            seen.add(name)
+            for inside, place in _local(name):
+                waiting += _take(inside, place, needs)
+    shipped = {Path(f).parts[0].partition(".")[0] for f in needs.files}
     needs.requires = tuple(sorted(required - shipped))
     return needs
 
 
-def _take(place: Path, needs: Needs) -> list[str]:
-    """Add a module or package to what is shipped; returns the top-level modules that it imports."""
-    imports: list[str] = []
-    if place.is_dir():
-        for file in sorted(place.rglob("*")):
-            if (
-                file.is_file()
-                and "__pycache__" not in file.parts
-                and not any(p.startswith(".") for p in file.relative_to(place).parts)
-            ):
-                needs.files[str(Path(place.name) / file.relative_to(place))] = file
-                if file.suffix == ".py":
-                    imports += imported(file)
-    else:
-        needs.files[place.name] = place
-        if place.suffix == ".py":
-            imports += imported(place)
+def _take(name: str, place: Path, needs: Needs) -> list[tuple[str, bool]]:
+    """Add a file or folder to what is shipped, under a name; returns what it imports, as `imported` does."""
+    imports: list[tuple[str, bool]] = []
+    for file in _files(place) if place.is_dir() else (place,):
+        inside = str(Path(name) / file.relative_to(place))
+        try:
+            inside.encode()
+        except UnicodeEncodeError:
+            raise NotShippable(
+                f"{str(file)!r} cannot be sent to a worker: its name is not UTF-8.",
+                remedy="Rename it, or put it elsewhere.",
+            ) from None
+        # The first of several portions of a package has it, as when it is imported.
+        needs.files.setdefault(inside, file)
+        if file.suffix == ".py":
+            # Not everything of that name is code that is ever imported: there are templates.
+            with contextlib.suppress(NotShippable):
+                imports += imported(file)
     return imports
 
 
-def _local(name: str) -> Path | None:
-    """Where a top-level module lies that is not installed: a file or a package directory; None for installed ones."""
+def _files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """What lies in a folder and below, also behind links, except those that lead back to where they are.
+
+    Environments in it are not entered: what is in them is installed.
+    """
+    real = folder.resolve()
+    if real in above:
+        return
+    try:
+        places = sorted(folder.iterdir())
+    except OSError as e:
+        raise NotShippable(f"{folder} cannot be read: {e}") from e
+    for place in places:
+        if place.name.startswith(".") or place.name == "__pycache__":
+            continue
+        if place.is_dir():
+            if not (place / "pyvenv.cfg").is_file():
+                yield from _files(place, above | {real})
+        elif place.is_file():
+            yield place
+
+
+def _local(name: str) -> list[tuple[str, Path]]:
+    """Where a top-level module lies, unless it is installed: the name to ship it under, and the file or folder.
+
+    A package without an `__init__.py` may have several folders.
+    """
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin in (None, "built-in", "frozen"):
-        return None
-    assert spec.origin is not None
-    origin = Path(spec.origin).resolve()
-    if any(origin.is_relative_to(p) for p in _installed()) or isinstance(
-        spec.loader, importlib.machinery.ExtensionFileLoader
-    ):
-        return None
-    return origin.parent if spec.submodule_search_locations else origin
+        return []
+    if spec is None or spec.origin in ("built-in", "frozen"):
+        return []
+    if spec.origin is None:
+        places = [
+            (name, Path(p).absolute()) for p in spec.submodule_search_locations or () if Path(p).is_dir()
+        ]
+    elif isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+        return []
+    elif spec.submodule_search_locations:
+        places = [(name, Path(spec.origin).absolute().parent)]
+    else:
+        origin = Path(spec.origin).absolute()
+        places = [(name + origin.suffix, origin)]
+    return [(inside, place) for inside, place in places if not _is_installed(place)]
 
 
-def _installed() -> list[Path]:
+def _is_installed(place: Path) -> bool:
+    """Whether it belongs to Python or was installed: here, for the user, by the system, or in what an environment is based on."""
+    real = place.resolve()
     paths = sysconfig.get_paths()
-    return [Path(paths[k]).resolve() for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return not _INSTALLED.isdisjoint(real.parts) or any(
+        real.is_relative_to(Path(paths[k]).resolve()) for k in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
 
 
-def imported(file: Path) -> list[str]:
-    """The top-level modules that a source file imports, except where it expects that they may be missing."""
+def imported(file: Path) -> list[tuple[str, bool]]:
+    """The top-level modules that a source file imports, and of each whether it needs it.
+
+    It does not where it expects that the module may be missing.
+
+    Raises:
+        NotShippable: The file cannot be read or parsed.
+    """
     try:
         tree = ast.parse(file.read_bytes(), filename=str(file))
     except (SyntaxError, ValueError, OSError) as e:
         raise NotShippable(f"{file} cannot be read as Python: {e}") from e
-    return sorted({name.partition(".")[0] for name in _names(tree)})
+    return sorted({(name.partition(".")[0], needed) for name, needed in _names([tree], True)})
 
 
-def _names(node: ast.AST) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            yield from (a.name for a in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            if child.level == 0 and child.module:
-                yield child.module
-        elif isinstance(child, ast.Try) and any(_tolerates(h) for h in child.handlers):
-            for part in (*child.handlers, *child.orelse, *child.finalbody):
-                yield from _names(part)
-        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            for part in child.orelse:
-                yield from _names(part)
+def _names(nodes: Iterable[ast.AST], needed: bool) -> Iterator[tuple[str, bool]]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((a.name, needed) for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level == 0 and node.module:
+                yield node.module, needed
+        elif isinstance(node, ast.Try) and any(_tolerates(h) for h in node.handlers):
+            yield from _names(node.body, False)
+            yield from _names((*node.handlers, *node.orelse, *node.finalbody), needed)
+        elif isinstance(node, ast.If) and _for_types_only(node.test):
+            yield from _names(node.orelse, needed)
         else:
-            yield from _names(child)
+            yield from _names(ast.iter_child_nodes(node), needed)
+
+
+def _for_types_only(test: ast.expr) -> bool:
+    """Whether it is `TYPE_CHECKING` or `typing.TYPE_CHECKING`, and nothing else."""
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
 
 
 def _tolerates(handler: ast.ExceptHandler) -> bool:

@@ -115,6 +115,14 @@ def test_a_package_directory(tmp_path: Path) -> None:
     assert name_of(load("src/pack_e:pack_e.jobs:unfinished", [])) == "builder"
 
 
+def test_a_package_directory_behind_a_link_has_the_links_name(tmp_path: Path) -> None:
+    put(tmp_path / "pack-k-1.0" / "__init__.py", "from pack_k.jobs import topology\n")
+    put(tmp_path / "pack-k-1.0" / "jobs.py")
+    (tmp_path / "pack_k").symlink_to("pack-k-1.0")
+    loaded = load("./pack-k-1.0/../pack_k/", [])
+    assert name_of(loaded) == "t" and loaded.entry == tmp_path / "pack_k"
+
+
 def test_a_wheel(tmp_path: Path) -> None:
     wheel = tmp_path / "wheel_f-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:

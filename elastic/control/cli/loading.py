@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +80,8 @@ def _import(target: str) -> tuple[ModuleType, str, Path | str]:
                 f"{place} is not a package: it has no __init__.py.",
                 remedy="Name the file in it that makes the topology.",
             )
-        path = path.resolve()
+        # Not resolved: behind a link, the package still has the link's name.
+        path = Path(os.path.abspath(path))  # noqa: PTH100 - it takes out `..`, which has no name
         name, function = _inside(path.name, rest)
         return _by_name(name, path.parent, target), function, path
     if not place or not all(part.isidentifier() for part in place.split(".")):

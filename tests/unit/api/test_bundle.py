@@ -1,0 +1,252 @@
+"""Code bundles: which of the user's modules travel, under which names, and what must be installed instead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic import Fields, Spout, TopologyBuilder
+from elastic.api.builder import Topology
+from elastic.api.bundle import build_bundle
+from elastic.api.imports import collect
+from elastic.errors import NotShippable
+
+USES_HELPER = "import own_helper\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's code lies, as `elastic submit FILE` makes it importable."""
+    made = tmp_path / "src"
+    made.mkdir()
+    monkeypatch.syspath_prepend(made)
+    return made
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def found(entry: Path | str) -> tuple[list[str], tuple[str, ...]]:
+    needs = collect([entry])
+    return sorted(needs.files), needs.requires
+
+
+def entry(folder: Path, text: str) -> Path:
+    write(folder, {"own_jobs.py": text})
+    return folder / "own_jobs.py"
+
+
+class Source(Spout):
+    outputs = Fields(line=str)
+
+    def tuples(self) -> Any:
+        return iter(())
+
+
+def topology() -> Topology:
+    b = TopologyBuilder("t")
+    b.spout("source", Source())
+    return b.build()
+
+
+# ---------------------------------------------------------------- names and links
+
+
+def test_a_module_behind_a_link_is_shipped_under_the_name_it_is_imported_by(folder: Path) -> None:
+    write(folder, {"own_helper_v2.py": ""})
+    (folder / "own_helper.py").symlink_to("own_helper_v2.py")
+    assert found(entry(folder, USES_HELPER)) == (["own_helper.py", "own_jobs.py"], ())
+
+
+def test_a_package_behind_a_link_is_shipped_under_the_name_it_is_imported_by(folder: Path) -> None:
+    write(folder, {"own-helper-1.0/__init__.py": ""})
+    (folder / "own_helper").symlink_to("own-helper-1.0")
+    assert found(entry(folder, USES_HELPER)) == (["own_helper/__init__.py", "own_jobs.py"], ())
+
+
+def test_an_entry_behind_a_link_is_shipped_under_its_own_name(folder: Path, tmp_path: Path) -> None:
+    write(folder, {"own_jobs_v3.py": ""})
+    (folder / "own_jobs.py").symlink_to("own_jobs_v3.py")
+    made = build_bundle(topology(), folder / "own_jobs.py", tmp_path / "b.zip")
+    with zipfile.ZipFile(made.path) as file:
+        assert "code/own_jobs.py" in file.namelist() and "code/own_jobs_v3.py" not in file.namelist()
+
+
+def test_folders_behind_links_in_a_package_are_shipped_and_circles_of_them_end(folder: Path) -> None:
+    write(folder, {"own_pkg/__init__.py": "", "elsewhere/__init__.py": "", "elsewhere/part.py": ""})
+    (folder / "own_pkg/one").symlink_to("../elsewhere")
+    (folder / "own_pkg/two").symlink_to("../elsewhere")
+    (folder / "elsewhere/back").symlink_to("../own_pkg")
+    files, _ = found("own_pkg")
+    inside = ["__init__.py", "one/__init__.py", "one/part.py", "two/__init__.py", "two/part.py"]
+    assert files == [f"own_pkg/{name}" for name in inside]
+
+
+# ---------------------------------------------------------------- packages without an __init__.py
+
+
+def test_a_package_without_init_is_shipped_from_all_its_folders(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {"own_space/one.py": "", "own_space/sub/both.py": "FIRST = 1"})
+    write(tmp_path, {"more/own_space/two.py": "", "more/own_space/sub/both.py": "FIRST = 2"})
+    monkeypatch.syspath_prepend(tmp_path / "more")
+    monkeypatch.syspath_prepend(folder)
+    needs = collect([entry(folder, "from own_space import one, two\n")])
+    names = ["own_jobs.py", "own_space/one.py", "own_space/sub/both.py", "own_space/two.py"]
+    assert (sorted(needs.files), needs.requires) == (names, ())
+    assert needs.files["own_space/sub/both.py"].read_text() == "FIRST = 1"
+
+
+def test_a_package_without_init_can_be_the_entry(folder: Path) -> None:
+    write(folder, {"own_space/jobs.py": USES_HELPER, "own_helper.py": ""})
+    assert found("own_space.jobs") == (["own_helper.py", "own_space/jobs.py"], ())
+
+
+def test_environments_in_a_package_are_not_shipped(folder: Path) -> None:
+    write(folder, {"own_space/jobs.py": "", "own_space/env/pyvenv.cfg": "", "own_space/env/bin/python": ""})
+    assert found("own_space.jobs") == (["own_space/jobs.py"], ())
+
+
+def test_of_a_wheel_everything_is_shipped_that_would_be_installed(tmp_path: Path) -> None:
+    wheel = tmp_path / "own-1.0-py3-none-any.whl"
+    inside = ["own_space/jobs.py", "own_module.py", "own.libs/lib.so"]
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name in [*inside, "own-1.0.dist-info/METADATA", "own-1.0.data/scripts/run"]:
+            file.writestr(name, "")
+    made = build_bundle(topology(), wheel, tmp_path / "b.zip")
+    with zipfile.ZipFile(made.path) as file:
+        names = [n for n in file.namelist() if n.startswith("code/own")]
+    assert sorted(names) == sorted(f"code/{n}" for n in inside)
+
+
+# ---------------------------------------------------------------- imports
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    import own_helper, no_such_module\nexcept ImportError:\n    pass\n",
+        "def f():\n    try:\n        from own_helper import x\n        import no_such_module\n    except Exception:\n        x = 1\n",
+    ],
+    ids=["at the top", "in a function"],
+)
+def test_what_may_be_missing_is_shipped_where_it_is_the_users_and_never_required(
+    folder: Path, text: str
+) -> None:
+    write(folder, {"own_helper.py": ""})
+    assert found(entry(folder, text)) == (["own_helper.py", "own_jobs.py"], ())
+
+
+def test_what_is_imported_with_and_without_try_is_required(folder: Path) -> None:
+    text = "try:\n    import no_such_module\nexcept ImportError:\n    pass\nimport no_such_module\n"
+    assert found(entry(folder, text)) == (["own_jobs.py"], ("no_such_module",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if not TYPE_CHECKING:\n    import no_such_module\n",
+        "if TYPE_CHECKING:\n    import no_such_types\nelse:\n    import no_such_module\n",
+        "if typing.TYPE_CHECKING:\n    import no_such_types\nimport no_such_module\n",
+        "try:\n    import no_such_types\nexcept ImportError:\n    pass\nelse:\n    import no_such_module\n",
+    ],
+)
+def test_only_what_is_for_type_checkers_alone_is_left_out(folder: Path, text: str) -> None:
+    assert found(entry(folder, text)) == (["own_jobs.py"], ("no_such_module",))
+
+
+@pytest.mark.parametrize("name", ["site-packages", "dist-packages"])
+def test_what_was_installed_elsewhere_than_here_is_required(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {f"lib/{name}/own_helper/__init__.py": "", f"lib/{name}/own_helper.libs/lib.so": ""})
+    monkeypatch.syspath_prepend(folder / "lib" / name)
+    assert found(entry(folder, USES_HELPER)) == (["own_jobs.py"], ("own_helper",))
+
+
+def test_a_module_with_a_name_of_the_standard_library_is_shipped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    jobs = entry(folder, "import json, os, sys, this, own_space\n")
+    assert found(jobs) == (["own_jobs.py"], ("own_space",))
+    write(folder, {"this.py": ""})
+    assert found(jobs) == (["own_jobs.py", "this.py"], ("own_space",))
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_what_is_no_python_is_shipped_with_its_package_unless_it_is_the_entry(folder: Path) -> None:
+    write(folder, {"own_pkg/__init__.py": "", "own_pkg/template.py": "import {{ name }}\n"})
+    assert found("own_pkg")[0] == ["own_pkg/__init__.py", "own_pkg/template.py"]
+    with pytest.raises(NotShippable, match=r"template\.py cannot be read as Python"):
+        found(folder / "own_pkg/template.py")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a name cannot be given to a file")
+def test_a_file_whose_name_is_not_utf8_is_named(folder: Path) -> None:
+    write(folder, {"own_pkg/__init__.py": "", os.fsdecode(b"own_pkg/caf\xe9.txt"): ""})
+    with pytest.raises(NotShippable, match=r"own_pkg/caf\\udce9\.txt' .* not UTF-8"):
+        found("own_pkg")
+
+
+# ---------------------------------------------------------------- made in this process
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from elastic import Bolt, Fields, FlatMap, Spout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+import own_helper, own_functions
+
+class S(Spout):
+    outputs = Fields(w=str)
+    def tuples(self):
+        yield "a"
+
+class B(Bolt):
+    outputs = Fields(w=str)
+    def execute(self, tup):
+        self.emit(own_helper.help(tup.w))
+
+b = TopologyBuilder("t")
+b.spout("s", S())
+b.bolt("b", B()).shuffle("s")
+b.bolt("f", FlatMap(own_functions.split, w=str)).shuffle("b")
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+IN_FUNCTION = SCRIPT.replace("        self.emit(", "        import own_late\n        self.emit(")
+
+
+@pytest.mark.parametrize("notebook", [False, True], ids=["script", "without a file"])
+def test_what_a_script_uses_is_shipped(folder: Path, notebook: bool) -> None:
+    write(
+        folder,
+        {
+            "own_helper.py": "def help(word):\n    return word\n",
+            "own_functions.py": "def split(tup):\n    yield tup.w\n",
+            "own_late.py": "",
+            "script.py": IN_FUNCTION,
+        },
+    )
+    how = ["-c", SCRIPT] if notebook else ["script.py"]
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(
+        [sys.executable, *how, "b.zip"], cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=True
+    )
+    with zipfile.ZipFile(folder / "b.zip") as file:
+        names = {n for n in file.namelist() if n.startswith("code/")}
+    late = set() if notebook else {"code/own_late.py"}
+    assert names == {"code/own_helper.py", "code/own_functions.py"} | late
