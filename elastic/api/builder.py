@@ -10,7 +10,7 @@ from elastic.api.components import Bolt, Component, CustomGrouping, Spout, TaskH
 from elastic.api.fields import Fields
 from elastic.api.settings import check_settings
 from elastic.api.state import declared_states
-from elastic.api.validate import validate
+from elastic.api.validate import check_name, validate
 from elastic.errors import TopologyError
 from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import DEFAULT_STREAM, ComponentId, StreamId, TopologyName
@@ -48,8 +48,11 @@ class Topology:
 
         Returns:
             A new topology; this one stays as it is.
+
+        Raises:
+            TopologyError: It cannot be a name.
         """
-        return replace(self, spec=replace(self.spec, name=TopologyName(name)))
+        return self._checked(replace(self.spec, name=TopologyName(name)))
 
     def with_workers(self, workers: int) -> Topology:
         """The same topology for another number of workers.
@@ -59,8 +62,15 @@ class Topology:
 
         Returns:
             A new topology; this one stays as it is.
+
+        Raises:
+            InvalidParallelism: It is not a whole number, or less than 1.
         """
-        return replace(self, spec=replace(self.spec, workers=workers))
+        return self._checked(replace(self.spec, workers=workers))
+
+    def _checked(self, spec: TopologySpec) -> Topology:
+        validate(spec)
+        return replace(self, spec=spec)
 
 
 class _Declared(Generic[C]):
@@ -86,7 +96,11 @@ class _Declared(Generic[C]):
 
         Returns:
             This handle.
+
+        Raises:
+            TopologyError: It is no task hook.
         """
+        _instance(hook, TaskHook, f"Hook of component {self.id!r}")
         self.hooks.append(hook)
         return self
 
@@ -104,11 +118,23 @@ class BoltHandle(_Declared[Bolt]):
         source: The name of the component whose tuples this bolt gets. It may be declared later; `build` looks.
         stream: Which of its streams.
         names: The fields that decide, for the groupings by key.
+
+    Raises:
+        TopologyError: One of them is not a string, or a custom grouping is no `CustomGrouping`.
     """
 
     def _add(
         self, source: str, stream: str, kind: GroupingKind, names: Sequence[str] = (), name: str = ""
     ) -> BoltHandle:
+        where = f"Bolt {self.id!r}"
+        _string(source, f"{where}: what it subscribes to must be the name of a component", "")
+        _string(
+            stream, f"{where}: the stream of {source!r} must be a name", "Leave it out for the default one."
+        )
+        for given in names:
+            _string(
+                given, f"{where}: a field of {source!r} must be a name", "See `outputs` of that component."
+            )
         grouping = Grouping(kind, tuple(names), name)
         self.inputs.append(InputSpec(ComponentId(source), StreamId(stream), grouping))
         return self
@@ -147,6 +173,7 @@ class BoltHandle(_Declared[Bolt]):
 
     def custom(self, source: str, grouping: CustomGrouping, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
         """Your own `CustomGrouping` decides; each emitting task gets a copy of it."""
+        _instance(grouping, CustomGrouping, f"Bolt {self.id!r}, grouping of {source!r}")
         self.custom_groupings[len(self.inputs)] = grouping
         return self._add(source, stream, GroupingKind.CUSTOM, name=type(grouping).__name__)
 
@@ -183,13 +210,9 @@ class TopologyBuilder:
             The declared spout.
 
         Raises:
-            TopologyError: It is no spout, or there is a component of that name already.
+            TopologyError: It is no spout, its name cannot be one, or there is a component of that name already.
         """
-        if not isinstance(spout, Spout):
-            raise TopologyError(
-                f"Spout {id!r}: {spout!r} is not an instance of a subclass of elastic.Spout.",
-                remedy=_called(spout),
-            )
+        _instance(spout, Spout, f"Spout {id!r}")
         made = SpoutHandle(id, spout, tasks, executors, config)
         self._put(made)
         return made
@@ -210,13 +233,9 @@ class TopologyBuilder:
             The declared bolt; its methods subscribe it to streams.
 
         Raises:
-            TopologyError: It is no bolt, or there is a component of that name already.
+            TopologyError: It is no bolt, its name cannot be one, or there is a component of that name already.
         """
-        if not isinstance(bolt, Bolt):
-            raise TopologyError(
-                f"Bolt {id!r}: {bolt!r} is not an instance of a subclass of elastic.Bolt.",
-                remedy=_called(bolt),
-            )
+        _instance(bolt, Bolt, f"Bolt {id!r}")
         made = BoltHandle(id, bolt, tasks, executors, config)
         self._put(made)
         return made
@@ -229,11 +248,16 @@ class TopologyBuilder:
 
         Returns:
             This builder.
+
+        Raises:
+            TopologyError: It is no task hook.
         """
+        _instance(hook, TaskHook, f"Hook of topology {self._name!r}")
         self._hooks.append(hook)
         return self
 
     def _put(self, handle: SpoutHandle | BoltHandle) -> None:
+        check_name(handle.id, "a component")
         if handle.id in self._declared:
             raise TopologyError(f"Topology {self._name!r} has two components called {handle.id!r}.")
         self._declared[handle.id] = handle
@@ -308,6 +332,11 @@ def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
                 f"Component {handle.id!r}: {type(component).__name__} is stateful but has no state.",
                 remedy="Declare it (counts = KeyedState(int)), or override get_state and set_state, or subclass Bolt.",
             )
+    if isinstance(component, Spout) and isinstance(component, Bolt):
+        raise TopologyError(
+            f"Component {handle.id!r}: {type(component).__name__} is both a spout and a bolt.",
+            remedy="Make two components of it, and subscribe the bolt to the spout.",
+        )
     if isinstance(component, Bolt):
         vector = overrides(component, "execute_batch", Bolt)
         if not vector and not overrides(component, "execute", Bolt):
@@ -333,6 +362,20 @@ def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
     )
 
 
-def _called(given: object) -> str:
-    """What to do where a component was expected: a class is most often one whose call was forgotten."""
-    return f"Give an instance: {given.__name__}(...)." if isinstance(given, type) else ""
+def _instance(given: object, kind: type, where: str) -> None:
+    """Raise TopologyError unless it is one of that kind; a class is most often one whose call was forgotten."""
+    if not isinstance(given, kind):
+        raise TopologyError(
+            f"{where}: {given!r} is not an instance of a subclass of elastic.{kind.__name__}.",
+            remedy=f"Give an instance: {given.__name__}(...)." if isinstance(given, type) else "",
+        )
+
+
+def _string(given: object, rule: str, remedy: str) -> None:
+    """Raise TopologyError with that rule unless it is a string; handles and lists of names are most often given for one."""
+    if isinstance(given, _Declared):
+        raise TopologyError(f"{rule}, not a {type(given).__name__}.", remedy=f"Give its name: {given.id!r}.")
+    if isinstance(given, list | tuple):
+        remedy = f"Give {', '.join(map(repr, given))} without brackets."
+    if not isinstance(given, str):
+        raise TopologyError(f"{rule}, not {given!r}.", remedy=remedy)

@@ -28,33 +28,25 @@ def validate(spec: TopologySpec) -> None:
     Raises:
         TopologyError: One of its subclasses says what is wrong, and where.
     """
-    if not _NAME.fullmatch(spec.name):
-        raise TopologyError(
-            f"{str(spec.name)!r} cannot be the name of a topology.",
-            remedy="Use letters, digits, '-', '_' and '.', beginning with a letter or digit; at most 100.",
-        )
-    if not isinstance(spec.workers, int) or spec.workers < 1:
+    check_name(spec.name, "a topology")
+    if not _positive(spec.workers):
         raise InvalidParallelism(
-            f"Topology {spec.name!r} wants {spec.workers!r} workers; it needs at least one."
+            f"Topology {spec.name!r} wants {spec.workers!r} workers; it needs a whole number of them, at least one."
         )
     if not any(c.kind == "spout" for c in spec.components):
         raise TopologyError(f"Topology {spec.name!r} has no spout: nothing would ever flow.")
+    by_name: dict[str, ComponentSpec] = {}
+    for c in spec.components:
+        check_name(c.id, "a component")
+        _parallelism(c)
+        if c.id in by_name:
+            raise TopologyError(f"Topology {spec.name!r} has two components called {str(c.id)!r}.")
+        by_name[c.id] = c
     if spec.task_count > MAX_TASKS:
         raise InvalidParallelism(
             f"Topology {spec.name!r} has {spec.task_count} tasks; at most {MAX_TASKS} are possible."
         )
-    by_name: dict[str, ComponentSpec] = {}
     for c in spec.components:
-        if not _NAME.fullmatch(c.id):
-            raise TopologyError(
-                f"{str(c.id)!r} cannot be the name of a component.",
-                remedy="Use letters, digits, '-', '_' and '.'.",
-            )
-        if c.id in by_name:
-            raise TopologyError(f"Topology {spec.name!r} has two components called {str(c.id)!r}.")
-        by_name[c.id] = c
-    for c in spec.components:
-        _parallelism(c)
         if c.kind == "bolt" and not c.inputs:
             raise TopologyError(
                 f"Bolt {str(c.id)!r} is not subscribed to anything.",
@@ -65,10 +57,33 @@ def validate(spec: TopologySpec) -> None:
     _acyclic(spec)
 
 
+def check_name(name: object, of: str) -> None:
+    """Check the name of a topology or component.
+
+    Args:
+        name: Should be a string.
+        of: Whose name it is, for the error.
+
+    Raises:
+        TopologyError: It cannot be one.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise TopologyError(
+            f"{name!r} cannot be the name of {of}.",
+            remedy="Use a string of letters, digits, '-', '_' and '.', beginning with a letter or digit; at most 100.",
+        )
+
+
+def _positive(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+
+
 def _parallelism(c: ComponentSpec) -> None:
     for what, number in (("tasks", c.tasks), ("executors", c.executors)):
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise InvalidParallelism(f"Component {str(c.id)!r} has {number!r} {what}; it needs at least one.")
+        if not _positive(number):
+            raise InvalidParallelism(
+                f"Component {str(c.id)!r} has {number!r} {what}; it needs a whole number of them, at least one."
+            )
     if c.executors > c.tasks:
         raise InvalidParallelism(
             f"Component {str(c.id)!r} has {counted(c.executors, 'executor')} for {counted(c.tasks, 'task')}: "

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
+from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, TaskHook, TopologyBuilder
 from elastic.api.bundle import build_bundle
 from elastic.api.settings import SETTINGS
 from elastic.api.validate import validate
@@ -60,10 +60,25 @@ class StateOnPlainBolt(Same):
     counts = KeyedState[str, int](int)
 
 
+class Both(StatefulSpout, StatefulBolt):
+    counts = KeyedState[str, int](int)
+
+    def tuples(self) -> Any:
+        return iter(())
+
+    def execute(self, tup: Any) -> None:
+        pass
+
+
 def builder() -> TopologyBuilder:
     b = TopologyBuilder("t")
     b.spout("source", Source())
     return b
+
+
+def given_its_handle(b: TopologyBuilder) -> None:
+    source = b.spout("other", Source())
+    b.bolt("a", Same()).shuffle(source)  # type: ignore[arg-type]
 
 
 def cyclic(b: TopologyBuilder) -> None:
@@ -119,6 +134,45 @@ WRONG: dict[str, tuple[Callable[[TopologyBuilder], Any], type[ElasticError], str
         "Did you mean 'tasks'",
     ),
     "a bolt as a spout": (lambda b: b.spout("a", Same()), TopologyError, "Spout"),
+    "a spout that is a bolt": (
+        lambda b: b.bolt("a", Both()).shuffle("source"),
+        TopologyError,
+        "Both is both a spout and a bolt",
+    ),
+    "a handle for a name": (given_its_handle, TopologyError, "not a SpoutHandle.\n  Give its name: 'other'."),
+    "a list of fields": (
+        lambda b: b.bolt("a", Same()).fields("source", ["line"]),
+        TopologyError,
+        "Bolt 'a': a field of 'source' must be a name, not ['line'].\n  Give 'line' without brackets.",
+    ),
+    "a number for a field": (
+        lambda b: b.bolt("a", Same()).fields("source", 0),
+        TopologyError,
+        "'a': a field of 'source' must be a name, not 0",
+    ),
+    "no stream": (
+        lambda b: b.bolt("a", Same()).shuffle("source", stream=None),
+        TopologyError,
+        "'a': the stream of 'source' must be a name, not None",
+    ),
+    "a function for a grouping": (
+        lambda b: b.bolt("a", Same()).custom("source", len),
+        TopologyError,
+        "'a', grouping of 'source': <built-in function len> is not an instance of a subclass of elastic.CustomGrouping",
+    ),
+    "a function for a hook of a component": (
+        lambda b: b.bolt("a", Same()).shuffle("source").hook(print),
+        TopologyError,
+        "component 'a': <built-in function print> is not an instance of a subclass of elastic.TaskHook",
+    ),
+    "a class for a hook": (lambda b: b.hook(TaskHook), TopologyError, "topology 't'"),
+    "a word for a number": (
+        lambda b: b.bolt("a", Same(), tasks="4").shuffle("source"),
+        InvalidParallelism,
+        "'a' has '4' tasks; it needs a whole number",
+    ),
+    "a number for a name": (lambda b: b.spout(5, Source()), TopologyError, "5 cannot be the name of a comp"),
+    "a list for a name": (lambda b: b.spout(["a"], Source()), TopologyError, "['a'] cannot be the name"),
     "unknown setting": (
         lambda b: b.bolt("a", Same(), max_error=3).shuffle("source"),
         ConfigError,
@@ -146,6 +200,28 @@ def test_what_is_wrong_is_refused_and_named(what: str) -> None:
         b.build()
     assert words in str(caught.value)
     assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("name", [None, 5, "", "a b", "x" * 101])
+def test_a_topology_has_a_name_that_can_be_one_from_the_start_and_later(name: Any) -> None:
+    b = TopologyBuilder(name)
+    b.spout("source", Source())
+    with pytest.raises(TopologyError, match="cannot be the name of a topology"):
+        b.build()
+    with pytest.raises(TopologyError, match="cannot be the name of a topology"):
+        builder().build().renamed(name)
+    assert builder().build().renamed("other").name == "other"
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, "2", 1.5])
+def test_workers_are_a_whole_number_from_the_start_and_later(workers: Any) -> None:
+    b = TopologyBuilder("t", workers=workers)
+    b.spout("source", Source())
+    with pytest.raises(InvalidParallelism, match=r"'t' wants .* workers; it needs a whole number"):
+        b.build()
+    with pytest.raises(InvalidParallelism, match=r"'t' wants .* workers; it needs a whole number"):
+        builder().build().with_workers(workers)
+    assert builder().build().with_workers(3).spec.workers == 3
 
 
 def test_a_topology_without_a_spout_is_refused() -> None:
