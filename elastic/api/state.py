@@ -101,6 +101,8 @@ def take_states(kind: type) -> dict[str, KeyedState[Any, Any]]:
     own = {n: v for n, v in vars(kind).items() if isinstance(v, KeyedState)}
     for name in own:
         delattr(kind, name)
+        # An annotation that stayed would be a field without a default to a dataclass.
+        vars(kind).get("__annotations__", {}).pop(name, None)
     # Those of each class for itself: which of two bases comes first is for the order of all of them to say.
     kind._own_states = {**vars(kind).get("_own_states", {}), **own}  # type: ignore[attr-defined]
     states: dict[str, KeyedState[Any, Any]] = {}

@@ -46,7 +46,7 @@ def wire_up(component: Component, context: TopologyContext, outputs: Outputs, sp
     It gets a dictionary of its own: what reads the attributes of an object whose dictionary still shares its keys with others of
     the class is not specialised by the interpreter, and takes several times as long (`self.counts` in each execute).
     """
-    component.__dict__ = {
+    own = {
         **component.__dict__,
         "emit": outputs.emits.get("default", _no_default(spec)),
         "emit_all": outputs.emits_all.get("default", outputs.emit_all),
@@ -56,7 +56,9 @@ def wire_up(component: Component, context: TopologyContext, outputs: Outputs, sp
         "context": context,
     }
     if "default" in outputs.emits_each:
-        component.__dict__["_emit_each"] = outputs.emits_each["default"]
+        own["_emit_each"] = outputs.emits_each["default"]
+    # Not by assignment, which frozen dataclasses refuse.
+    object.__setattr__(component, "__dict__", own)
 
 
 def observed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
-from elastic.api.state import StateMap
+from elastic.api.state import StateMap, declared_states
 
 keys = st.integers(0, 5)
 operations = st.lists(
@@ -171,3 +172,19 @@ def test_state_is_each_instances_own_and_travels() -> None:
     assert (dict(b.counts), dict(b.seen)) == ({"x": 3}, {"y": [1]})
     b.counts["z"] += 1  # the default survives
     assert pickle.loads(pickle.dumps(a)).counts == {"x": 3}
+
+
+@dataclass
+class Sized(StatefulBolt):
+    size: int = 3
+    counts: KeyedState[str, int] = KeyedState(int)  # noqa: RUF009
+
+    def execute(self, tup: Any) -> None:
+        pass
+
+
+def test_a_declared_state_with_an_annotation_is_no_field_of_a_dataclass() -> None:
+    a, b = Sized(), Sized(4)
+    a.counts["x"] += 1  # type: ignore[index]
+    assert ([f.name for f in fields(Sized)], b.size, a.counts, b.counts) == (["size"], 4, {"x": 1}, {})
+    assert declared_states(Sized) == ("counts",)

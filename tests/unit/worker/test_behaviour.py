@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -436,6 +437,24 @@ def test_hooks_are_told_and_what_they_raise_costs_no_tuple(bad: bool) -> None:
     said = [e.message for e in r.events if e.kind == "hook-failed"]
     assert bool(said) == bad and len(said) < 20
     assert ("cleanup-failed" in kinds(r)) == bad
+
+
+@dataclass(frozen=True)
+class Scale(Bolt):
+    outputs: ClassVar = Fields(n=int)
+    by: int = 2
+
+    def execute(self, tup: Any) -> None:
+        self.emit(tup.n * self.by)
+
+
+def test_a_component_may_be_a_frozen_dataclass() -> None:
+    b, rows = TopologyBuilder("t"), collect()
+    b.spout("numbers", Count(3))
+    b.bolt("scale", Scale(3)).shuffle("numbers")
+    b.bolt("rows", rows).shuffle("scale")
+    run(b.build(), timeout=LIMIT)
+    assert rows.rows == [(0,), (3,), (6,)]
 
 
 class Measured(Bolt):
