@@ -138,7 +138,8 @@ def _local(name: str) -> list[tuple[str, Path]]:
 
 def _is_installed(place: Path) -> bool:
     """Whether it belongs to Python or was installed: here, for the user, by the system, or in what an environment is based on."""
-    real = place.resolve()
+    # Of a file, where it lies decides: some installers put links to their cache there.
+    real = (place if place.is_dir() else place.parent).resolve()
     paths = sysconfig.get_paths()
     return not _INSTALLED.isdisjoint(real.parts) or any(
         real.is_relative_to(Path(paths[k]).resolve()) for k in ("stdlib", "platstdlib", "purelib", "platlib")

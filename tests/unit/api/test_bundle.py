@@ -172,7 +172,10 @@ def test_what_was_installed_elsewhere_than_here_is_required(
 ) -> None:
     write(folder, {f"lib/{name}/own_helper/__init__.py": "", f"lib/{name}/own_helper.libs/lib.so": ""})
     monkeypatch.syspath_prepend(folder / "lib" / name)
-    assert found(entry(folder, USES_HELPER)) == (["own_jobs.py"], ("own_helper",))
+    (folder / "cache.py").write_text("")
+    (folder / f"lib/{name}/own_link.py").symlink_to("../../cache.py")
+    jobs = entry(folder, USES_HELPER + "import own_link\n")
+    assert found(jobs) == (["own_jobs.py"], ("own_helper", "own_link"))
 
 
 def test_a_module_with_a_name_of_the_standard_library_is_shipped(
