@@ -42,6 +42,7 @@ class LocalRun:
         self.events: list[Event] = []
         self._on_event = on_event
         self._changed = threading.Condition()
+        self._wanted = threading.Lock()  # over changes of what follows, each with its allocation
         self._stopped = False
         self._failure: tuple[str, str] | None = None
         self._status = TopologyStatus.ACTIVE
@@ -59,7 +60,7 @@ class LocalRun:
         self._measurer = Measurer(self.worker)
         self._watchdog = Watchdog(self.worker, setting("watchdog", topology.spec.config))
         try:
-            self._apply()
+            self.worker.apply(self._allocation())
         except BaseException:
             self.worker.close(1.0)
             raise
@@ -105,6 +106,11 @@ class LocalRun:
         return self._failure is not None
 
     @property
+    def stopped(self) -> bool:
+        """Whether it was stopped."""
+        return self._stopped
+
+    @property
     def failed_tuples(self) -> int:
         """How many tuples' execution has raised."""
         return sum(t.failures.count for t in self.worker.tasks.values())
@@ -121,11 +127,13 @@ class LocalRun:
         Raises:
             ExecutionError: A task gave up.
         """
-        self._status, self._drain = TopologyStatus.INACTIVE, self._drain + 1
-        self._apply()
+        with self._wanted:
+            self._status, self._drain = TopologyStatus.INACTIVE, self._drain + 1
+            allocation = self._allocation()
+        self.worker.apply(allocation)
         deadline = time.monotonic() + timeout
         with self._changed:
-            while self.worker.drained() < self._drain and not self.finished:
+            while self.worker.drained() < allocation.drain and not self.finished:
                 self._check()
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -135,8 +143,10 @@ class LocalRun:
 
     def activate(self) -> None:
         """Ask spouts again."""
-        self._status = TopologyStatus.ACTIVE
-        self._apply()
+        with self._wanted:
+            self._status = TopologyStatus.ACTIVE
+            allocation = self._allocation()
+        self.worker.apply(allocation)
 
     def rebalance(self, **executors: int) -> None:
         """Regroup the tasks of components among another number of threads, while they run: `rebalance(count=4)`.
@@ -154,12 +164,14 @@ class LocalRun:
             if name not in self._executors:
                 raise NotFound(f"Topology {self.name!r} has no component {name!r}.")
             tasks = self.spec.component(ComponentId(name)).tasks
-            if not 1 <= number <= tasks:
+            if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= tasks:
                 raise Refused(
-                    f"Component {name!r} has {counted(tasks, 'task')}: it can have 1 to {counted(tasks, 'executor')}, not {number}."
+                    f"Component {name!r} has {counted(tasks, 'task')}: it can have 1 to {counted(tasks, 'executor')}, not {number!r}."
                 )
-        self._executors.update({ComponentId(n): e for n, e in executors.items()})
-        self._apply()
+        with self._wanted:
+            self._executors.update({ComponentId(n): e for n, e in executors.items()})
+            allocation = self._allocation()
+        self.worker.apply(allocation)
 
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
         """Measure now.
@@ -239,22 +251,21 @@ class LocalRun:
                 else f"Topology {self.name!r} failed: {reason}"
             )
 
-    def _apply(self) -> None:
+    def _allocation(self) -> Allocation:
+        """What is wanted now, as the next epoch. The worker leaves out what comes to it after a later one, which has all of it."""
         self._epoch += 1
         executors: list[ExecutorId] = []
         for c in self.spec.components:
             executors += split_tasks(c.id, self.spec.tasks_of(c.id), self._executors[c.id])
-        self.worker.apply(
-            Allocation(
-                topology=self.spec.name,
-                worker=self.worker.id,
-                epoch=Epoch(self._epoch),
-                version=self._epoch,
-                status=self._status,
-                drain=self._drain,
-                executors=tuple((e.component, e.first, e.last) for e in executors),
-                places=((TaskId(1), TaskId(self.spec.task_count), self.worker.id),),
-            )
+        return Allocation(
+            topology=self.spec.name,
+            worker=self.worker.id,
+            epoch=Epoch(self._epoch),
+            version=self._epoch,
+            status=self._status,
+            drain=self._drain,
+            executors=tuple((e.component, e.first, e.last) for e in executors),
+            places=((TaskId(1), TaskId(self.spec.task_count), self.worker.id),),
         )
 
 
@@ -283,7 +294,7 @@ class LocalCluster:
             AlreadyExists: One with that name is running here.
         """
         running = self._runs.get(topology.name)
-        if running is not None and not (running.finished or running.failed):
+        if running is not None and not (running.finished or running.failed or running.stopped):
             raise AlreadyExists(
                 f"A topology named {topology.name!r} is running in this LocalCluster.",
                 remedy="Stop it, or use topology.renamed(...).",

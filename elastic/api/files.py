@@ -22,9 +22,13 @@ class TextSpout(StatefulSpout):
     replaced, counted in the metric `undecodable_lines`, and told in a warning `input-undecodable`: at the first such line, and at
     the end of the input when there were more.
 
+    The stretches are those of the files as they are when the spout is made, so that all tasks agree on them, wherever and
+    whenever each reads. What is added to a file afterwards is read by the last task, up to the end that it finds; a task that
+    had come to its end by then does not read it.
+
     Args:
         paths: A file, a folder (all files in it and below, in order of their names), or a sequence of these.
-        loop: Begin again at the end, for ever.
+        loop: Begin again at the end, for ever; a task in whose stretches no line begins ends at once.
 
     Raises:
         ConfigError: Something of it does not exist, cannot be read, or a folder has no files.
@@ -34,7 +38,9 @@ class TextSpout(StatefulSpout):
 
     def __init__(self, paths: str | Path | Sequence[str | Path], *, loop: bool = False) -> None:
         given = [paths] if isinstance(paths, str | Path) else list(paths)
-        self.paths = tuple(str(f) for p in given for f in _files(Path(p)))
+        found = [f for p in given for f in _files(Path(p))]
+        self.paths = tuple(str(f) for f, _ in found)
+        self.sizes = tuple(size for _, size in found)  # in bytes, when this was made
         if not self.paths:
             raise ConfigError("TextSpout was given nothing to read.")
         self.loop = loop
@@ -54,11 +60,12 @@ class TextSpout(StatefulSpout):
         self.file, self.offset = state["file"], state["offset"]
 
     def tuples(self) -> Iterator[str]:
-        assert self.bad is not None
+        assert self.read is not None and self.bad is not None
         while True:
-            before = self.bad.value
+            whole = self.file == 0 and self.offset < 0
+            read, before = self.read.value, self.bad.value
             while self.file < len(self.paths):
-                yield from self._lines(self.paths[self.file])
+                yield from self._lines(self.paths[self.file], self.sizes[self.file])
                 self.file, self.offset = self.file + 1, -1
             if (count := self.bad.value - before) > 1:
                 self._warn(
@@ -66,17 +73,20 @@ class TextSpout(StatefulSpout):
                 )
             if not self.loop:
                 return
+            if (
+                whole and self.read.value == read
+            ):  # it would go round for ever, and its thread do nothing else
+                return
             self.file = 0
 
     def _warn(self, message: str) -> None:
         assert self.bad is not None
         self.context.warn("input-undecodable", message, lines=self.bad.value)
 
-    def _lines(self, path: str) -> Iterator[str]:
+    def _lines(self, path: str, size: int) -> Iterator[str]:
         index, parts = self.context.index, self.context.parallelism
         assert self.read is not None and self.bad is not None
         with Path(path).open("rb", buffering=1 << 18) as file:
-            size = os.fstat(file.fileno()).st_size
             start, end = size * index // parts, size * (index + 1) // parts
             if self.offset < 0:
                 self.offset = start
@@ -86,7 +96,7 @@ class TextSpout(StatefulSpout):
                     self.offset = start - 1 + len(file.readline())
             file.seek(self.offset)
             for raw in file:
-                if self.offset >= end and parts > 1:
+                if self.offset >= end and index < parts - 1:
                     return
                 self.offset += len(raw)
                 self.read.value += len(raw)
@@ -102,7 +112,8 @@ class TextSpout(StatefulSpout):
                 yield line.rstrip("\r\n")
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path) -> list[tuple[Path, int]]:
+    """The files there, each with its size in bytes."""
     path = Path.cwd() / path.expanduser()  # its links are not followed here: the pipe behind one has no name
     if path.is_dir():
         found = sorted(f for f in path.rglob("*") if f.is_file())
@@ -119,21 +130,23 @@ def _files(path: Path) -> list[Path]:
         )
     else:
         found = [path]
+    sized = []
     for file in found:
         try:
-            with file.open("rb"):
-                pass
+            with file.open("rb") as opened:
+                sized.append((file.resolve(), os.fstat(opened.fileno()).st_size))
         except OSError as e:
             raise ConfigError(f"Cannot read {file}: {e.strerror}.") from e
-    return [f.resolve() for f in found]
+    return sized
 
 
 class TextSink(StatefulBolt):
     """Collects what it gets and writes it to a file when all input is worked off: a line a tuple, values separated by tabs, sorted.
 
     Lines are sorted by their text (in code point order). Tabs and line ends within values are written as `\\t`, `\\n` and `\\r`;
-    everything else, also a backslash, stands as it is, so that the file can be compared with what other tools make. The file
-    appears complete or not at all. Use one task.
+    everything else, also a backslash, stands as it is, so that the file can be compared with what other tools make. It is UTF-8;
+    a surrogate, which UTF-8 does not have, is written as the byte that it stands for (`surrogateescape`) or else as `\\ud800`.
+    The file appears complete or not at all. Use one task.
 
     Args:
         path: The file. Relative to where the topology is built.
@@ -192,8 +205,8 @@ def write_rows(path: Path, rows: Any) -> None:
     lines = sorted("\t".join(map(_escape, row)) for row in rows)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            file.writelines(line + "\n" for line in lines)
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(_encoded(line) + b"\n" for line in lines)
         # mkstemp makes files that only the owner may read; a result is for whoever the user's umask says.
         umask = os.umask(0)
         os.umask(umask)
@@ -203,6 +216,16 @@ def write_rows(path: Path, rows: Any) -> None:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def _encoded(line: str) -> bytes:
+    try:
+        return line.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # surrogates that stand for no byte: one of them must not cost all rows
+        return b"".join(
+            c.encode(errors="surrogateescape" if "\udc80" <= c <= "\udcff" else "backslashreplace")
+            for c in line
+        )
 
 
 def _escape(value: Any) -> str:

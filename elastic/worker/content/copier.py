@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from elastic import timeslice
 from elastic.api.components import Component
-from elastic.api.state import StateMap, all_states, declared_states
+from elastic.api.state import KeyedState, StateMap, all_states, declared_states
 from elastic.errors import ExecutionError
 from elastic.worker.content import whole
 from elastic.worker.content.keyed import KeyedCopier
@@ -285,20 +286,29 @@ def present_states(component: Component, owner: str) -> list[tuple[str, StateMap
     """All states that are declared. A dictionary that was assigned in the place of one becomes one.
 
     Raises:
-        ExecutionError: There is something else in the place of one, of which nobody could say what it is to be.
+        ExecutionError: There is something else in the place of one, of which nobody could say what it is to be, or a dictionary
+            that can do, or does, what it would no longer as a state.
     """
     found = []
     for name, declared in all_states(type(component)).items():
         state = component.__dict__.get(name)
         if not isinstance(state, StateMap):
-            if not isinstance(state, dict):
+            if not _is_plain(state, declared):
                 raise ExecutionError(
-                    f"State {name!r} of {owner} is {shown(state)} by now, and no dictionary.",
-                    remedy="Assign only dictionaries to a state, or empty it with clear().",
+                    f"State {name!r} of {owner} is of class {type(state).__name__} by now, and no dictionary as it was declared: "
+                    f"{shown(state)}",
+                    remedy="Assign only plain dictionaries to a state, or empty it with clear(). Its default is that of KeyedState(...).",
                 )
             state = component.__dict__[name] = StateMap(declared.default, state)
         found.append((name, state))
     return found
+
+
+def _is_plain(state: object, declared: KeyedState[Any, Any]) -> TypeGuard[dict[Any, Any]]:
+    """Whether nothing of a dictionary is lost when it becomes a state: no methods of its own, and no other default."""
+    if isinstance(state, defaultdict):
+        return type(state) is defaultdict and state.default_factory == declared.default
+    return type(state) is dict
 
 
 def states_of(component: Component) -> list[tuple[str, StateMap[Any, Any]]]:

@@ -71,6 +71,40 @@ def test_an_empty_file_is_no_lines(tmp_path: Path) -> None:
     assert tester.exhausted
 
 
+@pytest.mark.parametrize(("content", "tasks"), [("", 1), ("a\n", 2), ("\n", 3)])
+def test_a_task_without_lines_does_not_go_round_for_ever(tmp_path: Path, content: str, tasks: int) -> None:
+    (tmp_path / "a").write_text(content)
+    spout = TextSpout(tmp_path / "a", loop=True)
+    testers = [SpoutTester(spout, index=i, parallelism=tasks) for i in range(tasks)]
+    got = [t.run(5) for t in testers]
+    assert sorted(map(len, got)) == [0] * (tasks - 1) + [5 if content else 0]
+    assert [t.exhausted for t in testers] == [not rows for rows in got]
+
+
+def test_a_loop_goes_on_after_a_move_at_the_end_of_a_round(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n")
+    first = SpoutTester(TextSpout(tmp_path / "a", loop=True))
+    first.run(2)
+    second = TextSpout(tmp_path / "a", loop=True)
+    second.set_state(first.component.get_state())  # type: ignore[attr-defined]
+    assert SpoutTester(second).run(3) == [("1",), ("2",), ("1",)]
+
+
+def test_a_file_that_grows_is_divided_as_it_was(tmp_path: Path) -> None:
+    """Tasks open it one after another, and one goes on elsewhere: none of its lines is lost, none comes twice."""
+    file, old, new = tmp_path / "a", [f"{n:04d}" for n in range(100)], [f"{n:04d}" for n in range(100, 200)]
+    file.write_text("".join(f"{line}\n" for line in old))
+    spout = TextSpout(file)
+    first, middle, last = (SpoutTester(spout, index=i, parallelism=3) for i in range(3))
+    got = [*first.run(10), *middle.run()]
+    with file.open("a") as opened:
+        opened.writelines(f"{line}\n" for line in new)
+    moved = SpoutTester(spout, index=0, parallelism=3)
+    moved.component.set_state(first.component.get_state())  # type: ignore[attr-defined]
+    got += [*moved.run(), *last.run()]
+    assert sorted(line for (line,) in got) == old + new
+
+
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is no file"):
         TextSpout(tmp_path / "missing")
@@ -89,6 +123,15 @@ def test_the_sink_sorts_escapes_and_writes_all_or_nothing(tmp_path: Path) -> Non
     tester.finish()
     assert out.read_text() == "a\\n\t4\na\\tb\\\t1\nb\t2\nä\t3\n"
     assert [p.name for p in tmp_path.iterdir()] == ["out.tsv"]
+
+
+def test_what_utf8_does_not_have_costs_no_rows(tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    tester = BoltTester(TextSink(out), Fields(word=str))
+    for word in ["fine", "\udcff\ud800\udfff", "\udcfe"]:
+        tester.execute(word)
+    tester.finish()
+    assert sorted(out.read_bytes().splitlines()) == [b"fine", b"\xfe", b"\xff\\ud800\\udfff"]
 
 
 def test_the_sink_keeps_the_newest_of_each_key(tmp_path: Path) -> None:

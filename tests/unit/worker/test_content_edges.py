@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any
 
 import pytest
@@ -105,6 +106,31 @@ def test_what_is_no_dictionary_is_no_state() -> None:
     old.now = [1, 2]
     with pytest.raises(ExecutionError, match=r"State 'now' of 'Two'|State 'now' of Two"):
         Move(old)
+
+
+def infinite() -> float:
+    return float("inf")
+
+
+@pytest.mark.parametrize(
+    "assigned",
+    [Counter("aab"), OrderedDict(a=2), defaultdict(infinite), defaultdict(None)],
+    ids=lambda given: repr(given)[:20],
+)
+def test_a_dictionary_that_would_lose_something_as_a_state_is_none(assigned: Any) -> None:
+    """What it can do, or its default: it stays what it is, and its task where it is."""
+    old: Any = Two()
+    old.now = assigned
+    with pytest.raises(ExecutionError, match=rf"'now' of Two is of class {type(assigned).__name__} by now"):
+        Move(old)
+    assert old.now is assigned
+
+
+def test_a_dictionary_with_the_default_that_was_declared_is_a_state() -> None:
+    old: Any = Two()
+    old.now = defaultdict(int, x=1)
+    new = Move(old).rest()
+    assert new.now == {"x": 1} and new.now["not there"] == 0 == old.now["not there"]
 
 
 class Flushing(StatefulBolt):

@@ -1,0 +1,100 @@
+"""Local mode: what callers ask of a run while it runs, at the same time and after its end."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from elastic import Fields, LocalCluster, Spout, Topology, TopologyBuilder, local
+from elastic.errors import AlreadyExists, Refused
+from elastic.local import LocalRun
+from elastic.model.ids import ComponentId
+from elastic.testing import collect
+
+LIMIT = 30.0
+
+
+class Ever(Spout):
+    outputs = Fields(n=int)
+
+    def next_tuple(self) -> float:
+        self.emit(1)
+        return 0.01
+
+
+def topology() -> Topology:
+    b = TopologyBuilder("t")
+    b.spout("numbers", Ever())
+    b.bolt("out", collect(), tasks=4).shuffle("numbers")
+    return b.build()
+
+
+def executors(run: LocalRun) -> int:
+    """How many the bolt has."""
+    return sum(e.component == "out" for e in run.worker.assigned.executors())
+
+
+def test_a_name_is_free_again_when_its_topology_was_stopped() -> None:
+    with LocalCluster() as cluster:
+        first = cluster.submit(topology())
+        with pytest.raises(AlreadyExists):
+            cluster.submit(topology())
+        first.stop()
+        assert first.stopped and not cluster.submit(topology()).stopped
+
+
+@pytest.mark.parametrize("number", [2.5, 2.0, True, "2", None, 0, 5])
+def test_a_number_of_executors_that_is_none_is_refused_and_leaves_the_run_as_it_is(number: Any) -> None:
+    with LocalCluster() as cluster:
+        run = cluster.submit(topology())
+        with pytest.raises(Refused, match=f"1 to 4 executors, not {number!r}"):
+            run.rebalance(out=number)
+        assert run.deactivate(LIMIT)
+        run.activate()
+        run.rebalance(out=3)
+        assert executors(run) == 3
+
+
+class Told:
+    """A lock that tells who comes to it."""
+
+    def __init__(self, lock: Any, coming: threading.Event) -> None:
+        self.lock, self.coming = lock, coming
+
+    def __enter__(self) -> None:
+        if threading.current_thread().name == "rebalances":
+            self.coming.set()
+        self.lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lock.release()
+
+
+def test_a_rebalance_beside_a_deactivation_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    coming = threading.Event()
+    with LocalCluster() as cluster:
+        run = cluster.submit(topology())
+        monkeypatch.setattr(run, "_wanted", Told(getattr(run, "_wanted", threading.Lock()), coming), False)
+
+        def rebalance() -> None:
+            run.rebalance(out=4)
+            coming.set()
+
+        other, split = threading.Thread(target=rebalance, name="rebalances"), local.split_tasks
+
+        def splits(component: ComponentId, *arguments: Any) -> Any:
+            made = split(component, *arguments)
+            if component == "out" and not other.ident:
+                other.start()
+                assert coming.wait(LIMIT)
+            return made
+
+        monkeypatch.setattr(local, "split_tasks", splits)
+        run.deactivate(LIMIT)
+        other.join(LIMIT)
+        assert executors(run) == 4
