@@ -56,6 +56,7 @@ class Host(Protocol):
 
         Raises:
             EnvironmentProblem: It cannot be started here.
+            Unavailable: It cannot be started now.
         """
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from elastic.errors import EnvironmentProblem, Refused
@@ -120,5 +121,6 @@ class ProcessHost:
             nodes = self._nodes
         for node in nodes:
             node.ask()
+        deadline = time.monotonic() + self._grace
         for node in nodes:
-            node.stop(self._grace)
+            node.stop(deadline - time.monotonic())

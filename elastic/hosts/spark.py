@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused
+from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, Refused, Unavailable
 from elastic.handles import readable
 from elastic.hosts.base import NodeCommand
 from elastic.hosts.spark_notices import Notices
@@ -71,6 +71,11 @@ class SparkNode:
     @property
     def node(self) -> NodeId:
         return self._node
+
+    @property
+    def session(self) -> Session:
+        """Where its job runs."""
+        return self._session
 
     @property
     def tag(self) -> str:
@@ -197,6 +202,7 @@ class SparkHost:
         Raises:
             EnvironmentProblem: Spark cannot be started or reached.
             Refused: The host has been closed.
+            Unavailable: Spark does not answer, and other nodes still run in it.
         """
         with self._lock:
             self._ready()
@@ -213,6 +219,7 @@ class SparkHost:
         Raises:
             EnvironmentProblem: Spark cannot be started or reached, or has no room for another node.
             Refused: The host has been closed.
+            Unavailable: Spark does not answer, and other nodes still run in it.
         """
         with self._lock:
             session = self._ready()
@@ -260,7 +267,7 @@ class SparkHost:
     def _ready(self) -> Session:
         if self._closed:
             raise Refused("the Spark host has been closed")
-        if self._session is not None and not self._session.usable():
+        if self._session is not None and not self._usable(self._session):
             log.warning("Spark has gone; it is started again")
             self._session.close()
             self._session = None
@@ -271,6 +278,20 @@ class SparkHost:
                 self._master, self._remote, self._config, self._java, self._python, self._name, self._scratch
             )
         return self._session
+
+    def _usable(self, session: Session) -> bool:
+        """Whether nodes can be started in it. One without an answer is of no use, but those that run in it may well be."""
+        try:
+            return session.usable()
+        except TimeoutError as error:
+            others = [n.node for n in self._nodes if n.session is session and n.alive()]
+            if not others:
+                log.info("the Spark session is of no more use: %s", error)
+                return False
+            raise Unavailable(
+                f"Spark does not answer ({error}): no node can be started in it, and it is not ended while it has {', '.join(others)}",
+                remedy="see whether Spark's driver is busy; without other nodes in it, the next start ends it and starts it again",
+            ) from error
 
 
 def _stop(node: SparkNode, grace: float) -> None:

@@ -43,10 +43,15 @@ class Session:
         """How many nodes have room, or 0 when only Spark knows."""
         self._own_jvm = own_jvm
         self._suspect = False
+        self._cancelled: dict[str, bool] = {}  # for each tag under which jobs run, whether they were
         self._context: Any = None if connect else spark.sparkContext
 
     def usable(self) -> bool:
-        """False once its JVM, or its connection, has gone."""
+        """False once its JVM, or its connection, has gone.
+
+        Raises:
+            TimeoutError: It is there and does not answer: nobody can say.
+        """
         return self._there() and (not self._suspect or self._responds())
 
     def _there(self) -> bool:
@@ -57,12 +62,16 @@ class Session:
 
     def run_tagged(self, tag: str, work: Callable[[], T]) -> T:
         """Run Spark jobs in the calling thread such that `cancel(tag)` ends them. The thread does nothing else."""
+        self._cancelled[tag] = False
         try:
             return self._run_tagged(tag, work)
         except Exception:
             # A server that was started again doesn't know this session; a JVM that is being killed is a process for some time yet.
-            self._suspect = True
+            if not self._cancelled[tag]:
+                self._suspect = True
             raise
+        finally:
+            del self._cancelled[tag]
 
     def _run_tagged(self, tag: str, work: Callable[[], T]) -> T:
         if self.connect:
@@ -83,17 +92,24 @@ class Session:
         Raises:
             Unavailable: Spark does not answer.
         """
+        if tag in self._cancelled:
+            self._cancelled[tag] = True
         try:
             if self.connect:
                 self.spark.interruptTag(tag)
             else:
                 self._context.cancelJobsWithTag(tag)
         except Exception as error:
+            self._suspect = True
             raise Unavailable(f"Spark cannot be told to cancel {tag}: {first_line(error)}") from error
 
     def _responds(self) -> bool:
         try:
             _bounded(lambda: self.spark.conf.get("spark.sql.session.timeZone"), _ANSWER)
+        except TimeoutError:
+            if self._there():
+                raise
+            return False
         except Exception as error:  # noqa: BLE001 - whatever it is, the session is of no use
             log.info("the Spark session is of no more use: %s", first_line(error))
             return False
@@ -135,7 +151,7 @@ class _Start:
         self._began = 0.0
 
     def within(self, seconds: float, build: Callable[[], Session]) -> Session:
-        """Start it; raises what `build` raises, and `TimeoutError`."""
+        """Start it; raises what `build` raises, and `TimeoutError`. Interrupted by anything else, it is given up as well."""
         result: Future[Session] = Future()
 
         def start() -> None:
@@ -153,13 +169,17 @@ class _Start:
 
         self._began = time.monotonic()
         self._thread = threading.Thread(target=start, name="elastic-spark", daemon=True)
-        self._thread.start()
         try:
+            self._thread.start()
             return result.result(seconds)
         except TimeoutError:
             if not result.cancel():  # it has come at the last moment, or is the error of `build`
                 return result.result()
             raise TimeoutError(f"no answer in {seconds:g} s") from None
+        except BaseException:  # Ctrl-C, after which nobody has the session, or the error of `build`
+            if not result.cancel() and result.exception() is None:
+                result.result().close()
+            raise
 
     def wait_for_earlier(self) -> None:
         """Wait a moment for one that was given up.

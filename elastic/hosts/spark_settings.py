@@ -14,7 +14,7 @@ RETRIES = 4
 LOCAL_SLOTS = 64
 """Room for nodes under the master `local`: each is a process, and takes nothing from Spark but a waiting thread."""
 
-_LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(,(?P<retries>\d+))?\])?")
+_LOCAL = re.compile(r"local(\[(?P<n>\d+|\*)(\s*,\s*(?P<retries>\d+))?\])?")
 _CLUSTER = re.compile(r"local-cluster\[\s*(?P<n>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
 _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """A JVM that starts fast and does next to nothing afterwards."""

@@ -9,13 +9,15 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from elastic.errors import EnvironmentProblem
+from elastic.errors import EnvironmentProblem, Unavailable
 from elastic.hosts import generation, spark, spark_notices, spark_session, spark_task
 from elastic.hosts.base import NodeCommand
 from elastic.hosts.child import exit_sentence, python_path
@@ -23,6 +25,7 @@ from elastic.hosts.spark_daemon import without_archives
 from elastic.hosts.spark_session import first_line
 from elastic.hosts.spark_settings import is_here, local_with_retries, room, settings
 from elastic.hosts.spark_task import Payload, Process
+from elastic.model.ids import NodeId
 
 
 def test_attempts_of_a_start_lie_between_the_starts_before_and_after_it() -> None:
@@ -52,6 +55,8 @@ def test_the_generation_in_the_arguments_becomes_that_of_the_attempt(
         ("local", "local[64,4]", 64),
         ("local[2]", "local[2,4]", 2),
         ("local[2,9]", "local[2,9]", 2),
+        ("local[2, 9]", "local[2, 9]", 2),
+        ("local[* ,9]", "local[* ,9]", os.cpu_count()),
         ("local[*]", "local[*,4]", os.cpu_count()),
         ("local-cluster[2,3,512]", "local-cluster[2,3,512]", 6),
         ("spark://h:7077", "spark://h:7077", 0),
@@ -170,6 +175,34 @@ def test_a_start_of_spark_without_an_answer_is_waited_for_and_ended_when_it_come
         start.within(10, lambda: (_ for _ in ()).throw(ValueError("no such master")))
 
 
+@pytest.mark.parametrize("come", [False, True])
+def test_a_session_whose_start_was_interrupted_is_ended(monkeypatch: pytest.MonkeyPatch, come: bool) -> None:
+    """By Ctrl-C: whether it had come at that moment or comes later, nobody has it."""
+    answer, closed = threading.Event(), threading.Event()
+    session: Any = SimpleNamespace(close=closed.set)
+
+    class Interrupted(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            if timeout is None:
+                return super().result()
+            if come:
+                answer.set()
+                super().result()
+            raise KeyboardInterrupt
+
+    def build() -> Any:
+        answer.wait()
+        return session
+
+    monkeypatch.setattr(spark_session, "Future", Interrupted)
+    start = spark_session._Start()
+    with pytest.raises(KeyboardInterrupt):
+        start.within(60, build)
+    assert closed.is_set() is come
+    answer.set()
+    assert closed.wait(30)
+
+
 def test_a_context_that_is_being_made_is_nobodys_session(monkeypatch: pytest.MonkeyPatch) -> None:
     core = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=object()))
     monkeypatch.setitem(sys.modules, "pyspark", core)
@@ -201,6 +234,94 @@ def test_a_session_is_asked_after_a_job_has_failed_though_its_jvm_is_still_a_pro
             session.run_tagged("a", fail)
         assert session.usable() is still
     assert not answers
+
+
+class Standing:
+    """Spark whose jobs run until they are cancelled, and that answers nothing else until it is told to."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, threading.Event] = {}
+        self.running = threading.Semaphore(0)
+        self.answers = threading.Event()
+        self.conf = SimpleNamespace(get=lambda _: self.answers.wait())
+        gateway = SimpleNamespace(proc=SimpleNamespace(poll=lambda: None))
+        self.sparkContext = SimpleNamespace(
+            _gateway=gateway,
+            _jsc=object(),
+            addJobTag=self._tag,
+            cancelJobsWithTag=lambda t: self.jobs[t].set(),
+        )
+        self._own = threading.local()
+
+    def _tag(self, tag: str) -> None:
+        self._own.job = self.jobs[tag] = threading.Event()
+
+    def range(self, *_: int) -> Standing:
+        return self
+
+    mapInArrow = range
+
+    def collect(self) -> None:
+        self.running.release()
+        self._own.job.wait()
+        raise RuntimeError("its job was cancelled")
+
+
+@pytest.fixture
+def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[spark.SparkHost, Standing, list[str]]]:
+    """(a host of that Spark, it, what becomes of its session)."""
+    monkeypatch.setattr(spark_session, "_ANSWER", 0.01)
+    monkeypatch.setattr(spark_session.Session, "close", lambda session: said.append("closed"))
+    made, said = Standing(), ["opened"]
+    host = spark.SparkHost()
+    host._session = spark_session.Session(made, owned=True, connect=False, own_jvm=True, slots=0)
+    another: Any = SimpleNamespace(
+        usable=lambda: True, slots=1, close=lambda: said.append("the other closed")
+    )
+    monkeypatch.setattr(spark, "open_session", lambda *_: said.append("opened") or another)
+    yield host, made, said
+    made.answers.set()
+    host.close()
+
+
+def started(host: spark.SparkHost, name: str) -> spark.SparkNode:
+    return host.start(NodeCommand(NodeId(name), (), {}, ""), lambda node, why: None)
+
+
+def test_a_session_is_not_doubted_for_a_node_that_was_cancelled(
+    standing: tuple[spark.SparkHost, Standing, list[str]],
+) -> None:
+    host, made, said = standing
+    nodes = [started(host, name) for name in "ab"]
+    for _ in nodes:
+        assert made.running.acquire(timeout=30)
+    nodes[0].stop(0.0)
+    started(host, "c")
+    assert made.running.acquire(timeout=30)
+    assert nodes[1].alive() and said == ["opened"], "though it would not have answered"
+
+
+def test_spark_that_does_not_answer_is_not_ended_under_its_nodes(
+    standing: tuple[spark.SparkHost, Standing, list[str]],
+) -> None:
+    host, made, said = standing
+    nodes = [started(host, name) for name in "ab"]
+    for _ in nodes:
+        assert made.running.acquire(timeout=30)
+    made.jobs[nodes[0].tag].set()
+    nodes[0]._thread.join(30)
+    with pytest.raises(Unavailable, match=r"does not answer .*while it has b"):
+        started(host, "c")
+    assert nodes[1].alive() and said == ["opened"]
+    made.answers.set()
+    nodes.append(started(host, "c"))
+    assert made.running.acquire(timeout=30) and said == ["opened"], "the same again, now that it answers"
+    made.answers.clear()
+    for node in nodes[1:]:
+        made.jobs[node.tag].set()
+        node._thread.join(30)
+    host.open()
+    assert said == ["opened", "closed", "opened"], "with nobody in it"
 
 
 @pytest.mark.parametrize("others", [True, False])
