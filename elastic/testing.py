@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -111,7 +112,8 @@ class BoltTester(_Tester):
 
     Args:
         bolt: The bolt.
-        fields: The fields of the tuples that it gets; without them, those of the first `execute` by keyword.
+        fields: The fields of the tuples that it gets; without them, for each stream those of the first `execute` by keyword that is
+            said to come from it.
         index: Which of the component's tasks it is, from 0.
         parallelism: How many tasks the component has.
         config: Settings.
@@ -122,13 +124,14 @@ class BoltTester(_Tester):
     ) -> None:
         super().__init__(bolt, index, parallelism, config)
         self._fields = fields
+        self._seen: dict[Source, Fields] = {}
 
     def execute(self, *values: Any, source: str = "source", stream: str = "default", **named: Any) -> Emitted:
         """Execute one tuple.
 
         Args:
             values: Its values, in the order of `fields`; or
-            named: its values by name (`execute(line="a b")`).
+            named: its values by name, in any order (`execute(line="a b")`).
             source: The component that it is said to come from.
             stream: The stream that it is said to come from.
 
@@ -136,13 +139,14 @@ class BoltTester(_Tester):
             What was emitted, as plain tuples in order; by stream in `streams`.
 
         Raises:
+            TypeError: These are not values for the fields.
             Exception: Whatever the bolt raises.
         """
         bolt = self.component
         assert isinstance(bolt, Bolt)
         self.context.source = Source(source, stream, 1)
         try:
-            bolt.execute(self._tuple(values, named))
+            bolt.execute(self._tuple(self.context.source, values, named))
         finally:
             self.context.source = None
         return self.take()
@@ -166,14 +170,23 @@ class BoltTester(_Tester):
         """The whole state of a stateful bolt."""
         return self.component.get_state()  # type: ignore[attr-defined]
 
-    def _tuple(self, values: tuple[Any, ...], named: dict[str, Any]) -> Tuple:
+    def _tuple(self, source: Source, values: tuple[Any, ...], named: dict[str, Any]) -> Tuple:
         if named and values:
             raise TypeError("give the tuple's values by position or by name, not both")
-        fields = (
-            Fields(*named) if named else self._fields or Fields(*(f"field{i}" for i in range(len(values))))
-        )
-        made = tuple_class("source", StreamSpec(StreamId("default"), fields.specs))
-        return made(*(named.values() if named else values))
+        fields = self._fields or self._seen.get(source)
+        if fields is None:
+            fields = Fields(*(named or (f"field{i}" for i in range(len(values)))))
+            if named:
+                self._seen[source] = fields
+        if named:
+            names = [f.name for f in fields.specs]
+            if named.keys() != set(names):
+                raise TypeError(
+                    f"the fields of stream {source.stream!r} of {source.component!r} are {', '.join(names)}, and values were given for "
+                    f"{', '.join(named)}: give one for each (other fields are for another stream= or source=, in a tester without `fields`)"
+                )
+            values = tuple(named[n] for n in names)
+        return tuple_class("source", StreamSpec(StreamId("default"), fields.specs))(*values)
 
 
 class SpoutTester(_Tester):
@@ -207,10 +220,7 @@ class SpoutTester(_Tester):
             if type(spout).tuples is not Spout.tuples:
                 if self._generator is None:
                     self._generator = iter(spout.tuples())
-                for value in self._generator:
-                    self._emit("default", value if isinstance(value, tuple) else (value,))
-                    break
-                else:
+                if not spout._emit_each(itertools.islice(self._generator, 1)):
                     spout.exhausted()
             elif type(spout).next_batch is not Spout.next_batch:
                 spout.next_batch()

@@ -134,6 +134,8 @@ class Component(ABC):
     ) -> int:
         """Emit what a generator or a function gives: single values, or tuples of values.
 
+        A tuple of a class of its own, as a named one, is taken apart only for several fields: one field can have it as its value.
+
         Args:
             failed: Told of a value that cannot be emitted; returns whether to stop. Without it, the error is raised.
             ended: Told of an error of `values` itself, which is the end of it. Without it, the error is raised.
@@ -142,11 +144,12 @@ class Component(ABC):
             How many there were.
         """
         count = 0
+        several = self._has_several_fields()
         try:
             for value in values:
                 count += 1
                 try:
-                    if value.__class__ is tuple:
+                    if value.__class__ is tuple or (several and isinstance(value, tuple)):
                         self.emit(*value)
                     else:
                         self.emit(value)
@@ -160,6 +163,10 @@ class Component(ABC):
                 raise
             ended(e)
         return count
+
+    def _has_several_fields(self) -> bool:
+        declared = self.outputs.get("default") if isinstance(self.outputs, Mapping) else self.outputs
+        return isinstance(declared, Fields) and len(declared.specs) > 1
 
     def _unwired(self, name: str) -> None:
         raise ElasticError(
@@ -176,6 +183,8 @@ class Spout(Component):
 
     def tuples(self) -> Iterable[Any]:
         """A generator of what to emit on the default stream: a tuple of values, or a single value.
+
+        A named tuple is a tuple of values where there are several fields, and a single value where there is one.
 
         Its end says that the spout is exhausted. When it raises, the topology fails: there is nothing to go on with.
 

@@ -19,7 +19,7 @@ class FlatMap(Bolt):
 
     Args:
         function: Gets the tuple's values as its arguments; returns, or yields, what is to be emitted: a single value each, or
-            a tuple of values.
+            a tuple of values, as `Spout.tuples` does.
         fields: The fields of the output, with their types.
     """
 

@@ -14,7 +14,7 @@ class Emits(NamedTuple):
     Attributes:
         emit: A tuple, of its values.
         emit_all: Many tuples; `Component.emit_all`.
-        emit_each: Many tuples, values that are tuples taken apart; `Component._emit_each`.
+        emit_each: Many tuples, values that are tuples taken apart, by the rule of `Component._emit_each`.
     """
 
     emit: Callable[..., None]
@@ -37,10 +37,10 @@ def functions(stream: str, names: list[str], body: list[str], only: str = "") ->
     if len(names) == 1:
         value, routed = fields, [f"if {fields}.__class__ is tuple: _emit(*{fields})", "else:"]
     else:
-        # `_emit` says what is wrong with a value that does not fit.
+        # `_emit` says what is wrong with a value that does not fit. A named tuple may; a plain one does not wait for that question.
         value = "_v"
         routed = [
-            "if _v.__class__ is not tuple: _emit(_v)",
+            "if _v.__class__ is not tuple: _emit(*_v) if isinstance(_v, tuple) else _emit(_v)",
             f"elif len(_v) != {len(names)}: _emit(*_v)",
             "else:",
             f"    {each} = _v",

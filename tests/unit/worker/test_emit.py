@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +23,7 @@ from elastic import (
     TopologyBuilder,
 )
 from elastic.errors import ExecutionError
-from elastic.testing import BoltTester, collect
+from elastic.testing import BoltTester, SpoutTester, collect
 from elastic.worker.batch import Batch
 from elastic.worker.outputs import Outputs
 from elastic.worker.task import Task
@@ -185,7 +185,12 @@ class Given(Spout):
 
 
 class Sub(tuple[Any, ...]):
-    """Not exactly a tuple: a value by itself."""
+    """Not exactly a tuple: with one field a value by itself, with several taken apart as any other."""
+
+
+class Pair(NamedTuple):
+    first: str
+    second: int
 
 
 ONE: list[Any] = ["a", ("b",), ("c", "d"), None, [1], (), Sub("xy"), *"efg"]
@@ -226,6 +231,23 @@ def test_a_generator_gives_single_values_or_tuples_and_wrong_ones_cost_only_them
         run = cluster.submit(b.build()).wait(20)
         assert out.rows == expected
         assert next(e for e in run.events if e.kind == "tuple-failed").message.count("TypeError") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "emitted"), [({"a": Any}, [(Pair("x", 1),)] * 300), ({"a": str, "b": int}, [("x", 1)] * 300)]
+)
+def test_a_named_tuple_is_values_for_several_fields_and_the_value_of_one(
+    fields: dict[str, Any], emitted: list[tuple[Any, ...]]
+) -> None:
+    """In a topology as in the testers."""
+    spout, pairs = Given([Pair("x", 1)] * 300, **fields), FlatMap(lambda a: [Pair(a, 1)] * 300, **fields)
+    out = collect()
+    b = TopologyBuilder("t", max_errors=0)
+    b.spout("given", spout)
+    b.bolt("out", out).shuffle("given")
+    with LocalCluster() as cluster:
+        cluster.submit(b.build()).wait(20)
+    assert out.rows == emitted == SpoutTester(spout).run() == BoltTester(pairs).execute(a="x")
 
 
 def test_after_too_many_wrong_ones_the_generator_is_asked_no_more() -> None:
