@@ -23,6 +23,7 @@ class Report:
     seconds: float = 0.0
     cpu: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     states: set[tuple[str, str]] = field(default_factory=set)
     failures: list[tuple[int, str]] = field(default_factory=list)
@@ -33,6 +34,7 @@ class Report:
         self.steps += world.clock.steps
         self.tuples += world.truth.applied
         self.faults.update(world.counts)
+        self.met.update(world.met)
         self.outcomes.update({o.value: n for o, n in world.outcomes.items()})
         self.states |= world.states
 
@@ -43,6 +45,8 @@ class Report:
             f"in {self.seconds:.1f} s: {rate:.0f} moves/s, {self.moves / self.cpu if self.cpu else 0:.0f} per second of processor time",
             f"faults: {sum(self.faults.values()):,}",
             *(f"  {kind:<22} {count:>8,}" for kind, count in sorted(self.faults.items())),
+            "met:",
+            *(f"  {kind:<22} {count:>8,}" for kind, count in sorted(self.met.items())),
             f"outcomes of tasks: {', '.join(f'{o} {n:,}' for o, n in sorted(self.outcomes.items()))}",
             "states reached:",
         ]

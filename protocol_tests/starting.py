@@ -51,7 +51,7 @@ class Starting:
         for task in sorted(begin_now(self._startable(view), written)):
             w.start(task, self._life)
         if self._startable(view):
-            w.world.count("startable meanwhile")
+            w.world.meet("startable meanwhile")
             self.follow(view)
 
     def _startable(self, view: View) -> set[int]:

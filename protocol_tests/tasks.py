@@ -12,8 +12,24 @@ if TYPE_CHECKING:
     from protocol_tests.worker import Worker
 
 
+HOLDS = 2
+"""Every other task hands on only after so many tuples more what it has emitted, as a component does whose tuples go in batches."""
+PIECE = 3
+"""Tuples of a batch at most."""
+Items = tuple[Item, ...]
+
+
+class Piece(NamedTuple):
+    """A batch that has come over a link. `way`: the sender's way that it came by, for its room."""
+
+    source: int
+    items: Items
+    origin: str
+    way: int
+
+
 class Waiting(NamedTuple):
-    """A tuple in a task's queue. `way`: the sender's way that it came by, for its room."""
+    """A tuple in a task's queue."""
 
     source: int
     item: Item
@@ -40,7 +56,8 @@ class Task:
         self.serial = serial
         self.state: Fold = {}
         self.queue: deque[Waiting] = deque()
-        self.pending: deque[tuple[int, Item]] = deque()
+        self.pending: deque[tuple[int, Items]] = deque()
+        self._held = 0
         self.timer = 0
         self.number = 0
         self.budget = 0
@@ -107,11 +124,13 @@ class Task:
         self._scheduled = False
         if not self.worker.alive or self.closed or not self.running or self.stopped:
             return
-        while self.pending:
-            target, item = self.pending[0]
-            if not self.worker.emit(self.id, target, item):
-                return  # blocked: woken when there is room
-            self.pending.popleft()
+        if not self._holds():
+            while self.pending:
+                target, items = self.pending[0]
+                if not self.worker.emit(self.id, target, items):
+                    return  # blocked: woken when there is room
+                self.pending.popleft()
+            self._held = 0
         if self.stopping:
             self.stopped = True
             self.worker.stopped(self)
@@ -132,8 +151,20 @@ class Task:
         if self.queue or self.pending or self.budget:
             self.wake()
 
+    def _holds(self) -> bool:
+        """Whether what it has emitted waits for more of it."""
+        if self.stopping or not (self.queue or self.budget):
+            return False
+        return 0 < self._held <= HOLDS and self.id % 2 == 0
+
     def _emit(self, root: int, number: int, path: tuple[int, ...]) -> None:
         world = self.worker.world
         path = (*path, self.id)
+        self._held += 1
         for target in world.shape.route(self.id, root, number):
-            self.pending.append((target, world.truth.emit(self.id, target, root, number, path)))
+            item = world.truth.emit(self.id, target, root, number, path)
+            last = next((n for n, p in reversed(list(enumerate(self.pending))) if p[0] == target), None)
+            if last is not None and len(self.pending[last][1]) < PIECE:
+                self.pending[last] = (target, (*self.pending[last][1], item))
+            else:
+                self.pending.append((target, (item,)))

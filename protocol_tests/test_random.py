@@ -95,6 +95,7 @@ def test_seeded_runs_keep_every_promise_and_reach_every_state() -> None:
     assert not report.failures, str(report)
     assert report.moves > PROFILE.runs
     assert {kind for kind in (*FREE, *COSTLY) if kind != "reassign"} <= report.faults.keys()
+    assert {"batches of several", "taken by the shortcut", "output buffer full"} <= report.met.keys()
     reached = {
         role: {s for r, s in report.states if r == role}
         for role in ("emitter", "receiver", "old side", "new side", "notifier")

@@ -97,7 +97,7 @@ def test_what_a_crash_at_every_step_costs(who: str) -> None:
             or (over and who == "new host" and home != B)
         )
         # What was on its way to coordination when the process died may have arrived: then it had restored.
-        free = free and not world.counts["restored after death"]
+        free = free and not world.met["restored after death"]
         if who == "neighbours" or not free:
             assert all({s, t} & OWN[who] for s, t, _ in world.truth.lost())
         else:

@@ -18,7 +18,7 @@ from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId, WorkerId
 from protocol_tests.starting import Starting
 from protocol_tests.store import DOWN, GONE, Part
-from protocol_tests.tasks import Task, Waiting
+from protocol_tests.tasks import PIECE, Items, Piece, Task, Waiting
 
 if TYPE_CHECKING:
     from protocol_tests.world import World
@@ -44,6 +44,11 @@ def read_by(me: Incarnation, view: View) -> View:
         if all(a is b for a, b in zip(moves, view.moves, strict=True))
         else replace(view, moves=tuple(moves))
     )
+
+
+def _joined(one: Items, other: Items) -> Items | None:
+    """One batch of two that are held one after the other, as long as that is not too large."""
+    return one + other if len(one) + len(other) <= PIECE else None
 
 
 def is_whole(value: Any) -> bool:
@@ -119,7 +124,7 @@ class Worker:
         receiver = self.participant.receivers.get((event.source, event.target))
         if receiver is None or not receiver.takes(event.life, event.first, event.count):
             return False
-        self.world.count("taken by the shortcut")
+        self.world.meet("taken by the shortcut")
         self.accept(ac.Accept(event.source, event.target, event.count, event.item))
         return True
 
@@ -181,22 +186,23 @@ class Worker:
 
     # ------------------------------------------------------------------ links, out
 
-    def emit(self, source: int, target: int, item: Any) -> bool:
-        """A task emits; False when it is blocked."""
+    def emit(self, source: int, target: int, items: Items) -> bool:
+        """A task emits a batch; False when it is blocked."""
         link = self.participant.emitters[source, target]
         key = (source, target)
         if link.flowing:
             if self.outstanding.get(key, 0) >= self.world.shape.window:
                 return False
-            if item.number % 2:
-                self.send(ac.Send(source, target, link.life, link.left(1), 1, item))
+            if items[0].number % 2:
+                self.send(ac.Send(source, target, link.life, link.left(len(items)), len(items), items))
             else:
-                self.feed(ev.Emitted(source, target, item, 1))
+                self.feed(ev.Emitted(source, target, items, len(items)))
             return True
         if link.full:
             return False
-        self.feed(ev.Emitted(source, target, item, 1))
-        if link.rows > self.world.shape.buffer:
+        if not (items[0].number % 2 and link.kept(items, len(items), _joined)):
+            self.feed(ev.Emitted(source, target, items, len(items)))
+        if link.rows >= self.world.shape.buffer + len(items):
             raise AssertionError(f"the output buffer of {key} holds {link.rows}")
         return True
 
@@ -214,7 +220,7 @@ class Worker:
         frame = ev.Arrived(*key, action.life, action.first, action.count, (action.item, self.ways[key]))
         where = self.participant.emitters[key].where
         if where not in self.world.network.processes and action.target in self.world.truth.crashed:
-            self.world.truth.taint(*key, action.item)
+            self._may_be_lost(*key, action.item)
         self._transmit(action.source, where, frame)
 
     def fence(self, action: ac.SendFence) -> None:
@@ -280,7 +286,7 @@ class Worker:
 
     def block(self, action: ac.Block) -> None:
         self.blocked.add((action.source, action.target))
-        self.world.count("output buffer full")
+        self.world.meet("output buffer full")
 
     def unblock(self, action: ac.Unblock) -> None:
         self.blocked.discard((action.source, action.target))
@@ -296,29 +302,32 @@ class Worker:
         if again and (frame.source, frame.target) not in self.participant.receivers:
             return
         if isinstance(frame, ev.Arrived):
-            item, way = frame.item
+            items, way = frame.item
+            if frame.count > 1:
+                self.world.meet("batches of several")
             frame = ev.Arrived(
                 frame.source,
                 frame.target,
                 frame.life,
                 frame.first,
                 frame.count,
-                Waiting(frame.source, item, origin, way),
+                Piece(frame.source, items, origin, way),
             )
         self.feed(frame)
 
     def accept(self, action: ac.Accept) -> None:
-        task = self.tasks[action.target]
-        task.queue.append(action.item)
+        task, piece = self.tasks[action.target], action.item
+        task.queue += (Waiting(piece.source, item, piece.origin, piece.way) for item in piece.items)
         task.wake()
 
     def drop(self, action: ac.Drop) -> None:
         if action.why == "taken before":
             return
-        truth, item = self.world.truth, action.item.item
-        if truth.of_an_ended_life(action.source, action.target, item):
-            truth.taint(action.source, action.target, item)
-        self.consumed(action.target, action.item)
+        truth, piece = self.world.truth, action.item
+        for item in piece.items:
+            if truth.of_an_ended_life(action.source, action.target, item):
+                truth.taint(action.source, action.target, item)
+            self.consumed(action.target, Waiting(piece.source, item, piece.origin, piece.way))
 
     def not_here(self, action: ac.NotHere) -> None:
         self.early.setdefault(action.target, []).append(action.event)
@@ -342,28 +351,28 @@ class Worker:
 
     def die(self) -> None:
         """The process ends, without a word."""
-        world, truth, view = self.world, self.world.truth, self.world.coordination.now
+        world, view = self.world, self.world.coordination.now
         mine = {t for t in view.places if view.stands(t).owner == self.me}
         for t in sorted(mine):
             self._taint(t)
         for (source, target), emitter in self.participant.emitters.items():
             if source in mine:
                 for unsent in emitter.buffer:
-                    truth.taint(source, target, unsent.item)
+                    self._may_be_lost(source, target, unsent.item)
         for (source, target), receiver in self.participant.receivers.items():
             if target in mine:
                 for early in receiver.export().early:
-                    truth.taint(source, target, early.item.item)
+                    self._may_be_lost(source, target, early.item.items)
         for t in mine:
             for event in (*self.early.get(t, ()), *self.participant.kept_for_later(t)):
                 if isinstance(event, ev.Arrived):
-                    truth.taint(event.source, t, event.item.item)
+                    self._may_be_lost(event.source, t, event.item.items)
         for frame in world.network.frames(lambda c: c.source is self):
             if isinstance(frame, ev.Arrived) and frame.source in mine:
-                truth.taint(frame.source, frame.target, frame.item[0])
+                self._may_be_lost(frame.source, frame.target, frame.item[0])
         for frame in world.network.frames(lambda c: c.target == self.me):
             if isinstance(frame, ev.Arrived) and frame.target in mine:
-                truth.taint(frame.source, frame.target, frame.item[0])
+                self._may_be_lost(frame.source, frame.target, frame.item[0])
         self.alive = False
         world.network.died(self.me)
 
@@ -375,8 +384,12 @@ class Worker:
         for t, attempt in marks.restored.items():
             new = self.participant.new.get(t)
             if new is not None and new.attempt == attempt and new.state is NewState.MARKING:
-                self.world.count("restored after death")
+                self.world.meet("restored after death")
                 self._taint(t)
+
+    def _may_be_lost(self, source: int, target: int, items: Items) -> None:
+        for item in items:
+            self.world.truth.taint(source, target, item)
 
     def _taint(self, t: int) -> None:
         """A task that this process held died with it."""
@@ -384,18 +397,18 @@ class Worker:
         truth.owner_died(t)
         for link in self.participant.arriving(t):
             for unsent in link.buffer:
-                truth.taint(t, link.target, unsent.item)
+                self._may_be_lost(t, link.target, unsent.item)
         task = self.tasks.get(t) or self.prepared.get(t)
         if task is None:
             return
         for waiting in task.queue:
             truth.taint(waiting.source, t, waiting.item)
-        for target, item in task.pending:
-            truth.taint(t, target, item)
+        for target, items in task.pending:
+            self._may_be_lost(t, target, items)
         for source in self.participant.wiring.emitters_of(t):
             receiver = self.participant.receivers.get((source, t))
             for early in receiver.export().early if receiver is not None else ():
-                truth.taint(source, t, early.item.item)
+                self._may_be_lost(source, t, early.item.items)
         self.world.keep_budget(task)
 
 
@@ -533,7 +546,7 @@ class _Store:
                 w.feed(ev.NewFailed(action.task, action.epoch, action.attempt, "only a part is there"))
             else:
                 if action.heard:
-                    w.world.count("fetched by word")
+                    w.world.meet("fetched by word")
                 w.feed(ev.Fetched(action.task, action.epoch, action.attempt, *value))
 
         w.world.stores.get(left[0], action.epoch, action.task, done)

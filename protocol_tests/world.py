@@ -55,7 +55,8 @@ class World:
         self.clock = Clock(self.rnd)
         self.shape = shape or make_shape(self.rnd)
         self.truth = Truth()
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # faults
+        self.met: Counter[str] = Counter()  # what does not happen in each run, and has to happen in some
         self.states: set[tuple[str, str]] = set()
         self.outcomes: Counter[Outcome] = Counter()
         self.reasons: list[str] = []
@@ -89,7 +90,12 @@ class World:
             self.trace.append(f"{self.clock.now:10.2f}  {line}")
 
     def count(self, what: str) -> None:
+        """A fault has happened."""
         self.counts[what] += 1
+
+    def meet(self, what: str) -> None:
+        """Something has come about that is no fault."""
+        self.met[what] += 1
 
     def next_serial(self) -> int:
         self._serial += 1
@@ -334,7 +340,7 @@ class World:
         for epoch, task in sorted(gone):
             at = self.coordination.now.stands(task)
             if (at.epoch, at.phase) == (epoch, Phase.SAVED):
-                self.count("saved state lost")
+                self.meet("saved state lost")
                 for source in self.shape.wiring.emitters_of(task):
                     self._taint_up_to(source, task)
                 for target in self.shape.wiring.targets_of(task):
