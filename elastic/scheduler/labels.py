@@ -7,8 +7,9 @@ to those who would have to move. (Not in the paper.)
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from elastic.model.ids import TopologyName
 from elastic.scheduler.instance import Home, Instance
@@ -45,9 +46,10 @@ def label(p: Instance, groups: Sequence[Group | None], cap: Sequence[float]) -> 
     here: dict[int, list[Group]] = defaultdict(list)
     for group in dict.fromkeys(g for g in groups if g is not None):
         here[node_of[group.node]].append(group)
+    holders = _holders(p)
     slot_of: dict[int, int] = {}
     for k in sorted(here):
-        slot_of.update(_slots(p, k, here[k], tasks))
+        slot_of.update(_slots(p, k, here[k], tasks, holders))
     return [None if g is None else (node_of[g.node], slot_of[id(g)]) for g in groups]
 
 
@@ -86,8 +88,24 @@ def _nodes(
     return result
 
 
-def _slots(p: Instance, k: int, groups: Iterable[Group], tasks: Sequence[int]) -> dict[int, int]:
-    """The slot of each group (by its identity) on one node."""
+def _holders(p: Instance) -> dict[Home, TopologyName]:
+    """Whose worker is in each slot now; those without executors included."""
+    return {
+        (p.node_index[s.node], s.slot): name
+        for name, assignment in p.places.items()
+        for s in assignment.workers.values()
+        if s.node in p.node_index
+    }
+
+
+def _slots(
+    p: Instance, k: int, groups: Iterable[Group], tasks: Sequence[int], holders: Mapping[Home, TopologyName]
+) -> dict[int, int]:
+    """The slot of each group (by its identity) on one node.
+
+    A slot that another topology has now is taken last: it is not free before that one has left, and until then whoever is to have
+    it is refused.
+    """
     overlap: dict[tuple[int, int], int] = Counter()
     groups = list(groups)
     free = set(p.nodes[k].free)
@@ -102,9 +120,13 @@ def _slots(p: Instance, k: int, groups: Iterable[Group], tasks: Sequence[int]) -
         if number not in slots and slot in free:
             slots[number] = slot
             free.remove(slot)
-    held = {slot for _, slot in overlap}
-    rest = sorted(free, key=lambda s: (s in held, s))
-    for number in range(len(groups)):
+
+    def rank(topology: TopologyName, slot: int) -> tuple[int, int]:
+        holder = holders.get((k, slot))
+        return (0 if holder == topology else 1 if holder is None else 2), slot
+
+    for number, group in enumerate(groups):
         if number not in slots:
-            slots[number] = rest.pop(0)
+            slots[number] = min(free, key=partial(rank, group.topology))
+            free.remove(slots[number])
     return {id(group): slots[number] for number, group in enumerate(groups)}

@@ -123,17 +123,17 @@ def _divide_pinned(demand: Demand, current: Assignment) -> Assignment:
     Raises:
         Refused: That cannot be done.
     """
-    mine = homes(current)
+    every: dict[ExecutorId, WorkerId | None] = {**dict.fromkeys(current.unassigned), **homes(current)}
     for component in demand.spec.components:
-        old = {e: w for e, w in mine.items() if e.component == component.id}
+        old = {e: w for e, w in every.items() if e.component == component.id}
         wanted = demand.executors.get(component.id, component.executors)
-        if len(old) == wanted or not any(demand.pinned(e) for e in old):
+        if len(old) == wanted or not any(demand.pinned(e) for e, w in old.items() if w is not None):
             continue
-        where = {TaskId(t): w for e, w in old.items() for t in e.tasks()}
+        where = {TaskId(t): w for e, w in old.items() if w is not None for t in e.tasks()}
         new = regroup(component, demand.spec.tasks_of(component.id), where, wanted)
-        mine = {e: w for e, w in mine.items() if e not in old} | {e: w for e, w in new if w is not None}
-    places = {e: current.workers[w] for e, w in mine.items()}
-    return assemble(current.topology, places, [e for e in current.unassigned if e not in mine], current)
+        every = {e: w for e, w in every.items() if e not in old} | dict(new)
+    places = {e: current.workers[w] for e, w in every.items() if w is not None}
+    return assemble(current.topology, places, [e for e, w in every.items() if w is None], current)
 
 
 class _Plan:

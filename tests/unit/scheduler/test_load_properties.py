@@ -269,7 +269,7 @@ def _boundless(self: Algorithm1, instance: Instance, params: TStormParams) -> No
     self.cap = [math.inf for _ in self.cap]
 
 
-def _same_slot(p: Instance, k: int, groups: Any, tasks: Any) -> dict[int, int]:
+def _same_slot(p: Instance, k: int, groups: Any, *_: Any) -> dict[int, int]:
     """A planted fault: every worker of a node gets its first slot."""
     return {id(g): 0 for g in groups}
 

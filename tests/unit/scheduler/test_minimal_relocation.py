@@ -136,6 +136,19 @@ def test_state_that_cannot_go_along_stays() -> None:
     assert moved(a, free) == [1, 2, 3]
 
 
+def test_state_that_cannot_go_along_stays_although_others_of_its_component_wait() -> None:
+    # As many executors have a place as are wanted in all: those that wait count as well.
+    there = assignment("t", {executor("a", i, i): ("n1", 0) for i in (1, 2, 3)})
+    a = replace(there, unassigned=tuple(executor("a", i, i) for i in (4, 5, 6)))
+    part = replace(demand(6, 1).spec.components[0], stateful=True)
+    pinned = replace(demand(6, 3), spec=replace(demand(6, 1).spec, components=(part,)))
+    load = view(a, dict.fromkeys([e for e, _ in a.executors], 1.0))
+    new, _ = relocate(pinned, cluster(2)[0], load, {T: a}, Limits())
+    assert moved(a, new) == []
+    every = [e for e, _ in new.executors] + list(new.unassigned)
+    assert len(every) == 3 and sorted(t for e in every for t in e.tasks()) == list(range(1, 7))
+
+
 @pytest.mark.parametrize("name", ["roundrobin", "tstorm", "otd"])
 def test_every_scheduler_places_marked_topologies_so(name: str) -> None:
     a = assignment("t", {executor("a", 1, 8): ("n1", 0)}, epoch=7)

@@ -17,6 +17,7 @@ from elastic.scheduler.algorithm1 import Algorithm1, TStormParams
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Decision
 from elastic.scheduler.instance import Instance
+from elastic.scheduler.labels import Group, label
 from elastic.scheduler.registry import choose
 
 T = TopologyName("t")
@@ -78,6 +79,31 @@ def test_only_what_has_to_move_moves() -> None:
     # c, or a, can stay on n1; b and d on n2: two of four go.
     _, decision = ask(PAIRS)
     assert len(decision.relocated(PAIRS.current)[T]) == 2
+
+
+def test_a_new_worker_takes_a_slot_that_another_topology_still_has_last() -> None:
+    # On n1 t has 0 and 1, u has 2, and 3 is free. Both of t's workers go there anew with an executor from n2; u's goes to n2.
+    u = TopologyName("u")
+    places = {
+        T: assignment(
+            "t",
+            {
+                executor("a", 1): ("n1", 0),
+                executor("b", 2): ("n1", 1),
+                executor("c", 3): ("n2", 0),
+                executor("d", 4): ("n2", 1),
+            },
+        ),
+        u: assignment("u", {executor("a", 1): ("n1", 2), executor("b", 2): ("n2", 3)}),
+    }
+    p = Instance([T, u], cluster(2, 4, 4.0)[0], LoadView(), places)
+    (n1, n2), cap = range(2), [1.0, 2.0]
+    groups: list[Group | None] = [Group(T, n, members=[i]) for i, n in enumerate((n2, n1, n1, n1))]
+    homes = label(p, [*groups, Group(u, n2, members=[4]), Group(u, n1, members=[5])], cap)
+    slots = dict(zip([(k.topology, k.executor.component) for k in p.keys], homes, strict=True))
+    assert slots[T, "b"] == (n1, 1), "where it is"
+    assert {slots[T, "c"], slots[T, "d"]} == {(n1, 0), (n1, 3)}, "its own first, then one that is free"
+    assert slots[u, "b"] == (n1, 2)
 
 
 def test_gamma_consolidates() -> None:
