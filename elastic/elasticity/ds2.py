@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elastic.elasticity.base import Policy, Reason, Room, Sizing, Subject
-from elastic.elasticity.kinds import ComponentLoad, Kind
+from elastic.elasticity.kinds import WORKS, ComponentLoad, Kind
 from elastic.errors import ConfigError
 from elastic.model.grouping import GroupingKind
 from elastic.model.ids import ComponentId
@@ -68,7 +68,11 @@ def check(params: Ds2) -> None:
 def size(loads: Mapping[ComponentId, ComponentLoad], subject: Subject, room: Room, params: Ds2) -> Sizing:
     """One run of the policy. See `elastic.elasticity.base`."""
     demand = demands(loads, subject.spec, params.growth, params.drain)
-    need = {id: demand[id] * load.service for id, load in loads.items() if id in demand and load.service > 0}
+    need = {
+        id: demand[id] * load.service
+        for id, load in loads.items()
+        if id in demand and (load.service > 0 or _idle(load))
+    }
     bolts = [c.id for c in subject.spec.components if c.kind != "spout" and c.id in need]
     cores = {id: demand[id] * loads[id].compute for id in need}
     fit, lacking = _fit(loads, cores, room, params)
@@ -99,6 +103,11 @@ def size(loads: Mapping[ComponentId, ComponentLoad], subject: Subject, room: Roo
         if c.kind == "spout" and c.id in loads
     )
     return Sizing(wanted, cores, tuple(reasons[id] for id in bolts if id in wanted), lacking, changing)
+
+
+def _idle(load: ComponentLoad) -> bool:
+    """Whether what a tuple takes is unknown because there are none: then it needs nothing."""
+    return load.tuples == 0 and load.queued == 0 and load.busy < WORKS
 
 
 def _largest(tasks: int, executors: int) -> float:

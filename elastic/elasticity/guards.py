@@ -95,7 +95,7 @@ class Memory:
     Attributes:
         run: How often it was looked at.
         cooldown: Runs for which it is left alone.
-        tracks: By component; "" is the number of workers.
+        tracks: By component, and by what no component can be called: "" is the number of workers.
         deferred: Runs in which nothing was done because its load was just changing.
         said: What was said, as "kind component", and in which run it was so last: it is not said in every run.
         purity: CPU share of each component's busy time when it was seen undisturbed.

@@ -130,12 +130,14 @@ class Past:
         grown, returned: When nodes were asked for and returned last.
         loose: Since when a node more than needed is there; inf: it is needed.
         said: The kind of what was said last although nothing was done.
+        late: The nodes that are overdue, as was said.
     """
 
     grown: float = -math.inf
     returned: float = -math.inf
     loose: float = math.inf
     said: str = ""
+    late: frozenset[NodeId] = frozenset()
 
 
 def decide(
@@ -154,9 +156,11 @@ def decide(
     steps, past = _steps(
         nodes, [n for n in nodes if not n.draining and n.id not in late], wants, params, past, now
     )
+    news = [n for n in late.values() if n.id not in past.late]
+    past = replace(past, late=frozenset(late))
     if not late:
         return steps, past
-    reasons = (*(_given_up(n, now) for n in late.values()), *steps.reasons)
+    reasons = (*(_given_up(n, now) for n in news), *steps.reasons)
     return Steps(steps.add, (*late, *steps.drain), reasons, params.dry_run), past
 
 
@@ -189,7 +193,8 @@ def _steps(
     if loose is None:
         return Steps(), replace(past, loose=math.inf)
     past = replace(past, loose=min(past.loose, now))
-    quiet = now - max(past.grown, past.returned) >= params.cooldown_in
+    # An infinite cooldown is over at no time, not even if there was no change yet.
+    quiet = math.isfinite(params.cooldown_in) and now - max(past.grown, past.returned) >= params.cooldown_in
     draining = any(n.draining for n in nodes)
     if now - past.loose < params.patience or not quiet or draining:
         return Steps(), past
@@ -317,16 +322,18 @@ def _grow(
 
 
 def _loose(staying: Sequence[Node], wants: Wants, params: Infrastructure) -> Node | None:
-    """The node that can best be done without, or None. Nothing is returned while some are on their way."""
+    """The node that can best be done without, or None. Nothing is returned while some are on their way, nor what would be asked for again
+    at once: nodes may differ, and the one that goes may have more than its part.
+    """
     if len(staying) <= params.minimum or not all(n.alive for n in staying):
         return None
     candidates = [n for n in staying if not n.fixed and (params.consolidate or not n.used)]
     for node in sorted(candidates, key=lambda n: (n.used, n.executors, n.state, n.id)):
         rest = [n for n in staying if n is not node]
-        if node.used and sum(n.slots for n in rest) < max(wants.workers, sum(n.used for n in staying)):
+        if sum(n.slots for n in rest) < max(wants.workers, sum(n.used for n in staying)):
             continue
-        cores = sum(n.cores for n in rest)
-        if all(n.cores > 0 for n in staying) and wants.cores > cores * (1.0 - params.margin):
+        share = min(params.target, 1.0 - params.margin)
+        if all(n.cores > 0 for n in staying) and wants.cores > share * sum(n.cores for n in rest):
             continue
         return node
     return None

@@ -19,12 +19,12 @@ from elastic.elasticity.registry import find, parameters_of
 from elastic.elasticity.thresholds import POLICY as THRESHOLDS
 from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.loadview import LoadView
-from elastic.model.parameters import parse, spell
+from elastic.model.parameters import parse, spell, split
 
 _ONLY_NEWS = frozenset({"at-maximum", "no-cores", "held"})
 """Reasons that would be the same in every run: said once while they last."""
-_CROWD = "crowd"
-"""The track of executors that should be elsewhere."""
+_CROWD = "[crowd]"
+"""The track of executors that should be elsewhere: no component can be called so."""
 _QUIET = 24
 """Runs after which they are said again."""
 
@@ -217,7 +217,11 @@ def _look(
         asked, workers = max(asked, subject.workers), max(workers, subject.workers)
     if sizing.lacking > 0 and not sizing.executors:
         workers = min(workers, subject.workers)  # More processes would only share the same cores.
-    tracks[""] = memory.track("").wished((workers > subject.workers) - (workers < subject.workers))
+    tracks[""] = (
+        memory.track("")
+        .forgiven(number, patience)
+        .wished((workers > subject.workers) - (workers < subject.workers))
+    )
     crowd = crowded(view, subject) if subject.processes else None
     tracks[_CROWD] = memory.track(_CROWD).forgiven(number, patience).wished(-1 if crowd is not None else 0)
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
@@ -370,7 +374,7 @@ class ElasticityManager:
         Raises:
             ConfigError: No such policy, or parameters that cannot be; the one before stays in use.
         """
-        name, *words = policy.split() or [THRESHOLDS.name]
+        name, *words = split(f"policy {policy!r}", policy) or [THRESHOLDS.name]
         found = find(name)
         self.params = parameters_of(found, words)
         self.policy = found
@@ -394,6 +398,14 @@ class ElasticityManager:
             view, subjects, room, self.config, self.policy, self.params, self.state, now
         )
         return outcome
+
+    def postpone(self, now: float) -> None:
+        """Let the next run be a period later: one that is due cannot be made.
+
+        Args:
+            now: Seconds, by the clock of `run`.
+        """
+        self.state = replace(self.state, due=now + self.config.period)
 
     def recall(self, topologies: Mapping[TopologyName, Memory]) -> None:
         """Go on with what somebody else remembers of topologies: another policy, or a leader before this one."""

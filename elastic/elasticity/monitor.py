@@ -110,14 +110,18 @@ class _Pair:
 
 
 class _First(dict[int, int]):
-    """The first task of the executor that owns a task, 0 when none does: looked up once, for those that a report names."""
+    """The first task of the executor that owns a task, looked up once, for those that a report names.
+
+    0 when no executor does, or when that first task itself is not its own now: it is just being moved.
+    """
 
     def __init__(self, owners: Mapping[int, ExecutorKey]) -> None:
         self._owners = owners
 
     def __missing__(self, task: int) -> int:
         key = self._owners.get(task)
-        first = self[task] = key.executor.first if key is not None else 0
+        found = key is not None and self._owners.get(key.executor.first) == key
+        first = self[task] = key.executor.first if key is not None and found else 0
         return first
 
 
@@ -294,7 +298,7 @@ class LoadMonitor:
                 self._drop({before})  # What had it before is no executor any more.
             owners[t.task] = key
             queued, state, offered = sums.get(key, (0, 0, 0.0))
-            offers = max(0.0, t.custom.get("offered", 0.0))
+            offers = 0.0 if t.finished else max(0.0, t.custom.get("offered", 0.0))
             sums[key] = (queued + t.queued, state + t.state, offered + offers)
         for key, (queued, state, offered) in sums.items():
             found = self._executors[key]

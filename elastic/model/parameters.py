@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
@@ -123,13 +124,31 @@ def make(who: str, kind: type[P], values: Mapping[str, Any]) -> P:
     return kind(**result)
 
 
+def split(what: str, text: str) -> list[str]:
+    """The words of a line, as a shell takes it apart: what is in quotes is one. `shlex.join` is the inverse.
+
+    Args:
+        what: The line, for messages.
+
+    Raises:
+        ConfigError: Quotes that are not closed.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"the {what} cannot be read: {error}", remedy="close the quotes") from None
+
+
 def spell(params: Any) -> str:
-    """Parameters as text that `parse` reads; those that have their default are left out."""
+    """Parameters as a line whose words (`split`) `parse` reads; those that have their default are left out."""
     words = []
     for p in describe(type(params)):
         value = getattr(params, p.name.replace("-", "_"))
         if value != p.default:
-            words.append(f"--{p.name} {_spelt(value)}")
+            text = _spelt(value)
+            # What begins as a name does is taken for a value only as a part of the same word.
+            between = "=" if text.startswith("--") else " "
+            words.append(f"--{p.name}{between}{shlex.quote(text)}")
     return " ".join(words)
 
 

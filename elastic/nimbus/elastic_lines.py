@@ -16,7 +16,7 @@ from elastic.elasticity.monitor import MonitorConfig
 from elastic.elasticity.processes import ManagerConfig
 from elastic.errors import ConfigError
 from elastic.model.ids import TopologyName
-from elastic.model.parameters import describe, make, parse, spell
+from elastic.model.parameters import describe, make, parse, spell, split
 
 OFF = "off"
 """Instead of a policy, a scheduler or parameters: none."""
@@ -91,7 +91,7 @@ def read_policy(text: str) -> PolicyLine | None:
         make("the load monitor", MonitorConfig, monitor)
     except ConfigError as error:
         raise ConfigError(error.message.replace("--period", "--sample"), remedy=error.remedy) from None
-    line = PolicyLine(" ".join([name, *policy]), config, monitor)
+    line = PolicyLine(shlex.join([name, *policy]), config, monitor)
     line.make()
     return line
 
@@ -181,8 +181,4 @@ def policy_of(topology: TopologyName, setting: object, default: str) -> str:
 
 
 def _words(what: str, text: str) -> list[str]:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ConfigError(f"the {what} {text!r} cannot be read: {error}", remedy="close the quotes") from None
-    return words or [OFF]
+    return split(f"{what} {text!r}", text) or [OFF]

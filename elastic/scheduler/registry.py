@@ -6,7 +6,6 @@ A plug-in's entry point gives a `Kind`: its name, its parameters as a dataclass 
 from __future__ import annotations
 
 import difflib
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -16,7 +15,7 @@ from elastic.errors import ConfigError
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
-from elastic.model.parameters import Parameter, describe, make, parse, spell
+from elastic.model.parameters import Parameter, describe, make, parse, spell, split
 from elastic.scheduler import even, otd, tstorm
 from elastic.scheduler.base import ClusterView, Demand
 from elastic.scheduler.decision import Decide, Decision
@@ -169,12 +168,7 @@ def choose(text: str | Sequence[str], plugins: Sequence[EntryPoint] | None = Non
     Raises:
         ConfigError: No such scheduler or parameter, or a value that it cannot have.
     """
-    try:
-        words = shlex.split(text) if isinstance(text, str) else list(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"the scheduler {text!r} cannot be read: {error}", remedy="close the quotes"
-        ) from None
+    words = split(f"scheduler {text!r}", text) if isinstance(text, str) else list(text)
     if not words:
         raise ConfigError("no scheduler is named", remedy=_known(plugins))
     kind = find(words[0], plugins)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from loads import ROOM, busy, spec, subject
 
@@ -122,6 +124,14 @@ def test_it_lets_be_what_is_between_its_thresholds_and_ends_what_is_not() -> Non
         assert found.executors == executors, demand
     low = wanted([load(SOURCE, 130, 0), load(BOLT, 130, 0.01)], source=1, bolt=4)
     assert low.executors == {BOLT: 3}
+
+
+def test_what_has_nothing_to_do_is_scaled_in_although_nobody_knows_what_a_tuple_takes() -> None:
+    quiet = load(SOURCE, 0, 0)
+    idle = replace(load(BOLT, 0, 0), loads={None: busy(0.0)})  # type: ignore[dict-item]
+    assert wanted([quiet, idle], source=1, bolt=4).executors == {BOLT: 1}
+    for other in (replace(idle, queued=5.0), replace(idle, loads={None: busy(0.5)})):  # type: ignore[dict-item]
+        assert wanted([quiet, other], source=1, bolt=4).executors == {}, "it has something to do"
 
 
 def test_load_comes_in_tasks_so_numbers_that_gain_nothing_are_not_taken() -> None:

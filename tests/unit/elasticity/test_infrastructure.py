@@ -155,6 +155,39 @@ def test_it_does_not_oscillate_between_asking_and_returning() -> None:
         assert "+-" not in "".join(changes), wants
 
 
+@pytest.mark.parametrize(
+    ("there", "wants"),
+    [
+        ([(8.0, 2, 1), (2.0, 2, 1), (2.0, 2, 1)], Wants(cores=2.9, workers=3)),
+        ([(4.0, 8, 0), (4.0, 1, 1), (4.0, 1, 1)], Wants(cores=1.0, workers=3)),
+    ],
+    ids=["cores", "slots"],
+)
+def test_it_does_not_oscillate_where_nodes_differ(there: list[tuple[float, int, int]], wants: Wants) -> None:
+    """Whoever returns the largest must not ask for another one of its size at once."""
+    have = [Node(NodeId(f"n{i}"), slots, used, used, cores=c) for i, (c, slots, used) in enumerate(there)]
+    params, past, changes = replace(ON, target=0.5, margin=0.25), Past(), ""
+    for now in range(600):
+        steps, past = decide(have, wants, params, past, float(now))
+        have = [n for n in have if n.id not in steps.drain]
+        have += [Node(NodeId(f"new{now}"), there[0][1], cores=there[0][0])] * steps.add
+        changes += "+" * steps.add + "-" * len(steps.drain)
+    assert "-+" not in changes
+
+
+def test_that_a_node_is_overdue_is_said_once_also_where_it_is_not_given_up() -> None:
+    coming = [*nodes(1), Node(NodeId("new"), 4, cores=4.0, alive=False, since=0.0)]
+    said, past = [], Past()
+    for now in range(300):
+        steps, past = decide(coming, Wants(cores=1.0), replace(ON, dry_run=True), past, float(now))
+        said += [r.kind for r in steps.reasons]
+    assert said == ["node-overdue"]
+
+
+def test_an_infinite_cooldown_returns_nothing() -> None:
+    assert returned(nodes(2, used=0), Wants(), replace(ON, cooldown_in=math.inf)) == []
+
+
 def test_dry_run_and_switched_off() -> None:
     assert run(nodes(1), Wants(cores=7.0), replace(ON, dry_run=True)).dry_run
     assert run(nodes(1), Wants(cores=7.0), Infrastructure()) == Steps()

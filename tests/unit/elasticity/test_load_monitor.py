@@ -206,6 +206,21 @@ def test_queue_state_offer_and_memory_are_the_newest() -> None:
     assert m.state(TopologyName("t")) == {1: 512, 2: 512}
 
 
+def test_what_a_task_that_has_finished_offered_is_no_demand() -> None:
+    m = monitor()
+    for at in (0.0, 1.0):
+        m.observe(report(at, {1: ("bolt[1-2]", 0, 0)}, finished=True, custom={"offered": 5.0}), at)
+    assert m.view(1).executors[KEY].offered == 0
+
+
+def test_pairs_of_an_executor_whose_first_task_is_just_being_moved_are_left_out() -> None:
+    m = monitor()
+    for at in range(3):
+        tasks = {2: ("bolt[1-2]", at, at), 9: ("other[9-9]", 0, 0)}
+        m.observe(report(float(at), tasks, pairs=[(2, 9, 10 * at, 0)]), float(at))
+    assert m.traffic() == {}
+
+
 def test_nodes_say_what_they_have_and_silent_ones_are_summed_up() -> None:
     m = monitor(alpha=0.5)
     for at, cpu in enumerate([1.0, 3.0]):

@@ -130,6 +130,24 @@ def test_mistakes_are_forgiven_and_scale_outs_never_damped() -> None:
     assert track.wished(1).needs(patience) == 1
 
 
+def test_mistakes_about_the_number_of_workers_are_forgiven_as_well() -> None:
+    w = World()
+    w.run(RIGHT)
+    memory = w.manager.state.topologies[TopologyName("t")]
+    erred = {**memory.tracks, "": Track(mistakes=1, last_mistake=1)}
+    w.manager.recall({TopologyName("t"): replace(memory, tracks=erred)})
+    for _ in range(w.manager.config.memory << 2):
+        w.run(RIGHT)
+    assert w.manager.state.topologies[TopologyName("t")].track("").mistakes == 0
+
+
+def test_a_component_may_have_any_name() -> None:
+    t = spec(source=1, crowd=2)
+    seen = view(t, {"source": [RIGHT], "crowd": [OVER] * 2})
+    decision = ElasticityManager("thresholds", QUICK).run(seen, [subject(t)], ROOM, 1.0).decision
+    assert decision is not None and decision.changes == {ComponentId("crowd"): (2, 4)}
+
+
 def test_a_load_that_grows_later_is_no_mistake() -> None:
     w = World()
     w.sizes_after([UNDER] + [RIGHT] * 20 + [OVER])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, EntryPoints
@@ -16,6 +17,7 @@ from elastic.elasticity.manager import ElasticityManager
 from elastic.errors import ConfigError
 from elastic.model.ids import ComponentId
 from elastic.model.parameters import parameter
+from elastic.nimbus.elastic_lines import changed_policy, read_policy, spell_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class Odd:
 ODD = Policy("odd", "with parameters that are none", Odd, size)
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    where: str = parameter("anywhere", help="A text.")
+
+
+PLACED = Policy("placed", "with a text", Placed, size)
+
+
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     def install(name: str, what: str) -> None:
@@ -58,6 +68,18 @@ def test_an_installed_policy_is_used_by_name(install: Callable[[str, str], None]
     assert decision.executors[ComponentId("bolt")] == 5
     with pytest.raises(ConfigError, match="executors is 0"):
         manager.use("constant --executors 0")
+
+
+def test_a_text_is_read_again_as_it_was_given(install: Callable[[str, str], None]) -> None:
+    install("placed", "PLACED")
+    for text in ("rack 1", "", "--far", "it's"):
+        line = spell_policy(shlex.join(["placed", f"--where={text}", "--period", "2"]))
+        assert spell_policy(line) == line
+        found = read_policy(line)
+        assert found is not None and found.make().params == Placed(text)
+        assert changed_policy(line, "--period 5") == found.make().describe()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ElasticityManager("placed --where 'x")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from elastic.errors import ConfigError
 from elastic.model.parameters import describe, make, parameter, parse, spell
 from elastic.scheduler.decision import Decision, Reason
 from elastic.scheduler.otd import OtdParams
-from elastic.scheduler.registry import GROUP, Kind, choice, choose, find, names
+from elastic.scheduler.registry import GROUP, Choice, Kind, choice, choose, find, names
 from elastic.scheduler.tstorm import TStormParams
 
 
@@ -98,6 +98,8 @@ def test_a_plugin_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     question = chain((2, 2), 2)
     decision = question.ask(chosen)
     assert decision.reasons[0].message == "because"
+    for text in ("rack 1", "", "--far", "it's"):
+        assert choose(str(Choice(chosen.kind, Mine(name=text))), plugins).params.name == text
     assert question.after(decision) == question
 
 
