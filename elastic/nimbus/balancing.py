@@ -148,7 +148,7 @@ class Balancer:
         changed = self._resizing.run(
             facts, view, lines, self._extending.asked, self._rescheduling.choice, now
         )
-        self._extending.run(facts, view, lines, self._resizing.outcomes(), now)
+        self._extending.run(facts, view, self._resizing.sized(), self._resizing.outcomes(), now)
         if not changed:
             measured = self._measuring
             self._rescheduling.run(facts, view, settings.period, measured.sample, now, measured.heard())

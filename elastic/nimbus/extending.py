@@ -48,8 +48,8 @@ class Extending:
         """Ask for nodes, or return one, if that is due.
 
         Args:
-            sized: Topologies that a policy resizes.
-            outcomes: What policies have found in their last runs.
+            sized: Topologies that policies have looked at in their last runs.
+            outcomes: What they have found there.
         """
         self.see(facts, now)
         if not self.params.enabled:

@@ -5,7 +5,6 @@ It is computed here, or by a schedule generator beside Nimbus when one is connec
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from elastic.errors import Conflict, Refused
@@ -23,7 +22,6 @@ from elastic.scheduler.decision import Decision, Reason, same_places
 from elastic.scheduler.overload import RELIEF
 from elastic.scheduler.registry import Choice
 
-log = logging.getLogger(__name__)
 _SAMPLES = 3
 """Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
 _SILENCE = 15.0
@@ -85,10 +83,12 @@ class Rescheduling:
         if self.choice is None:
             return
         running = [
-            t for t in facts.in_order() if t.running and t.assignment is not None and t.kill_at is None
+            t
+            for t in facts.in_order()
+            if subjects.telling(t) and t.assignment is not None and t.kill_at is None
         ]
         places = {t.name: t.assignment.epoch for t in running if t.assignment is not None}
-        moving = any(not subjects.settled(t, facts, self._ruler.rules) for t in running if not t.finished)
+        moving = any(not subjects.settled(t, facts, self._ruler.rules) for t in running)
         if moving or places != self._places:
             self._places, self._since, self._heard = places, now, heard
         if now < self._since + _SAMPLES * sample:
@@ -115,17 +115,33 @@ class Rescheduling:
             self._teller.explain((doubt,))
             self._at = now + float(doubt.details["seconds"])
             return
-        self._teller.explain(decision.reasons)
+        refused = self._adopt(self.choice, decision, changed, seat)
+        untold: set[str] = set(refused)  # what was not done is not told as if it were
+        if refused and len(refused) == len(changed):
+            untold.add("")
+            self._hope = None
+        reasons = [r for r in decision.reasons if r.warning or r.topology not in untold]
+        self._teller.explain([*reasons, *refused.values()])
         if any(r.kind == "nothing-measured" for r in decision.reasons):
             self._at = min(self._at, now + _SAMPLES * sample)  # not a period later
-        who = self.choice.kind.name + (f" by {seat.name}" if seat is not None else "")
+
+    def _adopt(
+        self, choice: Choice, decision: Decision, changed: Sequence[TopologyFacts], seat: Seat | None
+    ) -> dict[TopologyName, Reason]:
+        """Let what was decided be carried out. Returns which topologies stay as they are all the same, and why."""
+        who = choice.kind.name + (f" by {seat.name}" if seat is not None else "")
+        refused = {}
         for t in changed:
             about = [r for r in reversed(decision.reasons) if r.topology in ("", t.name) and not r.warning]
             why = about[0].message if about else "by load"
             try:
                 self._ruler.adopt(t.name, decision.assignments[t.name], f"{who}: {why}")
             except (Refused, Conflict) as error:
-                log.info("%s: not placed anew: %s", t.name, error)
+                text = f"topology {t.name} is not placed anew: {error.message}"
+                refused[t.name] = Reason(
+                    "reschedule-refused", text, t.name, warning=True, details={"why": why}
+                )
+        return refused
 
     def _doubts(self, decision: Decision, period: float) -> Reason | None:
         """Whether the decision is not to be believed, and when the next one is made.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Collection, Mapping
@@ -29,14 +30,24 @@ from elastic.scheduler.decision import same_places
 from elastic.scheduler.even import EvenParams
 from elastic.scheduler.registry import Choice, find
 
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class _Sizer:
-    """One policy line in use."""
+    """One policy line in use.
+
+    Attributes:
+        outcome: What its last run gave; nothing if that failed.
+        looked: The topologies that it is about.
+        failed: What was said of a run that failed, "" after one that did not.
+    """
 
     line: PolicyLine
     manager: ElasticityManager
     outcome: Outcome = field(default_factory=Outcome)
+    looked: frozenset[TopologyName] = frozenset()
+    failed: str = ""
 
 
 class Resizing:
@@ -71,15 +82,20 @@ class Resizing:
         """What the policies have found in their last runs."""
         return [s.outcome for s in self._sizers.values() if s.manager.state.run]
 
+    def sized(self) -> set[TopologyName]:
+        """The topologies that `outcomes` are about: those that a policy can size, and has looked at."""
+        return {name for s in self._sizers.values() for name in s.looked}
+
     def forget(self, topologies: Collection[TopologyName]) -> None:
         """Remember nothing of topologies other than these."""
         for name in self.memories.keys() - set(topologies):
             del self.memories[name]
         for name in self.begun.keys() - set(topologies):
             del self.begun[name]
-        for manager in (sizer.manager for sizer in self._sizers.values()):
-            for name in manager.state.topologies.keys() - set(topologies):
-                manager.forget(name)
+        for sizer in self._sizers.values():
+            sizer.looked = sizer.looked.intersection(topologies)
+            for name in sizer.manager.state.topologies.keys() - set(topologies):
+                sizer.manager.forget(name)
 
     # --- deciding
 
@@ -107,6 +123,7 @@ class Resizing:
                 s
                 for name, line in lines.items()
                 if line == text
+                and subjects.telling(facts.topologies[name])
                 and (
                     s := subjects.subject_of(
                         facts.topologies[name], facts, self._ruler.rules, processes=processes
@@ -115,18 +132,24 @@ class Resizing:
                 is not None
             ]
             if not mine:
-                sizer.outcome = Outcome()  # what topologies that are gone wanted is not wanted any more
+                # What topologies that are gone wanted is not wanted any more.
+                sizer.outcome, sizer.looked = Outcome(), frozenset()
                 continue
             if changed:
                 continue
             manager = sizer.manager
             before = manager.state.run
             manager.recall({s.name: self.memories[s.name] for s in mine if s.name in self.memories})
-            outcome = manager.run(view, mine, space, now)
+            try:
+                outcome = manager.run(view, mine, space, now)
+            except Exception as error:  # whatever a plug-in's policy does: nothing else waits for it
+                if self._failed(sizer, text, f"{type(error).__name__}: {error}", now):
+                    log.exception("the policy %r has failed", text)
+                continue
             if manager.state.run == before:
                 continue
             self.memories.update(manager.state.topologies)
-            sizer.outcome = outcome
+            sizer.outcome, sizer.looked, sizer.failed = outcome, frozenset(s.name for s in mine), ""
             decision = outcome.decision
             self._teller.say(outcome.reasons, manager.config.dry_run)
             if decision is not None and not decision.dry_run:
@@ -134,14 +157,42 @@ class Resizing:
                 changed = True
         return changed
 
+    def _failed(self, sizer: _Sizer, text: str, error: str, now: float) -> bool:
+        """Its topologies are as if nobody sized them, until a run a period later does not fail. Returns whether that is news: it is said
+        once while it lasts.
+        """
+        sizer.outcome, sizer.looked = Outcome(), frozenset()
+        sizer.manager.postpone(now)
+        if sizer.failed == error:
+            return False
+        sizer.failed = error
+        self._ruler.tell(
+            Event(
+                time.time(),
+                "policy-failed",
+                f"the policy {text!r} has failed, and changes nothing: {error}; the log of Nimbus says where. "
+                "Repair the package that offers it, or set another policy",
+                Severity.WARNING,
+                details={"line": text, "error": error},
+            )
+        )
+        return True
+
     def _resize(
         self, decision: Decision, view: LoadView, choice: Choice | None, process_share: float
     ) -> None:
-        """Place what a policy has decided, and let it be carried out."""
+        """Place what a policy has decided, and let it be carried out. What is not has led to nothing."""
+        if not self._carried_out(decision, view, choice, process_share):
+            memory = self.memories[decision.topology]
+            self.memories[decision.topology] = replace(memory, before=None)
+
+    def _carried_out(
+        self, decision: Decision, view: LoadView, choice: Choice | None, process_share: float
+    ) -> bool:
         facts = self._ruler.facts()
         t = facts.topologies.get(decision.topology)
         if t is None or t.base is None:
-            return
+            return False
         why = "; ".join(r.message for r in decision.reasons) or "elasticity"
         demand = Demand(
             t.spec, decision.workers, decision.executors, t.finished, marked=decision.marked, movable=True
@@ -176,9 +227,10 @@ class Resizing:
                     details={"why": why},
                 )
             )
-            return
+            return False
         if adopted:
             self.begun[t.name] = Begun(decision.changes, decision.workers, time.time(), why)
+        return adopted
 
     def results(self, facts: Facts) -> None:
         """Say what it took to carry out what was decided."""

@@ -47,16 +47,19 @@ def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool 
 
 
 def settled(t: TopologyFacts, facts: Facts, rules: Rules) -> bool:
-    """Whether it runs as it was last wanted, and what is measured of it says what it needs."""
-    if t.state.status is not TopologyStatus.ACTIVE or t.kill_at is not None or t.finished:
-        return False
-    if t.moves or t.assignment is None:
+    """Whether it runs as it was last wanted: nothing of it is being changed."""
+    if t.kill_at is not None or t.moves or t.assignment is None:
         return False
     if t.plan is not None and not placing.stuck(t, rules):
         return False
     return not set(t.behind(t.assignment.epoch)) - t.idle and not set(facts.expected) & {
         s.node for s in t.assignment.workers.values()
     }
+
+
+def telling(t: TopologyFacts) -> bool:
+    """Whether what is measured of it says what it needs: not while its spouts rest."""
+    return t.state.status is TopologyStatus.ACTIVE
 
 
 def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
@@ -104,7 +107,7 @@ def wants(
     """What all topologies want together.
 
     Args:
-        sized: Each running topology, and whether a policy resizes it.
+        sized: Each running topology, and whether the outcomes say what it wants. What others have is what they want.
         outcomes: What the policies have found in their last runs.
     """
     every = list(sized)

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import isfinite
 
 from elastic.elasticity.base import Reason
 from elastic.model.events import Event, Severity
@@ -75,7 +76,11 @@ class Teller:
             self.tell(Event(time.time(), r.kind, r.message, severity, topology=r.topology, details=r.details))
 
     def tell(self, event: Event) -> None:
-        """Put an event into the stream, and keep it."""
+        """Put an event into the stream, and keep it. Numbers that JSON does not have become text: what is kept is written down."""
+        details = {
+            k: str(v) if isinstance(v, float) and not isfinite(v) else v for k, v in event.details.items()
+        }
+        event = replace(event, details=details)
         with self._lock:
             self._told.setdefault(event.topology, deque(maxlen=_KEPT)).append(event)
             self.news.add(event.topology)

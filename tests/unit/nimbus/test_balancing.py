@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from balance_harness import (
@@ -21,25 +23,34 @@ from balance_harness import (
     T,
     executor,
     nodes,
+    spec,
     topology,
 )
 
+from elastic.elasticity import infrastructure, registry, thresholds
+from elastic.elasticity.base import Sizing
+from elastic.elasticity.infrastructure import Wants
 from elastic.elasticity.monitor import LoadMonitor
+from elastic.model.assignment import Assignment
 from elastic.model.ids import (
     Epoch,
     Incarnation,
+    TopologyName,
+    WorkerId,
 )
-from elastic.model.loadview import LoadView, NodeLoad
+from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad
 from elastic.model.records import (
     ElasticitySettings,
     Progress,
     TopologyStatus,
 )
-from elastic.nimbus import balancing, resizing, subjects
+from elastic.nimbus import balancing, extending, resizing, subjects
 from elastic.nimbus.balancing import Balancer
+from elastic.nimbus.facts import slot_of
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.telling import Teller
 from elastic.scheduler.algorithm1 import TStormParams
+from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Decision, Reason
 from elastic.scheduler.registry import Choice, choose
 
@@ -129,7 +140,7 @@ def test_a_line_that_cannot_be_used_here_is_said_once() -> None:
 
 @pytest.mark.parametrize(
     "why",
-    ["inactive", "planned", "behind", "finished"],
+    ["inactive", "planned", "behind"],
 )
 def test_who_is_just_changing_is_left_alone(why: str) -> None:
     reign = Reign(policy=LINE)
@@ -138,10 +149,8 @@ def test_who_is_just_changing_is_left_alone(why: str) -> None:
         t = topology(ALONE, TopologyStatus.INACTIVE)
     elif why == "planned":
         t = replace(t, plan=Plan(APART, "asked", 0.0))
-    elif why == "behind":
-        t = replace(t, progress={W1: Progress(Incarnation(f"{W1}#1"), Epoch(0))})
     else:
-        t = replace(t, progress={W1: Progress(Incarnation(f"{W1}#1"), Epoch(1), finished=(1,))})
+        t = replace(t, progress={W1: Progress(Incarnation(f"{W1}#1"), Epoch(0))})
     reign.seen = replace(reign.seen, topologies={T: t})
     clock = Clock(reign)
     clock.go(6, 1.0)
@@ -152,7 +161,16 @@ def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes everything for settled resizes what is just changing."""
     monkeypatch.setattr(subjects, "settled", lambda *_: True)
     with pytest.raises(AssertionError):
-        test_who_is_just_changing_is_left_alone("inactive")
+        test_who_is_just_changing_is_left_alone("behind")
+
+
+def test_a_topology_of_which_a_task_has_finished_is_sized_as_before() -> None:
+    reign = Reign(policy=LINE)
+    t = reign.seen.topologies[T]
+    done = {W1: Progress(Incarnation(f"{W1}#1"), Epoch(1), finished=(1,))}
+    reign.seen = replace(reign.seen, topologies={T: replace(t, progress=done)})
+    Clock(reign).go(6, 1.0)
+    assert reign.kinds()[0] == "scale-out" and reign.adopted
 
 
 def test_a_scheduler_is_exchanged_and_explains_itself() -> None:
@@ -321,3 +339,133 @@ def test_a_scheduler_whose_schedules_save_nothing_waits_longer_and_longer(
     assert "from 90% to 10%, and it is 90%" in doubt.message
     waits = [b - a for a, b in pairwise(asked)]
     assert max(waits) >= 8 > waits[0]
+
+
+def test_a_schedule_that_is_refused_is_not_told_as_if_it_were_in_force() -> None:
+    reign = Reign(APART, scheduler="tstorm --gamma 6 --worker-cores 0", period=1.0)
+    reign.refuses = True
+    clock = Clock(reign)
+    clock.go(12, 0.3)
+    assert reign.kinds() == ["reschedule-refused"], "said once while it lasts"
+    assert "somebody else was faster" in reign.events[0].message and reign.events[0].topology == T
+    reign.refuses = False
+    clock.go(6, 0.3)
+    assert "rescheduled" in reign.kinds() and reign.adopted
+
+
+def test_schedules_of_several_topologies_do_not_block_each_other_where_slots_are_free() -> None:
+    """Both are placed anew on two nodes with four slots each, and neither can have a slot before the other has left it."""
+    names = [TopologyName(n) for n in ("a", "b")]
+    places = {"a": ("n1/0", "n2/0", "n1/0", "n1/1"), "b": ("n2/1", "n1/2", "n2/1", "n2/2")}
+    cpu = {"a": (0.46, 0.48, 0.73, 0.38), "b": (0.44, 0.32, 0.69, 0.19)}
+    rates = {"a": (55.0, 19.0, 72.0, 54.0), "b": (15.0, 93.0, 39.0, 2.0)}
+    executors = [executor(OUT, 1, 1), executor(OUT, 2, 2), executor(WORK, 3, 3), executor(WORK, 4, 4)]
+    view, current, demands = LoadView(nodes={n: NodeLoad(4.0) for n in (N1, N2)}), {}, []
+    for name in names:
+        workers = [WorkerId(f"{name}@{place}") for place in places[name]]
+        slots = {w: slot_of(w) for w in workers}
+        current[name] = Assignment(name, Epoch(1), slots, tuple(zip(executors, workers, strict=True)))
+        keys = [ExecutorKey(name, e) for e in executors]
+        loads = {k: SmoothedLoad(cpu=c, samples=5) for k, c in zip(keys, cpu[name], strict=True)}
+        pairs = [(s, t) for s in keys[:2] for t in keys[2:]]
+        traffic = dict(zip(pairs, rates[name], strict=True))
+        view = replace(view, executors={**view.executors, **loads}, traffic={**view.traffic, **traffic})
+        parts = tuple(replace(c, tasks=2, executors=2) for c in spec().components)
+        demands.append(Demand(replace(spec(), name=name, components=parts), 2, movable=True))
+    cluster = ClusterView((NodeSlots(N1, 4), NodeSlots(N2, 4)))
+    decided = choose("tstorm --workers-per-node 0").decide(demands, cluster, view, current)
+    assert decided.reasons[0].kind == "rescheduled"
+    for name in names:
+        (other,) = set(names) - {name}
+        wanted = decided.assignments[name].workers.values()
+        assert not {slot for slot in wanted if slot in current[other].workers.values()}
+
+
+def test_a_topology_that_rests_keeps_its_place_and_nobody_waits_for_it() -> None:
+    reign = Reign(APART, scheduler="tstorm --gamma 6 --worker-cores 0", period=1.0)
+    name = TopologyName("other")
+    resting = replace(
+        topology(APART, TopologyStatus.INACTIVE),
+        spec=replace(spec(), name=name),
+        assignment=replace(APART, topology=name),
+    )
+    reign.seen = replace(reign.seen, topologies={T: topology(APART), name: resting})
+    Clock(reign).go(6, 0.3)
+    assert reign.adopted and {a.topology for a, _, _, _ in reign.adopted} == {T}
+
+
+NODES = "--minimum 1 --maximum 4 --patience 3 --cooldown-in 3"
+
+
+@pytest.mark.parametrize("line", ["of-a-package-that-is-gone --speed 3", "thresholds --enabled no"])
+def test_nodes_are_not_taken_from_those_whom_no_policy_can_look_at(line: str) -> None:
+    reign = Reign(APART, line=line, nodes=NODES)
+    clock = Clock(reign)
+    for second in range(1, 21):
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+        clock.balancer.observe(reign.measured(second, 0.95, 1.7), nodes(second, 2.0, 1.7))
+    assert reign.drained == []
+
+
+def test_a_topology_that_has_just_come_counts_with_what_it_has_until_a_policy_looks_at_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted: list[int] = []
+
+    def decide(there: Any, wants: Wants, *rest: Any) -> Any:
+        wanted.append(wants.workers)
+        return infrastructure.decide(there, wants, *rest)
+
+    monkeypatch.setattr(extending, "infrastructure", SimpleNamespace(decide=decide))
+    reign = Reign(policy="thresholds --period 1000", nodes=NODES)
+    clock = Clock(reign)
+    clock.go(6, 0.3)
+    name = TopologyName("new")
+    new = replace(topology(ALONE), spec=replace(spec(), name=name), assignment=replace(ALONE, topology=name))
+    reign.seen = replace(reign.seen, topologies={T: topology(ALONE), name: new})
+    assert wanted[-1] == 1
+    clock.go(1, 0.3)
+    assert wanted[-1] == 2
+
+
+@pytest.mark.parametrize("line", ["", LINE])
+def test_a_topology_that_rests_keeps_no_node_that_nobody_needs(line: str) -> None:
+    reign = Reign(policy=line, nodes=NODES)
+    reign.seen = replace(reign.seen, topologies={T: topology(ALONE, TopologyStatus.INACTIVE)})
+    Clock(reign).go(12, 0.0)
+    assert reign.drained and reign.drained[0] == N2
+
+
+def test_a_policy_that_raises_is_told_once_and_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = True
+
+    def size(*given: Any) -> Sizing:
+        if fails:
+            raise ZeroDivisionError("of the plug-in")
+        return thresholds.POLICY.size(*given)
+
+    monkeypatch.setitem(registry.BUILT_IN, "mine", replace(thresholds.POLICY, name="mine", size=size))
+    reign = Reign(line=LINE.replace("thresholds", "mine"), nodes="--maximum 4 --minimum 3")
+    clock = Clock(reign)
+    clock.go(8, 1.0)
+    assert reign.kinds().count("policy-failed") == 1
+    told = next(e for e in reign.events if e.kind == "policy-failed")
+    assert "ZeroDivisionError: of the plug-in" in told.message and "mine" in str(told.details["line"])
+    assert reign.added >= 1 and clock.balancer._resizing.sized() == set()
+    fails = False
+    clock.go(4, 1.0)
+    assert reign.adopted, "it is tried again"
+
+
+def test_what_was_refused_has_led_to_nothing() -> None:
+    reign = Reign(policy=LINE)
+    reign.refuses = True
+    Clock(reign).go(8, 1.0)
+    assert "resize-refused" in reign.kinds() and "scaled" not in reign.kinds()
+
+
+def test_numbers_without_end_are_kept_for_the_next_leader() -> None:
+    reign = Reign(APART, scheduler="tstorm --gamma inf", period=1.0)
+    Clock(reign).go(12, 0.3)
+    assert reign.of_nodes.told[0].details["gamma"] == "inf"
