@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 
 from elastic.control.connection import Connection, Link
-from elastic.errors import Begun, ElasticError, Unavailable
-from elastic.rpc.errors import NotLeading, Unreachable, from_call
+from elastic.errors import Begun, ConfigError, ElasticError, Unavailable
+from elastic.rpc.errors import NotLeading, Unanswered, Unreachable, from_call
 
 R = TypeVar("R")
 L = TypeVar("L", float, float | None)
@@ -21,6 +22,28 @@ _ALL = 600.0
 _PAUSE = 0.4
 _LASTING = 5.0
 _FAILURES = 20
+_OUT_OF_RANGE = "Value out of range"  # what protobuf says
+
+
+@contextmanager
+def sendable(doing: str) -> Iterator[None]:
+    """Around what makes a request of what a caller has given.
+
+    Args:
+        doing: What is asked for, for the message: "kill word-count".
+
+    Raises:
+        ConfigError: No message can hold it: a text that is not Unicode, or a number of too many bits.
+    """
+    try:
+        yield
+    except UnicodeEncodeError as e:
+        raise ConfigError(f"cannot {doing}: {e.object!r} is not text in UTF-8") from e
+    except ValueError as e:
+        what, _, number = str(e).partition(": ")
+        if what != _OUT_OF_RANGE:
+            raise
+        raise ConfigError(f"cannot {doing}: the number {number} is too large") from e
 
 
 class Asking:
@@ -67,7 +90,8 @@ class Asking:
         for pause in _pauses():
             link = self._connection.leader(deadline, sure=once)
             try:
-                return self._called(ask, link, max(0.001, deadline - time.monotonic()))
+                with sendable(doing):
+                    return self._called(ask, link, max(0.001, deadline - time.monotonic()))
             except grpc.RpcError as e:
                 error = from_call(e, doing=doing, address=link.address)
                 if isinstance(error, Unreachable) and once:
@@ -89,7 +113,8 @@ class Asking:
             began = time.monotonic()
             link = self._connection.leader(began + self._timeout)
             # A followed stream has no end, so no deadline: keepalive pings notice a Nimbus that vanished.
-            call = self._called(ask, link, None if follow else _ALL)
+            with sendable(doing):
+                call = self._called(ask, link, None if follow else _ALL)
             read = False
             try:
                 for message in call:
@@ -128,6 +153,9 @@ class Asking:
         if isinstance(error, Unreachable | Begun):
             self._connection.forget(link)
             return True
+        if isinstance(error, Unanswered):
+            # No time is left to ask another one; but what is asked next need not wait for one that hangs.
+            self._connection.forget(link)
         return False
 
 

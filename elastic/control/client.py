@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elastic.control.asking import Asking
+from elastic.control.asking import Asking, sendable
 from elastic.control.codec import (
     ANSWER,
     ASSIGNMENT,
@@ -231,16 +231,25 @@ class Client(Asking):
 
         return self._ask(f"abort moves of {name}", ask, once=True)
 
-    def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+    def moves(
+        self, topology: str = "", *, limit: int = 0, epoch: int | None = None, tasks: bool = True
+    ) -> tuple[MoveView, ...]:
         """Moves under way and the last that have ended, of one topology or of all: those that began last first; before
         them, for each topology, what is to move and is in no move yet: its state is "planned", its epoch 0.
 
         Args:
             limit: How many at most; 0: all that are kept.
+            epoch: Only those of this number; None: of all.
+            tasks: Whether they come with their tasks and what they wait for. Of all that are kept these may be more than an answer holds.
+
+        Raises:
+            Refused: They are.
         """
 
         def ask(link: Link, left: float) -> tuple[MoveView, ...]:
-            request = pb.ListMovesRequest(topology=topology, limit=limit)
+            request = pb.ListMovesRequest(
+                topology=topology, limit=limit, epoch=epoch, without_tasks=not tasks
+            )
             return tuple(map(MOVE.decode, link.stub.ListMoves(request, timeout=left).moves))
 
         return self._ask("list moves", ask)
@@ -252,13 +261,18 @@ class Client(Asking):
         Args:
             topology: Only that topology's, or all.
         """
-        request = pb.StreamMovesRequest(topology=topology)
+        with sendable("follow moves"):
+            request = pb.StreamMovesRequest(topology=topology)
 
         def ask(link: Link, left: float | None) -> Any:
             return link.stub.StreamMoves(request, timeout=left)
 
+        found: list[MoveView] = []
         for message in self._stream("follow moves", ask, follow=True):
-            yield tuple(map(MOVE.decode, message.moves))
+            found += map(MOVE.decode, message.moves)
+            if not message.more:
+                yield tuple(found)
+                found.clear()
 
     def elasticity(self) -> ElasticityView:
         """Who resizes and places topologies by load."""
@@ -368,7 +382,11 @@ class Client(Asking):
             follow: Go on with what comes.
             tail: Of what is kept, only so many of the last.
         """
-        request = pb.StreamEventsRequest(since=since, topology=topology, follow=follow, tail=tail)
+        if follow and tail == 0:
+            # Without a number to go on from, what happens until another one leads would be left out.
+            since, tail = max((since, *(number for number, _ in self.events(tail=1)))), None
+        with sendable("read events"):
+            request = pb.StreamEventsRequest(since=since, topology=topology, follow=follow, tail=tail)
 
         def ask(link: Link, left: float | None) -> Any:
             return link.stub.StreamEvents(request, timeout=left)
@@ -390,12 +408,14 @@ class Client(Asking):
             follow: Go on with what is added.
             tail: Begin with so many of the last lines of each worker; None: with all.
         """
-        request = pb.StreamLogsRequest(topology=topology, worker=worker, follow=follow, tail=tail)
+        doing = f"read the logs of {topology}"
+        with sendable(doing):
+            request = pb.StreamLogsRequest(topology=topology, worker=worker, follow=follow, tail=tail)
 
         def ask(link: Link, left: float | None) -> Any:
             return link.stub.StreamLogs(request, timeout=left)
 
-        for message in self._stream(f"read the logs of {topology}", ask, follow):
+        for message in self._stream(doing, ask, follow):
             request.tail = 0
             for line in message.lines:
                 yield LogLine(worker=line.worker, node=line.node, text=line.text)

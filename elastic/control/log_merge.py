@@ -34,8 +34,8 @@ class LogMerge:
         self._streams: dict[str, LogStream] = {}
         self._threads: list[threading.Thread] = []
         self._closed = False
-        self.failed: dict[str, ElasticError] = {}
-        """Nodes whose stream has broken, and why."""
+        self._failed: dict[str, ElasticError] = {}
+        self._tails: dict[str, int | None] = {}  # node -> how many of its last lines are still to be told
 
     @property
     def attached(self) -> frozenset[str]:
@@ -49,8 +49,17 @@ class LogMerge:
         with self._changed:
             return not self._streams and not self._batches
 
+    def failures(self) -> dict[str, ElasticError]:
+        """Nodes whose stream has broken since this was asked last, and why."""
+        with self._changed:
+            found, self._failed = self._failed, {}
+            return found
+
     def attach(self, node: str, address: str, tail: int | None) -> None:
-        """Begin to read that node's logs; its last `tail` lines, or all."""
+        """Begin to read that node's logs; its last `tail` lines, or all. Of one that was read before, what comes from now on; as the first
+        time if it had told nothing yet."""
+        with self._changed:
+            tail = self._tails.setdefault(node, tail)
         stream = self._nodes.logs(address, *self._what, follow=self._follow, tail=tail)
         thread = threading.Thread(target=self._pump, args=(node, stream), name=f"logs-{node}", daemon=True)
         with self._changed:
@@ -94,6 +103,7 @@ class LogMerge:
                     if self._closed:
                         return
                     self._batches.append((node, lines))
+                    self._tails[node] = 0
                     self._changed.notify_all()
         except ElasticError as e:
             error = e
@@ -102,6 +112,6 @@ class LogMerge:
             with self._changed:
                 if error is not None and not self._closed:
                     _log.info("the logs of node %s ended: %s", node, error)
-                    self.failed[node] = error
+                    self._failed[node] = error
                 del self._streams[node]
                 self._changed.notify_all()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import grpc
 
@@ -63,11 +65,19 @@ class ReportingService(ReportingServiceServicer):
         self, request: pb.FetchBundleRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.FetchBundleResponse]:
         try:
-            path = self._nimbus.bundles.path(request.sha256)
+            file = self._opened(request.sha256)
         except NotFound:
             with led_by(self._nimbus, self._server):  # the leader may have it
                 raise
-        with path.open("rb") as file:
-            size = path.stat().st_size
+        with file:
+            size = os.fstat(file.fileno()).st_size
             while chunk := file.read(CHUNK):
                 yield pb.FetchBundleResponse(chunk=chunk, size=size)
+
+    def _opened(self, sha256: str) -> BinaryIO:
+        """A bundle's file. Raises NotFound, also when it is removed just now."""
+        path = self._nimbus.bundles.path(sha256)
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            return self._nimbus.bundles.path(sha256).open("rb")

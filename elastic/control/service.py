@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import grpc
 
@@ -19,8 +20,9 @@ from elastic.control.v1.control_pb2_grpc import ControlServiceServicer
 from elastic.control.version import version
 from elastic.errors import Begun, ConfigError, NotFound, Refused, Superseded, Unavailable
 from elastic.model.events import Severity
+from elastic.model.words import counted, size
 from elastic.reporting.codec import EVENT
-from elastic.rpc.channels import CHUNK
+from elastic.rpc.channels import CHUNK, MAX_MESSAGE
 from elastic.rpc.errors import NotLeading
 from elastic.rpc.server import Server
 
@@ -213,8 +215,19 @@ class ControlService(ControlServiceServicer):
     def ListMoves(self, request: pb.ListMovesRequest, context: grpc.ServicerContext) -> pb.ListMovesResponse:
         with led_by(self._nimbus, self._server):
             found = self._nimbus.moves(request.topology or None)
+            if request.HasField("epoch"):
+                found = [m for m in found if m.epoch == request.epoch]
             wanted = found[: request.limit] if request.limit > 0 else found
-            return pb.ListMovesResponse(moves=map(MOVE.encode, wanted))
+            if request.without_tasks:
+                wanted = [replace(m, tasks=(), waits=()) for m in wanted]
+            answer = pb.ListMovesResponse(moves=map(MOVE.encode, wanted))
+            if answer.ByteSize() > MAX_MESSAGE:
+                raise Refused(
+                    f"{counted(len(wanted), 'move')} with all their tasks are more than an answer holds "
+                    f"({size(answer.ByteSize())} of {size(MAX_MESSAGE)})",
+                    remedy="Ask for fewer of them (--limit), or for one by its number.",
+                )
+            return answer
 
     def StreamMoves(
         self, request: pb.StreamMovesRequest, context: grpc.ServicerContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 import grpc
@@ -15,7 +15,9 @@ from elastic.control.log_merge import LogMerge
 from elastic.control.ports import NimbusPort, NodeAccess, Seat
 from elastic.control.v1 import control_pb2 as pb
 from elastic.errors import ConfigError, ElasticError, NotFound, Refused, Unavailable
+from elastic.model.views import MoveView
 from elastic.reporting.codec import EVENT
+from elastic.rpc.errors import NotLeading
 from elastic.rpc.server import Server
 
 _log = logging.getLogger(__name__)
@@ -26,6 +28,9 @@ there are nodes that it doesn't read yet. Only while somebody follows."""
 _GONE = "its connection has ended"
 _TOGETHER = 0.1
 """Seconds between two messages on moves: a move of many tasks changes with every step of each."""
+
+_PART = 4 << 20
+"""Bytes of moves in one message, of which `elastic.rpc.channels.MAX_MESSAGE` is the limit."""
 
 
 class Streams:
@@ -48,7 +53,7 @@ class Streams:
     ) -> Iterator[pb.StreamEventsResponse]:
         """What is kept, then, when followed, what comes."""
         log = self._nimbus.events
-        with self._led(), self._server.stream(context) as ended:
+        with self._led(), self._server.stream(context, follows=request.follow) as ended:
             position = request.since
             # Filtered here: the position must also move past what other topologies have to say.
             new = log.since(position)
@@ -87,12 +92,12 @@ class Streams:
             if name is not None:
                 self._nimbus.describe(name)  # NotFound is said at once
             seen, changed = self._nimbus.changed_moves(0, 0.0, name)
-            yield pb.StreamMovesResponse(moves=map(MOVE.encode, changed))
+            yield from _messages(changed)
             while not ended.wait(_TOGETHER):
                 with self._led():
                     seen, changed = self._nimbus.changed_moves(seen, _LOOK, name)
                 if changed:
-                    yield pb.StreamMovesResponse(moves=map(MOVE.encode, changed))
+                    yield from _messages(changed)
             raise self._server.gone()
 
     def schedules(
@@ -131,6 +136,8 @@ class Streams:
             raise Refused("this Nimbus has no way to its nodes")
         with self._led(), self._server.stream(context) as ended:
             unknown = self._unknown(request.topology)
+            if unknown is not None and request.follow:  # nothing comes any more
+                raise unknown
             merge = LogMerge(self._nodes, request.topology, request.worker, follow=request.follow)
             context.add_callback(merge.wake)
             try:
@@ -140,10 +147,10 @@ class Streams:
                     yield message
                 if unknown is not None and not lines:
                     raise unknown
-                if merge.failed:
+                if failed := merge.failures():
                     raise Unavailable(
                         f"the logs of {request.topology} are not complete: "
-                        + "; ".join(e.message for _, e in sorted(merge.failed.items())),
+                        + "; ".join(e.message for _, e in sorted(failed.items())),
                         remedy="Look for the nodes with: elastic nodes list",
                     )
             finally:
@@ -167,24 +174,22 @@ class Streams:
             elif not request.follow and merge.done:
                 return
             if request.follow and time.monotonic() - looked >= _LOOK:
+                for error in merge.failures().values():
+                    if not isinstance(error, Unavailable | NotLeading):  # a node that is away may come back
+                        raise error
                 with self._led():
-                    # A node that comes back has only new lines to tell; the old ones have been read.
-                    broken = frozenset(merge.failed)
-                    merge.failed.clear()
-                    self._attach(merge, request.worker, None, again=broken)
+                    self._attach(merge, request.worker, None)
                 looked = time.monotonic()
             if request.follow and not merge.attached:
                 ended.wait(_LOOK)
 
-    def _attach(
-        self, merge: LogMerge, worker: str, tail: int | None, again: frozenset[str] = frozenset()
-    ) -> None:
+    def _attach(self, merge: LogMerge, worker: str, tail: int | None) -> None:
         """Read all living nodes (that of the worker, if one is named) that are not being read."""
         only = worker.partition("@")[2].rpartition("/")[0]
         for node in self._nimbus.nodes():
             wanted = node.alive and node.address and only in ("", node.id)
             if wanted and node.id not in merge.attached:
-                merge.attach(node.id, node.address, 0 if node.id in again else tail)
+                merge.attach(node.id, node.address, tail)
 
     def _unknown(self, topology: str) -> NotFound | None:
         """The error for a topology that isn't there: its logs may still be, so it is raised only if they aren't."""
@@ -193,6 +198,19 @@ class Streams:
         except NotFound as e:
             return e
         return None
+
+
+def _messages(moves: Iterable[MoveView]) -> Iterator[pb.StreamMovesResponse]:
+    """Moves in messages of some megabytes; one at least, also when there are none."""
+    message, size = pb.StreamMovesResponse(), 0
+    for move in map(MOVE.encode, moves):
+        if message.moves and size + move.ByteSize() > _PART:
+            message.more = True
+            yield message
+            message, size = pb.StreamMovesResponse(), 0
+        message.moves.append(move)
+        size += move.ByteSize()
+    yield message
 
 
 def _read(requests: Iterator[pb.GenerateSchedulesRequest], seat: Seat) -> None:

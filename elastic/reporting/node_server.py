@@ -14,7 +14,7 @@ from elastic.errors import RequestError
 from elastic.reporting.log_tail import LogTail
 from elastic.reporting.v1 import reporting_pb2 as pb
 from elastic.reporting.v1.reporting_pb2_grpc import NodeServiceServicer, add_NodeServiceServicer_to_server
-from elastic.rpc.server import Server
+from elastic.rpc.server import STREAMS, Server
 
 LOOK = 0.2
 """Seconds between looks at followed log files; see `elastic.reporting.log_tail`."""
@@ -54,7 +54,8 @@ class NodeServer:
     def __init__(
         self, supervisor: NodeSupervisor, listen: str = "127.0.0.1:0", *, allow_remote: bool = False
     ) -> None:
-        self._server = Server(listen, name="node-service", allow_remote=allow_remote, threads=32, streams=24)
+        # As many streams as a Nimbus serves: each that is followed there is one here.
+        self._server = Server(listen, name="node-service", allow_remote=allow_remote, threads=8 + STREAMS)
         add_NodeServiceServicer_to_server(_NodeService(supervisor, self._server), self._server.grpc)
 
     @property

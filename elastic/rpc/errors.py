@@ -64,6 +64,10 @@ class Unreachable(Unavailable):
     """The connection could not be made, or broke under way: not an answer of whoever was asked."""
 
 
+class Unanswered(DeadlineExceeded):
+    """No answer came in the time given: not what whoever was asked says, who may hang."""
+
+
 def classes() -> dict[str, type[ElasticError]]:
     """Every class of the tree in `elastic/errors.py`, by name."""
 
@@ -142,7 +146,7 @@ def _from_code(code: grpc.StatusCode, details: str, doing: str, address: str) ->
             details = details.rpartition(": ")[2]
         return Unreachable(f"cannot {doing}: no answer from {address} ({details})")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return DeadlineExceeded(f"cannot {doing}: {address} did not answer in the time given")
+        return Unanswered(f"cannot {doing}: {address} did not answer in the time given")
     if code == grpc.StatusCode.CANCELLED:
         return Unreachable(f"cannot {doing}: the call to {address} was cancelled ({details})")
     if code == grpc.StatusCode.UNIMPLEMENTED:

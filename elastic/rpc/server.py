@@ -17,6 +17,9 @@ from elastic.rpc.channels import SHARED
 from elastic.rpc.errors import NotLeading, to_status
 
 _log = logging.getLogger(__name__)
+STREAMS = 32
+"""Streams that are followed at a server at the same time."""
+
 _SERVER = (
     *SHARED,
     ("grpc.so_reuseport", 0),
@@ -64,7 +67,7 @@ class Server:
     """
 
     def __init__(
-        self, listen: str, *, name: str, allow_remote: bool = False, threads: int = 64, streams: int = 32
+        self, listen: str, *, name: str, allow_remote: bool = False, threads: int = 64, streams: int = STREAMS
     ) -> None:
         check_listen(listen, allow_remote=allow_remote)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -104,13 +107,16 @@ class Server:
         self._pool.shutdown(wait=True)
 
     @contextmanager
-    def stream(self, context: grpc.ServicerContext) -> Iterator[threading.Event]:
-        """One of the bounded long streams: gives an event that is set when the caller or the server goes.
+    def stream(self, context: grpc.ServicerContext, *, follows: bool = True) -> Iterator[threading.Event]:
+        """A stream: gives an event that is set when the caller or the server goes.
+
+        Args:
+            follows: Whether it is one of the bounded long ones.
 
         Raises:
-            Refused: Too many are open.
+            Refused: Too many of those are open.
         """
-        if not self._streams.acquire(blocking=False):
+        if follows and not self._streams.acquire(blocking=False):
             raise Refused(
                 f"{self._name} at {self.address} already serves {self._most} followed streams",
                 remedy="End some of the commands that follow events or logs.",
@@ -127,7 +133,8 @@ class Server:
         finally:
             with self._lock:
                 self._open.discard(ended)
-            self._streams.release()
+            if follows:
+                self._streams.release()
 
     def gone(self) -> NotLeading:
         """What a stream raises when its event was set: reaches the caller when it was the server that went."""

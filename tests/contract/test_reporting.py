@@ -197,6 +197,25 @@ def test_it_goes_to_the_next_leader(
         reporter.close()
 
 
+def test_a_bundle_that_is_removed_just_now_is_one_that_nobody_has(
+    zookeeper: MemoryCoordination, nimbus: FakeNimbus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256, find = bundle_into(nimbus, CONTENT), nimbus.bundles.path
+
+    def found_and_removed(sha256: str) -> Path:
+        path = find(sha256)
+        path.unlink()
+        return path
+
+    monkeypatch.setattr(nimbus.bundles, "path", found_and_removed)
+    with serving(nimbus) as server:
+        candidate(zookeeper, server.address)
+        reporter = GrpcReporter(zookeeper, "n")
+        with pytest.raises(NotFound, match="there is no code bundle"):
+            reporter.fetch_bundle(sha256, tmp_path / "b.zip", WAIT)
+        reporter.close()
+
+
 def test_a_candidate_that_does_not_lead_yet_is_asked_again(
     zookeeper: MemoryCoordination, nimbus: FakeNimbus
 ) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,37 @@ def test_moves_are_listed_and_followed(nimbus: FakeNimbus, client: Client) -> No
         next(client.follow_moves("nothing"))
 
 
+def test_moves_by_number_and_without_their_tasks(nimbus: FakeNimbus, client: Client) -> None:
+    for epoch in (1, 2):
+        nimbus.moves_on(_move(epoch, "ended"))
+    assert client.moves("words", epoch=1) == (_move(1, "ended"),)
+    assert client.moves("words", epoch=3) == ()
+    assert client.moves(tasks=False) == tuple(
+        replace(_move(epoch, "ended"), tasks=(), waits=()) for epoch in (2, 1)
+    )
+
+
+def test_moves_that_are_more_than_a_message_holds(nimbus: FakeNimbus, client: Client) -> None:
+    (task,) = _move(1, "ended").tasks
+    reason = "r" * 1000
+    tasks = tuple(replace(task, task=n, reason=reason) for n in range(1500))
+    kept = tuple(replace(_move(epoch, "ended"), tasks=tasks) for epoch in range(1, 13))
+    for move in kept:
+        nimbus.moves_on(move)
+    with pytest.raises(
+        Refused, match="12 moves with all their tasks are more than an answer holds"
+    ) as caught:
+        client.moves()
+    assert "--limit" in caught.value.remedy
+    assert [m.epoch for m in client.moves(tasks=False)] == list(range(12, 0, -1))
+    assert client.moves(epoch=7) == (kept[6],)
+    followed = client.follow_moves()
+    assert next(followed) == kept, "all that are known come first"
+    nimbus.moves_on(_move(13, "running"))
+    assert next(followed) == (_move(13, "running"),)
+    followed.close()
+
+
 def test_following_moves_goes_on_with_the_next_leader(nimbus: FakeNimbus, tmp_path: Path) -> None:
     other = FakeNimbus(tmp_path / "other")
     nimbus.leading, other.leading = True, False
@@ -231,6 +263,27 @@ def test_errors_come_back_as_what_they_were(nimbus: FakeNimbus, client: Client, 
     nimbus.fail = None
     with pytest.raises(NotFound, match="no topology nothing"):
         client.describe("nothing")
+
+
+def test_what_no_message_can_hold_is_the_callers(client: Client) -> None:
+    named: tuple[Callable[[str], object], ...] = (
+        lambda name: client.kill(name, wait=0),
+        lambda name: next(client.events(topology=name)),
+        lambda name: next(client.logs(name, follow=True)),
+        lambda name: next(client.follow_moves(name)),
+        lambda name: next(client.generate(name, answer)),
+    )
+    for of in named:
+        with pytest.raises(ConfigError, match="is not text in UTF-8"):
+            of("w\udcff")
+    numbered: tuple[Callable[[int], object], ...] = (
+        lambda number: client.abort_move("words", number),
+        lambda number: next(client.events(tail=number)),
+        lambda number: client.rebalance("words", executors={"lines": number}),
+    )
+    for of_number in numbered:
+        with pytest.raises(ConfigError, match=f"the number {1 << 63} is too large"):
+            of_number(1 << 63)
 
 
 def test_a_defect_in_the_server_is_said_and_logged(
@@ -387,6 +440,7 @@ def test_no_more_followers_than_threads_allow(
     with pytest.raises(Refused, match="already serves 32 followed streams"):
         next(streams[32])
     assert client.list() == ()
+    assert [e for _, e in client.events(tail=1)] == [event(1)], "only who follows takes room"
     for stream in streams:
         stream.close()
 
@@ -588,6 +642,36 @@ def test_the_client_goes_on_when_the_leader_dies(pair: Any) -> None:
             pass
         assert next(stream)[1] == event(2)
         stream.close()
+
+
+def test_what_happens_between_two_leaders_is_told_also_to_who_wants_nothing_old(pair: Any) -> None:
+    one, first, two, second = pair
+    number = one.events.append(event(1))
+    with ThreadPoolExecutor(1) as pool, Client([first.address, second.address], timeout=WAIT) as client:
+        told = pool.submit(next, client.events(follow=True, tail=0))
+        _eventually(lambda: first._server._streams._value == 31)
+        _hand_over(one, two, None)
+        while two.events.append(event(2)) <= number:
+            pass
+        two.leading = True
+        try:
+            assert told.result(WAIT)[1] == event(2)
+        finally:
+            client.close()
+
+
+def test_a_leader_that_hangs_is_not_asked_for_ever(pair: Any) -> None:
+    one, first, two, second = pair
+    with Client([first.address, second.address], timeout=WAIT) as client:
+        client.list()
+        one.leader = lambda: one.block.wait(WAIT) and None
+        one.block.clear()
+        two.leading = True
+        client._timeout = 4.0
+        with pytest.raises(DeadlineExceeded):
+            client.list()
+        assert client.list() == ()
+        assert len(two.got("topologies")) == 1
 
 
 def test_a_request_that_must_not_be_repeated_is_not(pair: Any) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from control_fake import WAIT, FakeNimbus, lasting, serving, spec
 
 from elastic.control.client import Client
+from elastic.control.log_merge import LogMerge
 from elastic.control.types import LogLine
-from elastic.errors import ConfigError, NotFound, Refused, Unavailable
+from elastic.errors import ConfigError, ElasticError, NotFound, Refused, Unavailable
 from elastic.model.views import NodeSummary, WorkerView
 from elastic.reporting.node_gateway import GrpcNodeGateway
 from elastic.reporting.node_server import NodeServer
+from elastic.rpc.errors import Unreachable
 
 
 class FakeSupervisor:
@@ -214,6 +217,9 @@ def test_followed_logs_through_nimbus_take_in_new_nodes(cluster: Cluster) -> Non
     assert next(stream) == LogLine("words@n2/0", "n2", "two")
     # A node whose stream breaks is read again when it is back, from then on.
     nodes["n2"][1].close()
+    nimbus.node_list = nimbus.node_list[:1]
+    looks = len(nimbus.got("nodes"))
+    nimbus.wait_until(lambda n: len(n.got("nodes")) >= looks + 3)
     back = NodeServer(nodes["n2"][0])
     back.start()
     nimbus.node_list = (nimbus.node_list[0], summary("n2", back.address))
@@ -232,6 +238,71 @@ def test_followed_logs_through_nimbus_take_in_new_nodes(cluster: Cluster) -> Non
     back.close()
 
 
+class Told:
+    """One stream of a node: its lines, then how it ends."""
+
+    def __init__(self, lines: Sequence[str], end: ElasticError) -> None:
+        self._lines, self._end = lines, end
+
+    def __iter__(self) -> Iterator[list[tuple[str, str]]]:
+        for text in self._lines:
+            yield [("words@n1/0", text)]
+        raise self._end
+
+    def close(self) -> None: ...
+
+
+class Telling:
+    """Nodes that tell what is given here, a stream each time that they are read."""
+
+    def __init__(self, *streams: Told) -> None:
+        self.tails: list[int | None] = []
+        self._streams = list(streams)
+
+    def logs(self, *_: str, follow: bool, tail: int | None) -> Told:
+        self.tails.append(tail)
+        return self._streams[len(self.tails) - 1]
+
+    def stacks(self, *_: Any) -> Any:
+        raise AssertionError
+
+
+def test_a_node_that_is_read_again_does_not_repeat_what_it_has_told() -> None:
+    away = Unreachable("away")
+    nodes = Telling(Told([], away), Told(["one"], away), Told([], away))
+    merge = LogMerge(nodes, "words", "", follow=True)
+    for tail in (5, None, None):
+        merge.attach("n1", "address", tail)
+        while not merge.done:
+            merge.next(WAIT)
+        assert merge.failures() == {"n1": away} and merge.failures() == {}
+    assert nodes.tails == [5, 5, 0], "the first time it had told nothing yet"
+    merge.close()
+
+
+def test_a_node_that_refuses_to_be_followed_is_said(tmp_path: Path) -> None:
+    nimbus = FakeNimbus(tmp_path)
+    nimbus.specs["words"] = spec()
+    nimbus.node_list = (summary("n1", "127.0.0.1:1"),)
+    nodes = Telling(*[Told(["one"], Refused("no room for another one"))] * 9)
+    with serving(nimbus, nodes=nodes) as server, Client(server.address, timeout=WAIT) as client:
+        stream = client.logs("words", follow=True)
+        assert next(stream).text == "one"
+        with pytest.raises(Refused, match="no room for another one"):
+            next(stream)
+
+
+def test_a_node_has_room_for_as_many_followers_as_a_nimbus(
+    node: NodeServer, supervisor: FakeSupervisor
+) -> None:
+    supervisor.write("words@n1/0", "one\n")
+    with ExitStack() as stack:
+        for _ in range(32):
+            logs = GrpcNodeGateway().logs(node.address, "words", "", follow=True, tail=None)
+            stack.callback(logs.close)
+            assert next(iter(logs)) == [("words@n1/0", "one")]
+
+
 def test_a_node_that_cannot_be_read_is_said_after_the_others(cluster: Cluster) -> None:
     _, client, nodes = cluster
     nodes["n1"][0].write("words@n1/0", "one\n")
@@ -247,6 +318,13 @@ def test_logs_of_a_topology_that_is_gone_and_of_one_that_never_was(cluster: Clus
     nimbus.specs.clear()
     with pytest.raises(NotFound, match="no topology words"):
         list(client.logs("words"))
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(next, client.logs("words", follow=True))
+        timer = threading.Timer(WAIT, client.close)
+        timer.start()
+        with pytest.raises(NotFound, match="no topology words"):
+            followed.result()
+        timer.cancel()
     nodes["n1"][0].write("words@n1/0", "last words\n")
     assert [line.text for line in client.logs("words")] == ["last words"]
 

@@ -288,9 +288,13 @@ class FakeClient:
         self._moves_now()
         return tuple(dict.fromkeys(m.epoch for m in self.coming))
 
-    def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+    def moves(
+        self, topology: str = "", *, limit: int = 0, epoch: int | None = None, tasks: bool = True
+    ) -> tuple[MoveView, ...]:
         self._asked("moves", topology, limit)
-        return tuple(map(self.made_for, self.moved[:limit] if limit else self.moved))
+        found = [m for m in self.moved if epoch in (None, m.epoch) and topology in ("", m.topology)]
+        made = map(self.made_for, found[:limit] if limit else found)
+        return tuple(m if tasks else replace(m, tasks=(), waits=()) for m in made)
 
     def follow_moves(self, topology: str = "") -> Iterator[tuple[MoveView, ...]]:
         yield tuple(reversed(self.moved))

@@ -11,9 +11,9 @@ from google.rpc import code_pb2
 from grpc_status import rpc_status
 
 from elastic import errors
-from elastic.errors import DeadlineExceeded, ElasticError, NotFound, Refused, Unavailable
+from elastic.errors import ElasticError, NotFound, Refused, Unavailable
 from elastic.rpc import errors as rpc
-from elastic.rpc.errors import NotLeading, Unreachable, classes, from_call, to_status
+from elastic.rpc.errors import NotLeading, Unanswered, Unreachable, classes, from_call, to_status
 
 
 class Call(grpc.RpcError):
@@ -103,7 +103,7 @@ class Plain:
     [
         (grpc.StatusCode.UNAVAILABLE, Unreachable),
         (grpc.StatusCode.CANCELLED, Unreachable),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceeded),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, Unanswered),
         (grpc.StatusCode.UNIMPLEMENTED, ElasticError),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, Refused),
         (grpc.StatusCode.INTERNAL, ElasticError),

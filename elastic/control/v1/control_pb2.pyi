@@ -493,21 +493,31 @@ class ListMovesRequest(_message.Message):
 
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    WITHOUT_TASKS_FIELD_NUMBER: _builtins.int
     topology: _builtins.str
     """One topology's, or empty for all."""
     limit: _builtins.int
     """At most so many; 0: all that are kept."""
+    epoch: _builtins.int
+    """Only those of this number; not set: of all."""
+    without_tasks: _builtins.bool
+    """Leave out the tasks of each, and what it waits for."""
     def __init__(
         self,
         *,
         topology: _builtins.str = ...,
         limit: _builtins.int = ...,
+        epoch: _builtins.int | None = ...,
+        without_tasks: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch", "limit", b"limit", "topology", b"topology", "without_tasks", b"without_tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
 
 Global___ListMovesRequest: _TypeAlias = ListMovesRequest  # noqa: Y015
 
@@ -555,11 +565,14 @@ Global___StreamMovesRequest: _TypeAlias = StreamMovesRequest  # noqa: Y015
 
 @_typing.final
 class StreamMovesResponse(_message.Message):
-    """The first has all that are kept, also when there are none; what follows has those that have changed since."""
+    """First come all that are kept, also when there are none; what follows has those that have changed since."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MOVES_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """There are more than one message holds: the next one has more of the same."""
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[_views_pb2.MoveView]:
         """Those that began first come first."""
@@ -568,10 +581,11 @@ class StreamMovesResponse(_message.Message):
         self,
         *,
         moves: _abc.Iterable[_views_pb2.MoveView] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["moves", b"moves"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "moves", b"moves"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
