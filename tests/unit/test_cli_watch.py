@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from cli_fake import W0, W1, FakeClient, Line, detail, error, invoke, summary
@@ -12,8 +13,9 @@ from click.shell_completion import ShellComplete
 from elastic.control.cli import top
 from elastic.control.cli.app import app
 from elastic.control.cli.settings import Connector
-from elastic.errors import Unavailable
+from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.events import Event, Severity
+from elastic.model.ids import TopologyName
 from elastic.model.records import TopologyStatus
 
 
@@ -110,9 +112,29 @@ def test_top_survives_a_nimbus_that_is_away_but_not_for_ever(monkeypatch: pytest
     client = FakeClient(fail=Unavailable("Nimbus is away"))
     looks = top.Looks(client, "word-count", 0.1)
     assert looks.again() is None and "Nimbus is away" in looks.trouble
+    client.fail = DeadlineExceeded("it hangs")
+    assert looks.again() is None and "it hangs" in looks.trouble
     monkeypatch.setattr(top, "OUT_OF_REACH_SECONDS", -1.0)
-    with pytest.raises(Unavailable):
-        looks.again()
+    for client.fail in (Unavailable("away"), DeadlineExceeded("it hangs")):
+        with pytest.raises(type(client.fail)):
+            looks.again()
+
+
+def test_top_of_all_goes_on_without_one_that_has_just_gone() -> None:
+    client = FakeClient(topologies=[summary(), summary(name=TopologyName("gone"))])
+    assert [d.summary.name for d in top.look(client, None)] == ["word-count"]
+    with pytest.raises(NotFound):
+        top.look(client, "gone")
+
+
+def test_numbers_that_json_does_not_know_are_text() -> None:
+    odd = {"a": float("nan"), "b": [float("inf"), {"c": -float("inf")}], "d": 1.5}
+    client = FakeClient(happened=[replace(event(1.0), details=odd)])
+    for words in (("events", "-o", "json"), ("events", "--watch", "-o", "json")):
+        text = invoke(client, *words).stdout
+        found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        details = (found[0] if isinstance(found, list) else found)["details"]
+        assert details == {"a": "NaN", "b": ["Infinity", {"c": "-Infinity"}], "d": 1.5}
 
 
 def test_the_live_view_fits_into_the_terminal() -> None:

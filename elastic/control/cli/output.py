@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -79,12 +80,24 @@ def write(settings: Settings, data: Any, *, one_line: bool = False) -> None:
         one_line: For entries of a stream: JSON in one line; YAML as a document of its own.
     """
     if settings.output == "json":
-        click.echo(json.dumps(data, indent=None if one_line else 2, ensure_ascii=False, default=str))
+        indent = None if one_line else 2
+        click.echo(json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
         return
     import yaml
 
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=False)
     click.echo(("---\n" if one_line else "") + text, nl=False)
+
+
+def _finite(data: Any) -> Any:
+    """Plain values with numbers that JSON does not know as text: "NaN", "Infinity", "-Infinity"."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return data
 
 
 def table(settings: Settings, columns: Sequence[Column], rows: Sequence[Row], *, indent: str = "") -> None:
@@ -128,6 +141,8 @@ def pairs(settings: Settings, values: Sequence[tuple[str, object]], *, indent: s
 
 def number(value: float) -> str:
     """A count or rate, with thousands separated; three figures below a hundred."""
+    if not math.isfinite(value):
+        return str(value)
     if value == int(value) or value >= 100:
         return f"{value:,.0f}"
     return f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"

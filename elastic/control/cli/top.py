@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ from elastic.control.cli.output import Column, duration, number, share
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.control.cli.topologies import COMPONENT_COLUMNS, EXECUTOR_COLUMNS, WORKER_COLUMNS
-from elastic.errors import Unavailable
+from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
 from elastic.model.words import counted
@@ -68,7 +69,12 @@ def look(client: Client, name: str | None) -> list[TopologyDetail]:
     """One topology, or all that have not ended."""
     if name is not None:
         return [client.describe(name)]
-    return [client.describe(str(t.name)) for t in client.list() if t.status not in ENDED]
+    found = []
+    for topology in client.list():
+        if topology.status not in ENDED:
+            with suppress(NotFound):  # it has just gone
+                found.append(client.describe(str(topology.name)))
+    return found
 
 
 class Looks:
@@ -90,11 +96,11 @@ class Looks:
         """The next look, or None when nobody answered.
 
         Raises:
-            Unavailable: Nobody has answered for a minute.
+            Unavailable, DeadlineExceeded: Nobody has answered for a minute.
         """
         try:
             details = look(self._client, self._name)
-        except Unavailable as error:
+        except (Unavailable, DeadlineExceeded) as error:
             away = time.monotonic() - self._answered
             if away > OUT_OF_REACH_SECONDS:
                 raise
