@@ -20,7 +20,7 @@ from elastic.nimbus.lookup import stateful_on
 from elastic.nimbus.mirror import FORCE
 from elastic.nimbus.reign import Reign
 
-MAX_NODES = 1000
+MAX_NODES = MAX_SLOTS = 1000
 _SENTENCES = 5
 
 
@@ -32,9 +32,9 @@ def nodes(reign: Reign) -> tuple[NodeSummary, ...]:
 def add_nodes(reign: Reign, count: int, slots: int | None, host: str, wait: float) -> tuple[NodeId, ...]:
     """See `Nimbus.add_nodes`."""
     slots = reign.options.node_slots if slots is None else slots
-    if not 1 <= count <= MAX_NODES or slots < 1:
+    if not 1 <= count <= MAX_NODES or not 1 <= slots <= MAX_SLOTS:
         raise ConfigError(
-            f"cannot add {count} nodes with {slots} slots: 1 to {MAX_NODES} nodes, 1 or more slots"
+            f"cannot add {count} nodes with {slots} slots: 1 to {MAX_NODES} nodes, each with 1 to {MAX_SLOTS} slots"
         )
     with reign.deciding() as facts:
         taken = {*facts.nodes, *facts.drains, *facts.missing()}

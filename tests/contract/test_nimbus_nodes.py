@@ -13,6 +13,7 @@ from nimbus_harness import Cluster, FakeLauncher, spec
 
 from elastic.coordination import paths
 from elastic.errors import (
+    ConfigError,
     DeadlineExceeded,
     NotFound,
     Refused,
@@ -86,6 +87,14 @@ def test_nodes_are_added_by_name_and_awaited(cluster: Cluster) -> None:
     FakeLauncher(cluster)
     assert nimbus.add_nodes(1, slots=3, host="fake", wait=PATIENCE) == ("node-4",)
     cluster.until(nimbus, lambda: len([n for n in nimbus.nodes() if n.alive and n.wanted]) == 3)
+
+
+def test_a_node_cannot_have_any_number_of_slots(cluster: Cluster) -> None:
+    nimbus = cluster.nimbus()
+    for count, slots in ((1, 1001), (1, 0), (1001, 1)):
+        with pytest.raises(ConfigError, match="1 to 1000 nodes, each with 1 to 1000 slots"):
+            nimbus.add_nodes(count, slots=slots, wait=0)
+    assert not cluster.look.children(paths.WANTED)
 
 
 def test_draining_a_node_moves_what_may_move_and_ends_it(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from elastic.control.cli.moving import Following, Request, cost, progress, range
 from elastic.control.cli.narration import Waiting
 from elastic.control.cli.present import STEPS
 from elastic.control.cli.present import move as plain
-from elastic.errors import Refused, Unavailable
+from elastic.errors import NotConnected, Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName, WorkerId
@@ -145,7 +145,7 @@ def test_the_pauses_of_a_move_that_fails_are_waited_for_too() -> None:
             asked.set()
             raise Refused("1 task cannot be moved: task 2: no module", remedy="ask again")
 
-        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+        def moves(self, topology: str = "", **options: Any) -> tuple[MoveView, ...]:
             if asked.is_set():
                 self.asked.set()
                 return (move(3, tasks=(back,), why=why, state="closing", ended=0.0),)
@@ -165,7 +165,7 @@ def test_what_cannot_be_followed_to_its_end_is_asked_for() -> None:
         def follow_moves(self, topology: str = "") -> Any:
             raise Unavailable("too many streams")
 
-        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+        def moves(self, topology: str = "", **options: Any) -> tuple[MoveView, ...]:
             if not any(c[0] == "move" for c in self.calls):
                 return ()
             looks.append(topology)
@@ -173,6 +173,44 @@ def test_what_cannot_be_followed_to_its_end_is_asked_for() -> None:
 
     result = invoke(Deaf(), "move", "word-count", "2", "--to", "node-2")
     assert result.exit_code == 0 and "2 tasks moved; longest pause 20.0 ms" in result.stderr
+
+
+class Long(FakeClient):
+    """All that is kept, with its tasks, is more than an answer holds."""
+
+    def moves(self, topology: str = "", **options: Any) -> tuple[MoveView, ...]:
+        if options.get("tasks", True) and options.get("epoch") is None and not options.get("limit"):
+            raise Refused("more than an answer holds")
+        return super().moves(topology, **options)
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("move", "word-count", "2", "--to", "node-2"),
+        ("rebalance", "word-count"),
+        ("nodes", "drain", "node-1"),
+        ("move", "word-count", "--abort"),
+    ],
+)
+def test_a_long_history_is_in_the_way_of_no_request(
+    words: tuple[str, ...], deaf: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(client: FakeClient, topology: str = "") -> Any:
+        raise Unavailable("too many streams")
+
+    if deaf:
+        monkeypatch.setattr(Long, "follow_moves", refused)
+    client = Long(moved=[move(2)], coming=[under_way(), move()])
+    data = json.loads(invoke(client, "-o", "json", *words).stdout)
+    assert [m["epoch"] for m in data["moves"]] == [3] and len(data["moves"][0]["tasks"]) == 2
+
+
+def test_one_move_of_a_long_history() -> None:
+    client = Long(moved=[move(6), move(5)])
+    assert json.loads(invoke(client, "-o", "json", "moves", "word-count", "5").stdout)["epoch"] == 5
+    assert "the latest that is has the number 6" in invoke(client, "moves", "word-count", "9").stderr
 
 
 def test_move_as_json_has_the_moves_that_it_caused() -> None:
@@ -263,7 +301,7 @@ def test_the_last_measurements_are_waited_for() -> None:
     """Nimbus answers when the tasks run there; what the senders measured comes later."""
 
     class Late(FakeClient):
-        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+        def moves(self, topology: str = "", **options: Any) -> tuple[MoveView, ...]:
             if not any(c[0] == "move" for c in self.calls):
                 return ()
             self.asked.set()
@@ -349,7 +387,7 @@ def test_abort_asks_when_moves_cannot_be_followed_any_more() -> None:
             super().abort_move(name, epoch, why=why)
             return (running.epoch,)
 
-        def moves(self, topology: str = "", *, limit: int = 0) -> tuple[MoveView, ...]:
+        def moves(self, topology: str = "", **options: Any) -> tuple[MoveView, ...]:
             self.looks += 1
             return (ended if self.looks > 3 else running,)
 
@@ -539,6 +577,22 @@ def test_watch_tells_beginnings_and_ends() -> None:
     assert [m["state"] for m in data] == ["running", "running", "ended"]
 
 
+def test_what_is_watched_says_that_nimbus_is_lost_and_that_it_is_back() -> None:
+    class Lost(FakeClient):
+        def _stream(self, *args: Any, **options: Any) -> Any:
+            self.lost("no Nimbus answers")
+            self.lost("")
+            return iter(())
+
+        follow_moves = events = logs = _stream
+
+    for words in (("moves", "--watch"), ("events", "--watch"), ("logs", "word-count", "-f")):
+        assert invoke(Lost(), *words).stderr.splitlines() == [
+            "no Nimbus answers; trying again",
+            "Nimbus answers again",
+        ]
+
+
 def test_describe_shows_moves_under_way_and_totals() -> None:
     client = FakeClient(details={"word-count": detail(moves=(under_way(),), moved=TOTALS)})
     text = invoke(client, "describe", "word-count").stdout
@@ -664,6 +718,29 @@ def test_ctrl_c_says_what_is_true(
 
 def interrupt(*_: Any) -> Any:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "words", [("move", "word-count", "2", "--to", "node-2"), ("nodes", "drain", "node-1")]
+)
+def test_what_is_out_of_reach_while_a_request_is_under_way_says_that_it_goes_on(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = threading.Event()
+    made = Request.taken
+    monkeypatch.setattr(Request, "taken", lambda self: (made(self), taken.set()))
+
+    class Cut(FakeClient):
+        def _moves_now(self) -> None:
+            super()._moves_now()
+            assert taken.wait(30)
+            raise NotConnected("coordination is out of reach")
+
+    begun = Event(2.0, "node-draining", "node node-1 is being drained", node="node-1")
+    result = invoke(Cut(coming=[replace(under_way(), why="move 2 to node-2")], happened=[begun]), *words)
+    assert result.exit_code == 7 and "goes on" in result.stderr.splitlines()[-1]
+    early = invoke(FakeClient(fail=NotConnected("coordination is out of reach")), *words)
+    assert early.exit_code == 7 and "goes on" not in early.stderr
 
 
 def test_ctrl_c_without_waiting_says_what_is_true() -> None:

@@ -137,6 +137,33 @@ def test_nodes() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["x", "5 parsecs", "-3", ""])
+@pytest.mark.parametrize("text", ["x", "5 parsecs", "-3", "", "36501d", "9" * 400])
 def test_a_time_that_is_none_is_a_usage_error(text: str) -> None:
     assert invoke(FakeClient(), "kill", "word-count", "--wait", text).exit_code == 2
+
+
+HUGE = str(1 << 63)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("move", "wc", "--abort", HUGE),
+        ("moves", "wc", HUGE),
+        ("moves", "--limit", HUGE),
+        ("events", "--tail", HUGE),
+        ("logs", "wc", "--tail", HUGE),
+        ("logs", "wc", "--tail", "9" * 5000),
+        ("errors", "--limit", HUGE),
+        ("scale", "wc", f"lines={HUGE}"),
+        ("scale", "wc", f"lines={'9' * 5000}"),
+        ("rebalance", "wc", "--workers", HUGE),
+        ("nodes", "add", "1", "--slots", "1001"),
+        ("top", "--interval", "1000000000000d"),
+    ],
+)
+def test_a_number_that_is_too_large_is_a_usage_error(words: tuple[str, ...]) -> None:
+    client = FakeClient()
+    result = invoke(client, *words)
+    assert result.exit_code == 2 and "fault of elastic" not in result.stderr, result.stderr
+    assert not client.calls

@@ -168,6 +168,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
         (("--address", "127.0.0.1:1"), "--address"),
         (("--session-timeout", "10ms"), "session-timeout"),
         (("--cluster", "no good"), "no good"),
+        (("--slots", "1001"), "1001"),
     ],
 )
 def test_up_refuses_what_cannot_be(

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMPLETION_SECONDS = 0.7
+INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
+"""The largest numbers that requests hold."""
+
+_YEARS = 100
 
 TOPOLOGY_CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Everything after FILE belongs to the topology, also what looks like an option of ours."""
@@ -92,6 +96,8 @@ class Seconds(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             seconds = float(text[: len(text) - len(unit)]) * (factor[unit] if unit else 1.0)
         except (KeyError, ValueError):
             self.fail(f"{value!r} is not a time; write 30, 30s, 5m, 2h or 1d.", param, ctx)
+        if seconds > _YEARS * 365 * factor["d"]:
+            self.fail(f"{value!r} is more than {_YEARS} years.", param, ctx)
         return seconds
 
 

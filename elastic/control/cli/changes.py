@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from elastic.control.cli import output
-from elastic.control.cli.arguments import SECONDS, topology_argument
+from elastic.control.cli.arguments import INT64, SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
 from elastic.control.cli.moves import check_kept, followed, share_option, tell
@@ -130,9 +130,9 @@ class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if isinstance(value, tuple):
             return value
         component, _, count = str(value).rpartition("=")
-        if not component or not count.isdecimal() or int(count) < 1:
+        if not component or not count.isdecimal() or not count.strip("0"):
             self.fail(f"{value!r} is not COMPONENT=N with N of 1 or more.", param, ctx)
-        return component, int(count)
+        return component, click.IntRange(max=INT64)(count, param, ctx)
 
 
 @command(
@@ -151,7 +151,7 @@ class ComponentCount(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 @click.option(
     "--executors", "-e", type=ComponentCount(), multiple=True, help="New number of executors; repeatable."
 )
-@click.option("--workers", "-w", type=click.IntRange(min=1), help="New number of workers.")
+@click.option("--workers", "-w", type=click.IntRange(min=1, max=INT64), help="New number of workers.")
 @_made_by_moves
 def rebalance(
     settings: Settings,

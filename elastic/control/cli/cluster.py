@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--nodes", type=click.IntRange(min=0), default=2, show_default=True, help="How many nodes.")
 @click.option(
     "--slots",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=1000),
     default=2,
     show_default=True,
     help="Workers that each node may run.",

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import click
 
 from elastic.control.cli import output
-from elastic.control.cli.arguments import complete_part, topology_argument
+from elastic.control.cli.arguments import INT32, complete_part, topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.narration import leaving
+from elastic.control.cli.narration import leaving, lost
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import NotFound
@@ -44,6 +44,7 @@ def logs(settings: Settings, name: str, part: str | None, follow: bool, tail: st
     """
     lines = _tail(tail)
     with leaving(f"{name} goes on."), settings.connect() as client:
+        client.on_lost(lost)
         chosen = Chosen(client, name, part)
         prefix = len(chosen.workers) != 1
         for line in client.logs(name, worker=chosen.single, follow=follow, tail=lines):
@@ -63,7 +64,10 @@ def _tail(text: str) -> int | None:
         return None
     if not text.isdecimal():
         raise click.BadParameter(f"{text!r} is neither a number of lines nor all.", param_hint="--tail")
-    return int(text)
+    try:
+        return click.IntRange(max=INT32)(text)
+    except click.BadParameter as error:
+        raise click.BadParameter(error.message, param_hint="--tail") from None
 
 
 def _label(settings: Settings, worker: str) -> str:

@@ -10,6 +10,8 @@ import click
 
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import (
+    INT32,
+    INT64,
     SECONDS,
     complete_part,
     complete_place,
@@ -28,7 +30,7 @@ from elastic.control.cli.moving import (
     steps,
     task_rows,
 )
-from elastic.control.cli.narration import Waiting, leaving, note
+from elastic.control.cli.narration import Waiting, leaving, lost, note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
@@ -84,7 +86,7 @@ _ALL = 0
 @share_option
 @click.option(
     "--abort",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=INT64),
     is_flag=False,
     flag_value=_ALL,
     metavar="[EPOCH]",
@@ -132,7 +134,7 @@ def move(
     request = Request(f"the move goes on; {shows} shows it, {ends} ends it.", shows)
     doing = f"asking for {_named(what)} of {name} to move to {where}"
     if wait <= 0:
-        with Waiting(doing), leaving(request.left), settings.connect() as client:
+        with Waiting(doing), request.told(), settings.connect() as client:
             request.asked()
             epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
             request.taken()
@@ -226,7 +228,7 @@ def followed(
     failed: Refused | None = None
     with (
         Waiting(doing) as waiting,
-        leaving(request.left),
+        request.told(),
         settings.connect() as client,
         Following(settings, name, waiting, ours=ours, request=request) as following,
     ):
@@ -254,7 +256,7 @@ def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: flo
     request = Request(f"the moves end all the same; {shows} shows them.", shows)
     with (
         Waiting(f"asking for the end of moves of {name}") as waiting,
-        leaving(request.left),
+        request.told(),
         settings.connect() as client,
         Following(settings, name, waiting) as following,
     ):
@@ -306,10 +308,10 @@ def _drained(client: Client, name: str) -> list[str]:
     see=("move", "describe", "events"),
 )
 @topology_argument(required=False, metavar="[NAME]")
-@click.argument("epoch", type=click.IntRange(min=1), required=False, metavar="[EPOCH]")
+@click.argument("epoch", type=click.IntRange(min=1, max=INT64), required=False, metavar="[EPOCH]")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=INT32),
     default=20,
     show_default=True,
     help="At most so many of the newest.",
@@ -329,13 +331,14 @@ def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, w
         _watch(settings, name or "")
         return
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
-        found = client.moves(name or "", limit=0 if epoch is not None else limit)
+        found = client.moves(name or "", limit=0 if epoch is not None else limit, epoch=epoch)
+        one = next((m for m in found if m.epoch == epoch), None)
+        known = client.moves(name or "", tasks=False) if epoch is not None and one is None else ()
     if epoch is None:
         output.show(settings, [present.move(m) for m in found], lambda: _list(settings, name, found))
         return
-    one = next((m for m in found if m.epoch == epoch), None)
     if one is None:
-        raise _unknown(settings, str(name), epoch, [m.epoch for m in found if m.state != PLANNED])
+        raise _unknown(settings, str(name), epoch, [m.epoch for m in known if m.state != PLANNED])
     output.show(settings, present.move(one), lambda: _one(settings, one))
 
 
@@ -433,6 +436,7 @@ def _watch(settings: Settings, name: str) -> None:
     told: dict[tuple[str, int, float], str] = {}
     first = True
     with leaving("the moves go on."), settings.connect() as client:
+        client.on_lost(lost)
         for changed in client.follow_moves(name):
             for m in changed:
                 key = (str(m.topology), m.epoch, m.began)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 import click
 
 from elastic.control.cli import output, present
-from elastic.control.cli.narration import Waiting
+from elastic.control.cli.narration import Waiting, leaving
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import ElasticError, Refused
+from elastic.errors import ElasticError, NotFound, Refused, Unavailable
 from elastic.model import whys
 from elastic.model.events import Event
 from elastic.model.views import PLANNED, MoveView, TaskMoveView
@@ -68,6 +68,17 @@ class Request:
     def done(self) -> None:
         """It is carried out."""
         self._done = True
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Around it: Ctrl-C, and an error by which Nimbus or what it needs is out of reach for now, say what they leave."""
+        with leaving(self.left):
+            try:
+                yield
+            except Unavailable as error:
+                if self._taken:
+                    error.add_note(self.left())
+                raise
 
     def left(self) -> str:
         """What an interruption leaves."""
@@ -193,12 +204,12 @@ class Following(_Beside):
             return all(m.state == "ended" for m in some())
 
         until = time.monotonic() + SETTLE
-        self._take(client.moves(self._topology))
+        self._look(client)
         with self._changed:
             self._changed.wait_for(lambda: self._over or ended(), SETTLE)
             over = self._over
         while over:
-            self._take(client.moves(self._topology))
+            self._look(client)
             if ended() or time.monotonic() >= until:
                 return
             time.sleep(_ASKED_EACH)
@@ -212,11 +223,21 @@ class Following(_Beside):
             if time.monotonic() >= until:
                 return False
             time.sleep(_ASKED_EACH)
-            self._take(client.moves(self._topology))
+            self._look(client)
         return True
 
     def _begin(self, client: Client) -> None:
-        self._before = {_key(m) for m in client.moves(self._topology) if m.state == "ended"}
+        found = client.moves(self._topology, tasks=False)
+        self._before = {_key(m) for m in found if m.state == "ended"}
+
+    def _look(self, client: Client) -> None:
+        """Ask for the moves that are followed, one by one: with their tasks, all that are kept may be more than an answer holds."""
+        with self._changed:
+            over = self._before | {key for key, m in self._moves.items() if m.state == "ended"}
+        for move in client.moves(self._topology, tasks=False):
+            if move.state != PLANNED and _key(move) not in over:
+                with suppress(NotFound):  # its topology has just gone
+                    self._take(client.moves(str(move.topology), epoch=move.epoch))
 
     def _follow(self, client: Client) -> None:
         try:

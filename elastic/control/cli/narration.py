@@ -24,6 +24,15 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def lost(why: str) -> None:
+    """Nimbus is out of reach, or, with "", there again; as `Client.on_lost` tells it."""
+    note(_said_of(why))
+
+
+def _said_of(why: str) -> str:
+    return f"{why}; trying again" if why else "Nimbus answers again"
+
+
 @contextmanager
 def leaving(left: str | Callable[[], str]) -> Iterator[None]:
     """Turns Ctrl-C inside into `Interrupted(left)`, which says what keeps running.
@@ -126,7 +135,7 @@ class Waiting:
             self._lost = why
         # On a terminal the line that changes says it; elsewhere the next line may be half a minute away.
         if not sys.stderr.isatty():
-            self.line(f"{why}; trying again" if why else "Nimbus answers again")
+            self.line(_said_of(why))
 
     def line(self, text: str) -> None:
         """Write a line of its own, above the one that changes."""

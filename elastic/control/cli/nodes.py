@@ -94,7 +94,9 @@ def list_(settings: Settings) -> None:
     see=("nodes list", "nodes drain", "rebalance"),
 )
 @click.argument("count", type=click.IntRange(min=1, max=1000), metavar="N")
-@click.option("--slots", type=click.IntRange(min=1), help="Workers that each may run [as the others].")
+@click.option(
+    "--slots", type=click.IntRange(min=1, max=1000), help="Workers that each may run [as the others]."
+)
 @click.option("--host", type=click.Choice(["process", "spark"]), help="What provides them [as the others].")
 @click.option(
     "--wait", type=SECONDS, default=60.0, show_default="60s", help="Wait so long until they have joined."
@@ -156,7 +158,7 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
 
     with (
         Waiting(f"asking for {node} to be drained") as waiting,
-        leaving(request.left),
+        request.told(),
         settings.connect() as client,
         Telling(settings, waiting, stays, seen),
         Following(

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import click
 
 from elastic.control.cli import output, present
-from elastic.control.cli.arguments import SECONDS, complete_part, topology_argument
+from elastic.control.cli.arguments import INT32, SECONDS, complete_part, topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.narration import Waiting, leaving, note
+from elastic.control.cli.narration import Waiting, leaving, lost, note
 from elastic.control.cli.settings import Settings
 from elastic.model.events import Event, Severity
 
@@ -29,7 +29,9 @@ SEVERITY_COLORS = {Severity.WARNING: "yellow", Severity.ERROR: "red"}
 @topology_argument(required=False, metavar="[NAME]")
 @click.option("-w", "--watch", is_flag=True, help="Go on with what happens, until Ctrl-C.")
 @click.option("--since", type=SECONDS, help="Only what happened so long ago or later, e.g. 10m.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only so many of the newest [all that are kept].")
+@click.option(
+    "--tail", type=click.IntRange(min=0, max=INT32), help="Only so many of the newest [all that are kept]."
+)
 def events(settings: Settings, name: str | None, watch: bool, since: float | None, tail: int | None) -> None:
     """Print what happened in the cluster; watch it.
 
@@ -40,6 +42,7 @@ def events(settings: Settings, name: str | None, watch: bool, since: float | Non
     earliest = time.time() - since if since is not None else 0.0
     collected: list[Event] = []
     with leaving("the cluster goes on."), settings.connect() as client:
+        client.on_lost(lost)
         for _, event in client.events(topology=name or "", follow=watch, tail=tail):
             if event.time < earliest:
                 continue
@@ -83,7 +86,7 @@ def _line(settings: Settings, event: Event) -> None:
 @topology_argument(required=False, metavar="[NAME]")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=INT32),
     default=200,
     show_default=True,
     help="At most so many of the newest.",
