@@ -157,6 +157,7 @@ def test_the_exit_code_of_an_earlier_store_says_nothing_of_one_that_could_not_be
     class Member:
         address = "a:1"
         process = SimpleNamespace(poll=lambda: None)
+        size = 2
 
         def kill(self) -> None:
             killed.append(True)
