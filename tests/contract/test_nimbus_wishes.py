@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from coordination_harness import PATIENCE
@@ -14,9 +16,10 @@ from elastic.migration.record import Phase
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, TaskId, WorkerId, node_of
 from elastic.model.views import PLANNED, MoveView
-from elastic.nimbus import move_requests, placement_requests, subjects
+from elastic.nimbus import move_requests, subjects
 from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.plans import Ask, Plan
 
 GIVEN_UP = "task 7 stays in worker wc@a/0: class not found; it is tried again when somebody asks for it"
 
@@ -462,6 +465,11 @@ def test_each_request_keeps_its_share(moving_in_memory: Moving) -> None:
 def test_a_request_that_takes_anothers_share_is_found(
     moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement_requests, "_shares", lambda t, tasks, share: ())
+    asked_before = Plan.asked_before
+
+    def with_the_newest_share(self: Plan, tasks: Collection[TaskId]) -> tuple[Ask, ...]:
+        return tuple(replace(ask, share=0.0) for ask in asked_before(self, tasks))
+
+    monkeypatch.setattr(Plan, "asked_before", with_the_newest_share)
     with pytest.raises(AssertionError):
         each_request_keeps_its_share(moving_in_memory)
