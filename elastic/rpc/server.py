@@ -203,12 +203,12 @@ def _guard_stream(behaviour: Callable[..., Any], method: str) -> Callable[..., A
 
 
 def _abort(context: grpc.ServicerContext, error: Exception, method: str) -> None:
-    if not context.is_active():  # nobody is left to be told
-        return
     if not isinstance(error, ElasticError):
-        _log.error("%s failed", method, exc_info=error)
+        if context.is_active():  # else it may well be that the caller has gone
+            _log.error("%s failed", method, exc_info=error)
         error = ElasticError(
             f"{method.rpartition('/')[2]} failed in the server: {type(error).__name__}: {error}",
             remedy="This is a defect; the server's log has the traceback.",
         )
+    # Also when nobody is left to be told: gRPC takes what is returned for an answer, and logs that it is none.
     context.abort_with_status(to_status(error))

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 
 from elastic.control.client import Client
 from elastic.control.v1 import control_pb2 as pb
 from elastic.control.v1.control_pb2_grpc import (
     ControlServiceServicer,
+    ControlServiceStub,
     add_ControlServiceServicer_to_server,
 )
 from elastic.errors import ElasticError, Unavailable
@@ -27,6 +29,7 @@ class Nimbus(ControlServiceServicer):
     def __init__(self) -> None:
         self.server = Server("127.0.0.1:0", name="fake")
         self.asked: list[int | None] = []
+        self.called, self.left = threading.Event(), threading.Event()
         add_ControlServiceServicer_to_server(self, self.server.grpc)
         self.server.start()
 
@@ -38,6 +41,13 @@ class Nimbus(ControlServiceServicer):
 
     def ListMoves(self, request: pb.ListMovesRequest, context: Any) -> pb.ListMovesResponse:
         return pb.ListMovesResponse()
+
+    def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
+        """Fails when the caller has gone."""
+        context.add_callback(self.left.set)
+        self.called.set()
+        assert self.left.wait(60)
+        raise NotLeading("nobody leads")
 
     def StreamLogs(self, request: pb.StreamLogsRequest, context: Any) -> Iterator[pb.StreamLogsResponse]:
         tail = request.tail if request.HasField("tail") else None
@@ -98,3 +108,15 @@ def test_a_client_that_another_thread_closes_says_so(
     go_on.set()
     asking.join(60)
     assert [type(e) for e in raised] == [Unavailable]
+
+
+def test_an_error_that_nobody_waits_for_any_more_is_no_answer_that_cannot_be_sent(
+    nimbus: Nimbus, caplog: pytest.LogCaptureFixture
+) -> None:
+    """gRPC logged the traceback of one at each call that was given up."""
+    with grpc.insecure_channel(nimbus.server.address) as channel:
+        call = ControlServiceStub(channel).ListNodes.future(pb.ListNodesRequest())
+        assert nimbus.called.wait(60)
+        call.cancel()
+    nimbus.server.close(60)
+    assert not caplog.records
