@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from collections.abc import Callable, Collection
@@ -73,35 +74,46 @@ class Gate:
         self.release()
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
         self._thread.join(5.0)
+        self._server.close()
         self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
-        while True:
-            try:
-                s, _ = self._server.accept()
-            except OSError:
-                return
-            s.settimeout(10.0)
-            try:
-                point, component, task, pid = s.recv(200).decode().split()
-            except (OSError, ValueError):
-                s.close()
-                continue
+        silent: list[
+            socket.socket
+        ] = []  # whoever is frozen before it has said anything keeps nobody else waiting
+        while not self._closed:
+            ready, _, _ = select.select([self._server, *silent], [], [])
+            for s in ready:
+                if s is self._server:
+                    with contextlib.suppress(OSError):  # it is being closed
+                        silent.append(self._server.accept()[0])
+                else:
+                    silent.remove(s)
+                    self._hear(s)
+        for s in silent:
+            s.close()
+
+    def _hear(self, s: socket.socket) -> None:
+        """Hold who says where it is, or let it on."""
+        try:
+            point, component, task, pid = s.recv(200).decode().split()
             reached = Reached(point, component, int(task), int(pid))
-            with self._lock:
-                held = reached.point in self._points and reached.task in self._tasks
-                wanted, told = self._wanted, self._told
-            held = held and wanted(reached)
-            with self._lock:
-                held = held and reached.point in self._points  # it may have been released meanwhile
-                if held:
-                    self._held.append(s)
+        except (OSError, ValueError):
+            s.close()
+            return
+        with self._lock:
+            held = reached.point in self._points and reached.task in self._tasks
+            wanted, told = self._wanted, self._told
+        held = held and wanted(reached)
+        with self._lock:
+            held = held and reached.point in self._points  # it may have been released meanwhile
             if held:
-                told(reached)
-            else:
-                _answer(s)
+                self._held.append(s)
+        if held:
+            told(reached)
+        else:
+            _answer(s)
 
 
 def _answer(s: socket.socket) -> None:
