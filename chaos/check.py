@@ -25,8 +25,9 @@ What it finds, per key, in the order of arrival:
     mixed       what the state held besides is not what belongs to that count: it is not of one time, or came in pieces
 
 and over all: `overlaps` (two lives of a sink task wrote at the same time), `recounts` (a sink's life began with another count of arrivals
-than there are in the record), `open` (keys whose spout never wrote an end: lost tuples at their end cannot be seen), `unknown` (what is
-none of these; `torn` are arrivals that were not written whole).
+than there are in the record), `strayed` (a key came by two sinks, or by two tasks before them), `invented` (numbers came that the spout has
+not emitted, by the end that it wrote), `open` (keys whose spout never wrote an end: lost tuples at their end cannot be seen), `unknown`
+(what is none of these; `torn` are arrivals that were not written whole).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chaos.findings import Report
+from chaos.findings import Recount, Report
 from chaos.keys import Follow, name_of
 
 HEADER = struct.Struct("=4sIIIqq")
@@ -124,7 +125,10 @@ class Checker:
         r = self._report
         for key, emitted in self._ends.items():
             self._of(key).key.emitted = emitted
-        r.keys = {f.key.key: f.now() for f in self._follows.values()}
+        follows = self._follows.values()
+        r.keys = {f.key.key: f.now() for f in follows}
+        r.strayed = [said for f in follows if (said := f.strayed())]
+        r.invented = [said for f in follows if (said := f.invented())]
         r.lives = sum(1 for lives in self._lives.values() for x in lives if x.count)
         r.torn = len(self._torn)
         return r
@@ -164,15 +168,12 @@ class Checker:
     def _read(self, life: _Life, before: _Life | None, after: _Life | None) -> None:
         if not life.files:
             return
-        if not life.count and not life.offset:
-            # What was good was removed, of a record that is looked at afterwards.
-            life.segment = min(life.files)
         # Seen before it is read: then nothing is written any more that is not read.
         over = self._clear and _is_gone(life.process)
-        while (path := life.files.get(life.segment)) is not None:
+        while (path := self._next(life)) is not None:
             wrong = self._wrong
             whole = self._read_file(life, path, before, after)
-            last = life.segment + 1 not in life.files
+            last = life.segment == max(life.files)
             if last and not (whole or over):
                 return
             if not whole and not last:
@@ -182,6 +183,23 @@ class Checker:
             life.segment += 1
             life.offset = 0
             self._done_with(path, self._wrong > wrong)
+
+    def _next(self, life: _Life) -> Path | None:
+        """The file of a life that is to be read now. One that is missing before others is named, and what follows is read."""
+        path = life.files.get(life.segment)
+        if path is not None or not life.files:
+            return path
+        first = min(life.files)
+        missing = life.files[first].with_name(f"{life.name}-{life.segment:06}.bin")
+        # Names are read while files come: it may be there although its name was not.
+        if first < life.segment or missing.exists():
+            return None
+        # Of a record that is looked at afterwards, what was good at the beginning was removed.
+        if life.count:
+            self._report.unknown.append(f"{missing.name}: is missing, and there are others after it")
+            self._wrong += 1
+        life.segment = first
+        return life.files[first]
 
     def _read_file(self, life: _Life, path: Path, before: _Life | None, after: _Life | None) -> bool:
         """What is new in it; whether it is full."""
@@ -246,9 +264,8 @@ class Checker:
         if before is not None and before.count and at <= before.last:
             self._overlap(before, life)
         if life.already != total:
-            self._report.recounts.append(
-                f"sink {life.task}: {life.name} begins with {life.already}, not {total}"
-            )
+            last = before.last if before is not None else 0
+            self._report.recounts.append(Recount(life.task, life.name, life.already, total, last, at))
             self._totals[life.task] = life.already
             self._wrong += 1
 
@@ -388,7 +405,9 @@ def tell(report: Report) -> None:
         sys.stdout.write(f"{name:10} {value}\n")
     for key in report.keys.values():
         for hole in key.lost[:20]:
-            sys.stdout.write(f"lost: {key.key} {hole.first}-{hole.last} (by tasks {key.path})\n")
+            sys.stdout.write(
+                f"lost: {key.key} {hole.first}-{hole.last} (by tasks {key.tasks} and sinks {key.sinks})\n"
+            )
         for what, found in (
             ("doubled", key.doubled),
             ("reordered", key.reordered),
@@ -398,7 +417,13 @@ def tell(report: Report) -> None:
                 sys.stdout.write(f"{what}: {key.key} {again.n} at {again.at}\n")
         for f in key.forgotten[:20]:
             sys.stdout.write(f"forgotten: {key.key}: {f.count} counted instead of {f.expected} at {f.at}\n")
-    for line in (*report.overlaps, *report.recounts, *report.unknown):
+    for line in (
+        *report.overlaps,
+        *report.recounts,
+        *report.strayed,
+        *report.invented,
+        *report.unknown,
+    ):
         sys.stdout.write(f"{line}\n")
 
 

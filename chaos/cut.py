@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from chaos.aims import drain, node_in, numbers
-from chaos.cluster import NotNow
+from chaos.cluster import NotNow, Stuck
 from chaos.namespaces import HERE, Namespaces, starter, why_not
 from chaos.plan import Round, floods
 from chaos.rounds import Kill, Rounds
@@ -66,7 +66,9 @@ class Cuts(Run):
         """See `Run.rounds`."""
         rounds.wanted = count = max(1, round(self.options.kills * share))
         number = self.options.first
-        while len(part.kills) < count and number < 3 * count + 10:
+        while len(part.kills) < count:
+            if number - self.options.first >= 3 * count + 10:
+                raise Stuck("too many cuts did not come to their step")
             chance = random.Random(f"{self.options.seed}/{number}/{part.name}")
             flood = floods(self.options.seed, number, self.options.flooded, cost=part.cost)
             self.pace(part, flood=flood)

@@ -32,12 +32,36 @@ class Again:
 
 @dataclass
 class Forgotten:
-    """At `at` a state had counted `count` instead of `expected`; the arrival before was at `after`."""
+    """At `at` a state had counted `count` instead of `expected`; the arrival before was at `after`.
+
+    Attributes:
+        hole: How many numbers are missing between the two.
+        task, sink: By whom it came: whose state that was, and who noted it down.
+    """
 
     count: int
     expected: int
     after: int
     at: int
+    hole: int
+    task: int
+    sink: int
+
+
+@dataclass
+class Recount:
+    """A sink's life began with `already` arrivals instead of `expected`: with its first one at `first`, when the last of the life before
+    had been at `after`."""
+
+    sink: int
+    life: str
+    already: int
+    expected: int
+    after: int
+    first: int
+
+    def __str__(self) -> str:
+        return f"sink {self.sink}: {self.life} begins with {self.already}, not {self.expected}"
 
 
 @dataclass
@@ -45,14 +69,16 @@ class Key:
     """What became of one key.
 
     Attributes:
-        path: Every task that its tuples came through: those named in the arrivals, and the sinks.
+        tasks, sinks: Every task that its tuples came through: those named in the arrivals, and those that noted them down. One each, as
+            the tasks of a component are what they are.
         emitted: As its spout says; -1: it doesn't.
         gap: The longest time between two arrivals, ns.
         more: Faults that are not told one by one.
     """
 
     key: str
-    path: list[int] = field(default_factory=list)
+    tasks: list[int] = field(default_factory=list)
+    sinks: list[int] = field(default_factory=list)
     arrived: int = 0
     emitted: int = -1
     gap: int = 0
@@ -89,7 +115,9 @@ class Report:
     lives: int = 0
     arrived: int = 0
     overlaps: list[str] = field(default_factory=list)
-    recounts: list[str] = field(default_factory=list)
+    recounts: list[Recount] = field(default_factory=list)
+    strayed: list[str] = field(default_factory=list)
+    invented: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     torn: int = 0
 
@@ -104,7 +132,7 @@ class Report:
     @property
     def good(self) -> bool:
         """Everything that was emitted arrived once and in order, and that can be said of all of it."""
-        wrong = any(map(self.number, KINDS)) or self.open
+        wrong = any(map(self.number, KINDS)) or self.open or self.strayed or self.invented
         return bool(self.keys) and not (wrong or self.overlaps or self.recounts or self.unknown)
 
     def summary(self) -> dict[str, int | bool]:
@@ -117,6 +145,8 @@ class Report:
             **{kind: self.number(kind) for kind in KINDS},
             "overlaps": len(self.overlaps),
             "recounts": len(self.recounts),
+            "strayed": len(self.strayed),
+            "invented": len(self.invented),
             "open": len(self.open),
             "unknown": len(self.unknown),
             "torn": self.torn,

@@ -36,12 +36,14 @@ class Follow:
             key.first = at
         if task != self.task or sink != self.sink:
             self.task, self.sink = task, sink
-            for way in (task, sink):
-                if way not in key.path:
-                    key.path.append(way)
-        if n != self.next:
+            if task not in key.tasks:
+                key.tasks.append(task)
+            if sink not in key.sinks:
+                key.sinks.append(sink)
+        hole = n - self.next
+        if hole:
             good = False
-            if n > self.next:
+            if hole > 0:
                 self.holes.append(Hole(self.next, n - 1, key.last, at))
                 self.next = n + 1
             else:
@@ -50,7 +52,7 @@ class Follow:
             self.next = n + 1
         if count != self.counted:
             good = False
-            key.note("forgotten", Forgotten(count, self.counted, key.last, at))
+            key.note("forgotten", Forgotten(count, self.counted, key.last, at, max(0, hole), task, sink))
         self.counted = count + 1
         # By the count that came along, right or not: all of one state is of one time.
         if held != (0 if count % EACH else held_by(self.id, count)):
@@ -79,6 +81,20 @@ class Follow:
         if key.emitted > self.next:
             key.lost.append(Hole(self.next, key.emitted - 1, key.last, 0))
         return key
+
+    def strayed(self) -> str:
+        """That it came by more than one task of a component, or ""."""
+        key = self.key
+        if len(key.tasks) < 2 and len(key.sinks) < 2:
+            return ""
+        return f"{key.key} came by tasks {sorted(key.tasks)} and sinks {sorted(key.sinks)}"
+
+    def invented(self) -> str:
+        """That numbers came which its spout has not emitted, or ""."""
+        key = self.key
+        if not 0 <= key.emitted < self.next:
+            return ""
+        return f"{key.key}: {key.emitted} to {self.next - 1} came, and its spout emitted {key.emitted}"
 
 
 def held_by(key: int, count: int) -> int:

@@ -129,7 +129,7 @@ class Moves(Run):
         if not rounds.watch.wait("a move", lambda s: int(s.view.latest) > base, BEGIN):
             raise NotNow("nothing began to move")
 
-    def not_done(self) -> list[str]:
+    def not_done(self, part: Part) -> list[str]:
         """See `Run.not_done`."""
         return [
             f"{kind}: nothing was moved as asked in any of {len(d.missed)} rounds; {d.missed[-1]}"

@@ -37,6 +37,7 @@ class Kill:
         step: What coordination said when it was done, or the point at which tasks were held.
         owned: Tasks that a killed worker ran, and had not given up before: what the kill may cost.
         surely: Those of them that were in no move: their loss has to be said.
+        unheard: The run was interrupted before what it cost had to be said.
         workers: The killed workers.
     """
 
@@ -49,6 +50,7 @@ class Kill:
     owned: set[int] = field(default_factory=set)
     surely: set[int] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
+    unheard: bool = False
 
 
 @dataclass
@@ -159,7 +161,7 @@ class Rounds:
         pending = self._open[0] if self._open is not None else None
         self._close_round()
         if pending is not None:
-            pending.surely.clear()
+            pending.unheard = True
 
     def _close_round(self) -> None:
         pending, self._open = self._open, None

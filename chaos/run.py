@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.account import NEVER, judge
+from chaos.account import GIVEN_UP, NEVER, judge
 from chaos.cluster import LIMIT, SLOTS, Cluster, NotNow, Stuck
 from chaos.findings import KINDS
 from chaos.flow import Flow
@@ -83,6 +83,7 @@ class Part:
     Attributes:
         queued: Tuples that waited for tasks at the end of a round at most.
         blocked: Share of the time that the spouts had to wait for others, at most.
+        given_up: Tasks of which the move was given up after all its tries.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Part:
     interrupted: bool = False
     queued: int = 0
     blocked: float = 0.0
+    given_up: int = 0
 
 
 class _Told(logging.Handler):
@@ -303,7 +305,7 @@ class Run:
         events = [
             e
             for e in self.cluster.events()
-            if e.get("topology") == part.name and e["kind"] in (*NEVER, "state-lost")
+            if e.get("topology") == part.name and e["kind"] in (*NEVER, GIVEN_UP, "state-lost")
         ]
         for event in events[self._alarmed.get(part.name, 0) :]:
             self.say(f"    {event['kind']}: {event['message'][:160]}")
@@ -348,6 +350,7 @@ class Run:
             return
         (self.directory / f"{part.name}.json").write_text(json.dumps(part.report))
         events = [e for e in cluster.events() if e.get("topology") == part.name]
+        part.given_up = sum(int(e["details"]["count"]) for e in events if e["kind"] == GIVEN_UP)
         stuck = bool(part.wrong) or part.interrupted
         wrong = judge(
             part.report, events, part.kills, cost=part.cost, beyond=self.beyond if part.cost else ()
@@ -355,7 +358,7 @@ class Run:
         # What has not come to its end has no end in the record.
         part.wrong += [w for w in wrong if not (stuck and "its spout began anew" in w)]
         if not stuck:
-            part.wrong += self.not_done()
+            part.wrong += self.not_done(part)
         for line in part.wrong[:40]:
             self.say(f"WRONG ({part.name}): {line}")
 
@@ -408,9 +411,11 @@ class Run:
             so_far = " as far as it came: it was interrupted" if part.interrupted else ""
             self.say(f"   kept{so_far}" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
 
-    def not_done(self) -> list[str]:
+    def not_done(self, part: Part) -> list[str]:
         """What the run was to try, and has not: then it says nothing of it."""
-        return []
+        if part.kills or not part.missed:
+            return []
+        return [f"nobody was killed in any of {len(part.missed)} rounds; {part.missed[-1]}"]
 
     def print_rounds(self, part: Part) -> None:
         """What was done in its rounds."""
@@ -423,6 +428,8 @@ class Run:
         for victim in sorted({v for v, _ in table}):
             counts = [table[victim, s] for s in steps]
             self.say("   " + f"{victim:>18}" + "".join(f"{c or '-':>11}" for c in (*counts, sum(counts))))
+        if part.given_up:
+            self.say(f"   given up after all tries: {part.given_up} tasks")
         flooded = sum(k.round.flood for k in part.kills)
         self.say(
             f"   {len(part.kills)} kills, {flooded} of them in a flood; {len(part.missed)} rounds without one (their step did not come)"

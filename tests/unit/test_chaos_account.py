@@ -19,14 +19,14 @@ import pytest
 from chaos.account import judge
 from chaos.aims import aim
 from chaos.check import check
-from chaos.cluster import NotNow, Process
+from chaos.cluster import NotNow, Process, Stuck
 from chaos.cut import KINDS as CUT_IN
 from chaos.cut import Cuts
 from chaos.lag import Lag
 from chaos.moves import Asked, Moves
 from chaos.plan import ACTIONS, COST, FREE, FROZEN, Round, choose
 from chaos.rounds import Aim, Kill, Rounds
-from chaos.run import Options, Part
+from chaos.run import Options, Part, Run
 from chaos.shape import Shape
 from chaos.watch import STEPS
 from elastic.migration.record import Phase
@@ -59,9 +59,11 @@ def record(**changes: Any) -> dict[str, Any]:
     """A key of spout task 1 by count task 5 and sink task 16, as `chaos.check --json` gives it."""
     key = {
         "key": "1.a.0",
-        "path": [5, 16],
+        "tasks": [5],
+        "sinks": [16],
         "arrived": 9,
         "emitted": 10,
+        "first": 1 * SECOND,
         "last": 12 * SECOND,
         "lost": [],
         "doubled": [],
@@ -69,16 +71,37 @@ def record(**changes: Any) -> dict[str, Any]:
         "forgotten": [],
         "mixed": [],
     }
-    return {"keys": {"1.a.0": {**key, **changes}}, "overlaps": [], "recounts": [], "unknown": []}
+    found: dict[str, Any] = {kind: [] for kind in ("overlaps", "recounts", "strayed", "invented", "unknown")}
+    return {"keys": {"1.a.0": {**key, **changes}}, **found}
+
+
+def forgotten(count: int, expected: int, hole: int) -> list[dict[str, Any]]:
+    """That a state of task 5 had counted so many, as sink 16 noted it down."""
+    times = {"after": 11 * SECOND, "at": 14 * SECOND}
+    return [{"count": count, "expected": expected, "hole": hole, "task": 5, "sink": 16, **times}]
+
+
+def recount(life: str, already: int = 0, *, after: int = 11, first: int = 14) -> dict[str, Any]:
+    times = {"after": after * SECOND, "first": first * SECOND}
+    return {"sink": 16, "life": life, "already": already, "expected": 500, **times}
+
+
+def lives(*spans: tuple[int, int, int]) -> dict[str, Any]:
+    """One key of each life of spout task 1: when the first and the last arrived, and how many were emitted."""
+    keys = {}
+    for life, (first, last, emitted) in enumerate(spans, 10):
+        (key,) = record(first=first * SECOND, last=last * SECOND, emitted=emitted)["keys"].values()
+        keys[f"1.{life:x}.0"] = {**key, "key": f"1.{life:x}.0"}
+    return {**record(), "keys": keys}
 
 
 HOLE = [{"first": 4, "last": 5, "after": 11 * SECOND, "before": 14 * SECOND}]
-FORGOTTEN = [{"count": 0, "expected": 4, "after": 11 * SECOND, "at": 14 * SECOND}]
+FORGOTTEN = forgotten(0, 4, 2)
 
 
 def test_what_arrived_once_and_in_order_is_as_promised() -> None:
     assert judge(record(), [], FREE_KILLS, cost=False) == []
-    assert judge(check([]).__dict__, [], [], cost=False) == ["nothing has arrived"]
+    assert judge(check([]).full(), [], [], cost=False) == ["nothing has arrived"]
 
 
 def test_a_loss_on_the_way_of_a_killed_task_is_accounted_for_when_it_was_said() -> None:
@@ -106,16 +129,76 @@ def test_a_loss_on_the_way_of_a_killed_task_is_accounted_for_when_it_was_said() 
         (record(forgotten=FORGOTTEN), [lost("6")], [kill({6})], True, "had counted 0 instead of 4"),
         (record(emitted=-1), [lost("5")], [kill({5})], True, "began anew"),
         (record(emitted=-1, last=1012 * SECOND), [lost("1")], [kill({1})], True, "began anew"),
+        (record(emitted=-1), [], [kill({1}, surely=False)], True, "began anew"),
         (
-            {**record(), "recounts": [f"sink 16: {life} begins with 0, not 3" for life in "ab"]},
+            lives((1, 100, -1), (101, 5000, -1), (5002, 9000, 10)),
+            [lost("1", at=5001)],
+            [kill({1}, at=5000)],
+            True,
+            "1.a: its spout began anew",
+        ),
+        (
+            lives((1, 100, -1), (101, 105, -1), (106, 9000, 10)),
+            [lost("1", at=100)],
+            [kill({1}, at=99)],
+            True,
+            "1.b: its spout began anew",
+        ),
+        (record(forgotten=forgotten(300, 500, 0)), [lost("5")], [kill({5})], True, "counted 300 instead of"),
+        (record(forgotten=forgotten(300, 500, 9)), [lost("5")], [kill({5})], True, "counted 300 instead of"),
+        (
+            record(forgotten=forgotten(700, 500, 0)),
+            [lost("16")],
+            [kill({16})],
+            True,
+            "counted 700 instead of",
+        ),
+        (
+            record(forgotten=forgotten(504, 500, 9)),
+            [lost("16")],
+            [kill({16})],
+            True,
+            "counted 504 instead of",
+        ),
+        (record(forgotten=forgotten(509, 500, 9)), [lost("5")], [kill({5})], True, "counted 509 instead of"),
+        (record(forgotten=forgotten(0, 500, 0)), [lost("16")], [kill({16})], True, "counted 0 instead of"),
+        (record(forgotten=FORGOTTEN), [], [kill({5}, surely=False)], True, "had counted 0 instead of 4"),
+        (
+            record(forgotten=FORGOTTEN),
+            [lost("5", at=21), lost("6")],
+            [kill({5, 6}, surely=False), kill({5}, at=20)],
+            True,
+            "had counted 0 instead of 4",
+        ),
+        (
+            {**record(), "recounts": [recount(life) for life in "ab"]},
             [lost("16")],
             [kill({16})],
             True,
             "sink 16: b begins with 0",
         ),
+        ({**record(), "recounts": [recount("a", 300)]}, [lost("16")], [kill({16})], True, "begins with 300"),
+        (
+            {**record(), "recounts": [recount("a")]},
+            [lost("16", at=5001)],
+            [kill({16}, at=5000)],
+            True,
+            "begins with 0",
+        ),
+        (
+            {**record(), "recounts": [recount("a", after=9000, first=9001)]},
+            [lost("16")],
+            [kill({16})],
+            True,
+            "begins with 0",
+        ),
+        ({**record(), "recounts": [recount("a")]}, [], [kill({16}, surely=False)], True, "begins with 0"),
+        ({**record(), "strayed": ["1.a.0"]}, [lost("5")], [kill({5})], True, "another task: 1.a.0"),
+        ({**record(), "invented": ["1.a.0"]}, [lost("5")], [kill({5})], True, "never emitted: 1.a.0"),
+        (record(), [{"kind": "move-given-up", "message": "3"}], FREE_KILLS, False, "move-given-up was said"),
         ({**record(), "overlaps": ["sink 16: a and b"]}, [lost("16")], [kill({16})], True, "two at once"),
         (
-            {**record(), "recounts": ["sink 16: a begins with 0, not 3"]},
+            {**record(), "recounts": [recount("a")]},
             [lost("5")],
             [kill({5})],
             True,
@@ -148,6 +231,32 @@ def test_each_planted_fault_is_found(
     assert any(says in w for w in wrong), wrong
 
 
+def test_each_thing_that_a_kill_may_cost_is_accounted_for() -> None:
+    """Fewer than were lost since: it began anew. As many more as were lost: they were, behind a state that lives."""
+    for found, task in (
+        (record(forgotten=forgotten(2, 500, 2)), 5),
+        (record(forgotten=forgotten(0, 500, 0)), 5),
+        (record(forgotten=forgotten(509, 500, 9)), 16),
+        ({**record(), "recounts": [recount("a")]}, 16),
+        (record(emitted=-1), 1),
+        (lives((1, 10, -1), (14, 9000, 10)), 1),
+    ):
+        assert judge(found, [lost(str(task))], [kill({task}, surely=False)], cost=True) == []
+    twice = lives((1, 10, -1), (14, 20, -1), (24, 9000, 10))
+    kills = [kill({1}), kill({1}, at=22)]
+    assert judge(twice, [lost("1"), lost("1", at=23.0)], kills, cost=True) == []
+    assert (
+        judge(record(), [{"kind": "move-given-up", "message": "3"}], [kill({5}, surely=False)], cost=True)
+        == []
+    )
+
+
+def test_what_an_interrupted_run_has_not_heard_of_is_no_fault() -> None:
+    last = kill({5})
+    last.unheard = True
+    assert judge(record(forgotten=FORGOTTEN), [], [last], cost=True) == []
+
+
 def test_a_round_follows_from_its_seed_and_number_alone() -> None:
     for number in range(50):
         for cost in (False, True):
@@ -178,11 +287,20 @@ def test_everybody_who_can_be_frozen_has_a_turn_at_every_step() -> None:
 def test_a_worker_that_was_frozen_may_end_by_itself_and_no_other_may() -> None:
     frozen = kill({5})
     frozen.round = dataclasses.replace(frozen.round, frozen=True)
-    ended = {"kind": "worker-lost", "message": "x", "worker": "t@n/0", "details": {"signal": "SIGALRM"}}
+    ended = {
+        "kind": "worker-lost",
+        "message": "x",
+        "worker": "t@n/0",
+        "time": 14.0,
+        "details": {"signal": "SIGALRM"},
+    }
     assert judge(record(), [lost("5"), ended], [frozen], cost=True) == []
     assert judge(record(), [ended], [dataclasses.replace(frozen, owned=set(), surely=set())], cost=True) == []
     (wrong,) = judge(record(), [lost("5"), {**ended, "worker": "t@n/1"}], [frozen], cost=True)
     assert "that nobody killed" in wrong
+    for other in (11.0, 9000.0):
+        (wrong,) = judge(record(), [lost("5"), {**ended, "time": other}], [frozen], cost=True)
+        assert "that nobody killed" in wrong, "it was frozen at another time"
     (wrong,) = judge(record(), [lost("5"), ended], [kill({5})], cost=True)
     assert "that nobody killed" in wrong
 
@@ -278,7 +396,7 @@ def test_a_kill_counts_once_wherever_the_run_is_interrupted(
         rounds.run(Round(1, True, "other", "asked", "some", (), 0.0, 0.0, random.Random(1)))
     rounds.interrupted()
     (found,) = rounds.kills
-    assert found.pids == [7] and found.owned == {5}
+    assert found.pids == [7] and found.owned == {5} and found.unheard
 
 
 def test_a_round_in_which_nothing_moved_is_missed_and_a_kind_without_another_is_not_done(
@@ -300,7 +418,7 @@ def test_a_round_in_which_nothing_moved_is_missed_and_a_kind_without_another_is_
     asked = [("eight", moved), ("eight", refused), ("spout", refused), ("workers", lambda: None)]
     for number, (kind, ask) in enumerate(asked, 1):
         moves._round(rounds, part, kind, Asked("", ask), number, False)
-    spout, workers = moves.not_done()
+    spout, workers = moves.not_done(part)
     assert "spout" in spout and "round 3: there is no other node" in spout
     assert "workers" in workers and "round 4: nothing began to move" in workers
     capsys.readouterr()
@@ -456,3 +574,41 @@ def test_each_kind_of_move_is_cut_in_and_goes_over_the_link() -> None:
         (drained, added) = cut_of("drain", seed)[1]
         assert drained in (("drain", "node-1"), ("drain", "node-2")) and added == ("add", 1)
     assert set(CUT_IN) == {"some", "worker", "spout", "rebalance", "drain"}
+
+
+@pytest.mark.parametrize(("first", "kills"), [(1, 10), (45, 10), (17, 1)])
+def test_as_many_cuts_are_made_as_asked_whatever_number_is_the_first(first: int, kills: int) -> None:
+    cuts, rounds, part = cuts_of(first, kills)
+    cuts._round = lambda rounds, part, number, chance, flood: part.kills.append(number)
+    cuts.rounds(rounds, part, 1.0)
+    assert part.kills == list(range(first, first + kills))
+
+
+def test_cuts_of_which_no_step_comes_are_a_violation() -> None:
+    cuts, rounds, part = cuts_of(25, 2)
+
+    def missed(*_: object) -> None:
+        raise NotNow("its step did not come")
+
+    cuts._round = missed
+    with pytest.raises(Stuck, match="did not come to their step"):
+        cuts.rounds(rounds, part, 1.0)
+    assert not part.kills and len(part.missed) == 16
+
+
+def cuts_of(first: int, kills: int) -> tuple[Any, Any, Part]:
+    """Cuts without a cluster, and with rounds in which nothing happens."""
+    cuts: Any = Cuts.__new__(Cuts)
+    cuts.options = Options(kills=kills, first=first)
+    cuts.pace = cuts.enough = cuts.spread = cuts.say = cuts.after_round = lambda *_, **__: None
+    return cuts, SimpleNamespace(settle=lambda limit: limit), Part("short", False, Path())
+
+
+def test_a_run_in_which_nobody_was_killed_has_tried_nothing(tmp_path: Path) -> None:
+    run = Run(Options(directory=str(tmp_path)))
+    missed = Part(
+        "free", False, tmp_path, missed=["round 1: its step did not come", "round 2: nobody was there"]
+    )
+    assert run.not_done(missed) == ["nobody was killed in any of 2 rounds; round 2: nobody was there"]
+    missed.kills.append(kill(set()))
+    assert run.not_done(missed) == []

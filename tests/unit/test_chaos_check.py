@@ -87,7 +87,7 @@ def test_what_is_as_it_should_be_is_good(tmp_path: Path) -> None:
     report = write(tmp_path, *good())
     assert report.good and report.arrived == 9 and report.lives == 3
     found = report.keys["1.a.0"]
-    assert found.path == [4, 16] and found.gap == 7 * SECOND
+    assert found.tasks == [4] and found.sinks == [16] and found.gap == 7 * SECOND
 
 
 def third(numbers: list[int], *, held: int | None = None) -> Callable[[Record], object]:
@@ -100,6 +100,11 @@ def third(numbers: list[int], *, held: int | None = None) -> Callable[[Record], 
 
 def second(already: int, came: list[Arrival], started: int = 9 * SECOND) -> Callable[[Record], object]:
     return lambda r: r[0].update(second=(16, started, 200, already, came))
+
+
+def another(record: Record, emitted: int) -> None:
+    """So many of the first key were emitted."""
+    record[1][0] = f"E {ONE} {emitted}"
 
 
 FAULTS: dict[str, tuple[Callable[[Record], object], dict[str, int]]] = {
@@ -118,6 +123,15 @@ FAULTS: dict[str, tuple[Callable[[Record], object], dict[str, int]]] = {
         {"overlaps": 1},
     ),
     "the sink's own state is older": (second(2, arrivals(ONE, [3, 4], at=10, counted=3)), {"recounts": 1}),
+    "more came than was emitted": (third(list(range(9))), {"invented": 1}),
+    "a key goes to another sink": (
+        lambda r: r[0].update(fourth=(18, 2, 100, 0, arrivals(ONE, [5], at=20, counted=5))) or another(r, 6),
+        {"strayed": 1, "invented": 0},
+    ),
+    "a key goes to another task before the sink": (
+        second(3, arrivals(ONE, [3, 4], at=10, counted=3, task=6)),
+        {"strayed": 1, "forgotten": 0},
+    ),
     "a spout wrote no end": (lambda r: r[1].pop(), {"open": 1}),
     "a line says nothing": (lambda r: r[1].append("B 1 2"), {"unknown": 1}),
     "an end that is another": (lambda r: r[1].append(f"E {ONE} 6"), {"unknown": 1}),
@@ -299,6 +313,36 @@ def test_a_file_between_two_that_is_missing_is_found(tmp_path: Path) -> None:
     put(tmp_path, (*life[:4], arrivals(ONE, [3], at=9, counted=3)), segment=1, before=4)
     (unknown,) = check(tmp_path.iterdir()).unknown
     assert "begins with 4 instead of 3" in unknown
+
+
+def test_what_follows_a_file_that_is_missing_is_read_and_the_missing_one_is_named(tmp_path: Path) -> None:
+    first = (16, 1, os.getpid(), 0, arrivals(ONE, [0]))
+    put(tmp_path, first, rest=b"")
+    second = (*first[:4], arrivals(ONE, [1], at=2, counted=1))
+    path = put(tmp_path, second, segment=1, before=1, rest=b"")
+    put(tmp_path, (*first[:4], arrivals(ONE, [2], at=3, counted=2)), segment=2, before=2)
+    names = [p for p in tmp_path.iterdir() if p != path]
+    checker = Checker()
+    checker.look(names)
+    assert not checker.report().unknown, "it has come while the names were read"
+    checker.look(tmp_path.iterdir())
+    assert checker.report().arrived == 3 and not checker.report().unknown
+    path.unlink()
+    missing, more = (report := check(tmp_path.iterdir())).unknown
+    assert path.name in missing and "begins with 2 instead of 1" in more
+    assert report.arrived == 2 and report.number("lost") == 1
+
+
+def test_a_count_that_is_false_is_told_with_what_is_missing_before_it(tmp_path: Path) -> None:
+    """By that, and by when a sink began anew, it is told what a kill accounts for."""
+    record = good()
+    second(0, arrivals(ONE, [4], at=10, counted=0))(record)
+    report = write(tmp_path, *record)
+    (found,) = report.keys["1.a.0"].forgotten
+    assert (found.count, found.expected, found.hole, found.task, found.sink) == (0, 3, 1, 4, 16)
+    (began,) = report.recounts
+    assert (began.sink, began.already, began.expected) == (16, 0, 3)
+    assert (began.after, began.first) == (3 * SECOND, 10 * SECOND)
 
 
 def test_what_a_life_writes_after_the_next_one_has_begun_overlaps(tmp_path: Path) -> None:
