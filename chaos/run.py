@@ -22,10 +22,12 @@ from chaos.findings import KINDS
 from chaos.flow import Flow
 from chaos.gate import Gate
 from chaos.lag import Lag
+from chaos.logs import RUN, ended, faults
 from chaos.plan import choose
 from chaos.rounds import Kill, Rounds
 from chaos.shape import SPOUTS, Shape, set_pace
 from chaos.watch import STEPS, Watch
+from elastic.cluster.directory import LOG
 from elastic.cluster.launcher import ClusterInfo, UpOptions, start_background
 from elastic.errors import ElasticError
 from elastic.migration.plan import AHEAD
@@ -124,8 +126,10 @@ class Run:
         self.directory = Path(options.directory or tempfile.mkdtemp(prefix="chaos-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self._began = time.monotonic()
-        self._log = (self.directory / "chaos.log").open("a", buffering=1)
+        self._log = (self.directory / RUN).open("a", buffering=1)
         self.parts: list[Part] = []
+        self.wrong: list[str] = []
+        """What is of no account alone."""
         self._alarmed: dict[str, int] = {}
         self.beyond: tuple[str, ...] = ()
         """Nodes whose sessions may end."""
@@ -181,8 +185,9 @@ class Run:
             cluster.close()
             logging.getLogger("elastic").removeHandler(told)
             self._lag.close()
+        self._look_through(cluster)
         self._print()
-        good = all(not p.wrong for p in self.parts) and bool(self.parts)
+        good = all(not p.wrong for p in self.parts) and bool(self.parts) and not self.wrong
         if good and not self.options.keep:
             self._log.close()
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -362,6 +367,17 @@ class Run:
         for line in part.wrong[:40]:
             self.say(f"WRONG ({part.name}): {line}")
 
+    def _look_through(self, cluster: Cluster) -> None:
+        """What the cluster's processes have noted down, once all of them have ended."""
+        kills = [k for p in self.parts for k in p.kills]
+        # Where the launcher is no process of its own, what it says is in the run's log.
+        launcher = cluster.options.directory / LOG
+        log = launcher if launcher.exists() else self.directory / RUN
+        self.wrong += ended(log, cluster.events(), kills, self.beyond)
+        self.wrong += faults(self.directory)
+        for line in self.wrong[:40]:
+            self.say(f"WRONG: {line}")
+
     def _dump(self, cluster: Cluster, part: Part, watch: Watch) -> None:
         """What can be said of a cluster that does not go on."""
         found: dict[str, Callable[[], Any]] = {
@@ -410,6 +426,8 @@ class Run:
             )
             so_far = " as far as it came: it was interrupted" if part.interrupted else ""
             self.say(f"   kept{so_far}" if not part.wrong else f"   {len(part.wrong)} VIOLATIONS")
+        if self.wrong:
+            self.say(f"{len(self.wrong)} VIOLATIONS beside these")
 
     def not_done(self, part: Part) -> list[str]:
         """What the run was to try, and has not: then it says nothing of it."""
