@@ -32,6 +32,7 @@ from elastic.model.ids import Incarnation
 from protocol_tests import starting, worker
 from protocol_tests.coordination import Coordination
 from protocol_tests.store import Stores
+from protocol_tests.tasks import Content, Task
 from protocol_tests.worker import Worker
 
 Patch = tuple[Any, str, Any]
@@ -423,6 +424,16 @@ def _words_of_a_move_before_count() -> list[Patch]:
     return [(View, "with_restored", with_restored), (View, "shows", lambda self, task, epoch, attempt: False)]
 
 
+def _begins_without_what_is_beside_the_state(part: str) -> list[Patch]:
+    real = Task.install
+
+    def install(self: Task, content: Content) -> None:
+        real(self, content)
+        setattr(self, part, 0)
+
+    return [(Task, "install", install)]
+
+
 def _shortcut_takes(*, early: bool, next_alone: bool) -> list[Patch]:
     def takes(self: Receiver, life: int, first: int, count: int) -> bool:
         if (self.state is not ReceiverState.OPEN and not early) or self._fence is not None:
@@ -504,6 +515,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "goes on after its session has expired": _goes_on_after_its_session,
     "nodes don't hear that a move has ended": _nodes_do_not_hear_that_a_move_has_ended,
     "who is late keeps back the others' word": _late_keeps_back_others,
+    "timers do not travel": partial(_begins_without_what_is_beside_the_state, "timer"),
+    "where a spout is does not travel": partial(_begins_without_what_is_beside_the_state, "number"),
     "the shortcut takes what is not next": partial(_shortcut_takes, early=False, next_alone=False),
     "the shortcut takes while something early waits": partial(_shortcut_takes, early=True, next_alone=True),
     "the first of a new life is dropped": _drops_the_first_of_a_new_life,

@@ -39,6 +39,7 @@ class Truth:
         self.missing: set[tuple[int, int, int]] = set()
         self.tainted: set[tuple[int, int, int]] = set()
         self.states: dict[int, Fold] = {}
+        self.ticks: dict[int, int] = {}  # what a task has applied since it began without state
         self.owner: dict[int, int] = {}
         self.may_restart: set[int] = set()
         self.before: dict[
@@ -77,6 +78,7 @@ class Truth:
         self.last[key] = item.n
         self.applied += 1
         fold(self.states.setdefault(task, {}), source, item)
+        self.ticks[task] = self.ticks.get(task, 0) + 1
         self.items.setdefault(task, set()).add((item.root, item.number, item.path))
 
     def taint(self, source: int, target: int, item: Item) -> None:
@@ -101,15 +103,17 @@ class Truth:
         self.lost_states += task in self.owner
         self.before.update({key: n for key, n in self.emitted.items() if key[0] == task})
         self.may_restart.discard(task)
-        self.states[task] = {}
+        self.states[task], self.ticks[task] = {}, 0
         self.owner[task] = serial
 
-    def restore(self, task: int, serial: int, state: Fold) -> None:
-        """It goes on from what was restored."""
-        if state != self.states.get(task, {}):
-            raise Broken(
-                f"state travels whole: task {task} has {state}, should have {self.states.get(task, {})}"
-            )
+    def restore(self, task: int, serial: int, state: Fold, ticks: int, number: int) -> None:
+        """It goes on from what was restored: its state, what the framework holds beside that, and where a spout is."""
+        found, wanted = (
+            (state, ticks, number),
+            (self.states.get(task, {}), self.ticks.get(task, 0), self.roots.get(task, 0)),
+        )
+        if found != wanted:
+            raise Broken(f"state travels whole: task {task} has {found}, should have {wanted}")
         if serial < self.owner.get(task, 0):
             raise Broken(f"one owner: task {task} was begun by a superseded incarnation")
         self.may_restart.discard(task)

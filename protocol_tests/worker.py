@@ -452,7 +452,7 @@ class _Tasks:
     def begin(self, action: ac.BeginTask) -> None:
         w = self.w
         task = w.tasks[action.task] = w.prepared.pop(action.task)
-        w.world.truth.restore(task.id, task.serial, task.state)
+        w.world.truth.restore(task.id, task.serial, task.state, task.timer, task.number)
         task.running = True
         task.wake()
         w.begun.append(task.id)
