@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 
 from elastic.coordination.base import Check, Coordination, SessionState, Versioned, Watch
-from elastic.errors import ElasticError, Refused, Unavailable
+from elastic.errors import ElasticError, NotFound, Refused, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,10 @@ class Election:
                 before = [f"{self._path}/{candidates[place - 1]}"] if place else []
                 self._watch([mine, *before])
                 if place == 0 and not self._leading:
-                    self._term = self._coordination.set(mine, self._data)
+                    try:
+                        self._term = self._coordination.set(mine, self._data)
+                    except NotFound:  # it has gone since
+                        continue
                 self._change(place == 0)
                 return
             self._change(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -155,3 +156,23 @@ def test_it_stands_once_the_connection_is_there(service: Service) -> None:
     _, seen = stand(session, "late")
     service.restore(session)
     seen.until_last(True)
+
+
+def test_a_candidate_whose_node_goes_just_as_it_comes_to_lead_stands_again(
+    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, other = service.connect(), service.connect()
+    real, removed = session.set, threading.Event()
+
+    def set_(path: str, data: bytes, *, version: int = -1) -> int:
+        if not removed.is_set():
+            removed.set()
+            other.delete(path)
+        return real(path, data, version=version)
+
+    monkeypatch.setattr(session, "set", set_)
+    election, seen = stand(session, "one")
+    seen.until_last(True)
+    assert election.leading and removed.is_set() and leader(other, PATH) == b"one"
+    session.transaction([election.guard(), Create("/now")])
+    assert not [r for r in caplog.records if r.exc_info]
