@@ -35,6 +35,7 @@ from elastic.hosts.spark_notices import Notices
 from elastic.hosts.spark_session import Session, first_line, open_session
 from elastic.hosts.spark_task import SCHEMA, Payload, Process
 from elastic.model.ids import NodeId
+from elastic.model.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -224,10 +225,15 @@ class SparkHost:
         with self._lock:
             session = self._ready()
             self._nodes = [n for n in self._nodes if n.alive()]
-            if session.slots and len(self._nodes) >= session.slots:
+            if session.slots is not None and len(self._nodes) >= session.slots:
+                taken = (
+                    f"{counted(session.slots, 'node')} at {self._master}, all taken"
+                    if session.slots
+                    else f"no node at {self._master}"
+                )
                 raise EnvironmentProblem(
-                    f"node {command.node}: Spark has room for {session.slots} nodes at {self._master}, all taken",
-                    remedy="give it a larger one, for instance --master local[8]",
+                    f"node {command.node}: Spark has room for {taken}",
+                    remedy="give it a larger one, for instance --master local[8]; a node takes spark.task.cpus of it",
                 )
             if self._notices is None:
                 self._notices = Notices(self._told)

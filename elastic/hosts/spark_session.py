@@ -35,12 +35,12 @@ _START = 180.0
 class Session:
     """A session, whichever kind it is. Made by `open_session`."""
 
-    def __init__(self, spark: Any, *, owned: bool, connect: bool, own_jvm: bool, slots: int) -> None:
+    def __init__(self, spark: Any, *, owned: bool, connect: bool, own_jvm: bool, slots: int | None) -> None:
         self.spark = spark
         self.owned = owned
         self.connect = connect
         self.slots = slots
-        """How many nodes have room, or 0 when only Spark knows."""
+        """How many nodes have room; None when only Spark knows."""
         self._own_jvm = own_jvm
         self._suspect = False
         self._cancelled: dict[str, bool] = {}  # for each tag under which jobs run, whether they were
@@ -324,7 +324,7 @@ def _active() -> Session | None:
         connect.SparkSession.getActiveSession() or connect.SparkSession._default_session if connect else None
     )
     if found is not None and not found.is_stopped:
-        return Session(found, owned=False, connect=True, own_jvm=False, slots=0)
+        return Session(found, owned=False, connect=True, own_jvm=False, slots=None)
     if context is None or getattr(context, "_jsc", None) is None:  # without one while it is being made
         return None
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":

@@ -74,8 +74,8 @@ def local_with_retries(master: str) -> str:
     return f"local[{match['n'] or LOCAL_SLOTS},{RETRIES}]"
 
 
-def room(master: str, config: Mapping[str, str]) -> int:
-    """How many one-task jobs run at once, or 0 when that changes with the cluster."""
+def room(master: str, config: Mapping[str, str]) -> int | None:
+    """How many one-task jobs run at once; None when that changes with the cluster."""
     per_node = max(1, int(config.get("spark.task.cpus", "1")))
     if match := _LOCAL.fullmatch(master):
         cores = (
@@ -88,7 +88,7 @@ def room(master: str, config: Mapping[str, str]) -> int:
         return cores // per_node
     if match := _CLUSTER.fullmatch(master):
         return int(match["n"]) * (int(match["cores"]) // per_node)
-    return 0
+    return None
 
 
 def is_here(master: str) -> bool:

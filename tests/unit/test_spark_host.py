@@ -59,11 +59,11 @@ def test_the_generation_in_the_arguments_becomes_that_of_the_attempt(
         ("local[* ,9]", "local[* ,9]", os.cpu_count()),
         ("local[*]", "local[*,4]", os.cpu_count()),
         ("local-cluster[2,3,512]", "local-cluster[2,3,512]", 6),
-        ("spark://h:7077", "spark://h:7077", 0),
-        ("yarn", "yarn", 0),
+        ("spark://h:7077", "spark://h:7077", None),
+        ("yarn", "yarn", None),
     ],
 )
-def test_local_masters_get_retries_and_have_so_much_room(master: str, made: str, nodes: int) -> None:
+def test_local_masters_get_retries_and_have_so_much_room(master: str, made: str, nodes: int | None) -> None:
     assert local_with_retries(master) == made
     assert room(made, {}) == room(master, {}) == nodes
 
@@ -71,6 +71,7 @@ def test_local_masters_get_retries_and_have_so_much_room(master: str, made: str,
 def test_room_counts_the_cores_of_a_node() -> None:
     assert room("local[5,4]", {"spark.task.cpus": "2"}) == 2
     assert room("local-cluster[2,3,512]", {"spark.task.cpus": "2"}) == 2
+    assert room("local[2]", {"spark.task.cpus": "4"}) == room("local[0]", {}) == 0
 
 
 def test_a_cluster_elsewhere_keeps_its_own_settings() -> None:
@@ -274,7 +275,7 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[spark.SparkHost,
     monkeypatch.setattr(spark_session.Session, "close", lambda session: said.append("closed"))
     made, said = Standing(), ["opened"]
     host = spark.SparkHost()
-    host._session = spark_session.Session(made, owned=True, connect=False, own_jvm=True, slots=0)
+    host._session = spark_session.Session(made, owned=True, connect=False, own_jvm=True, slots=None)
     another: Any = SimpleNamespace(
         usable=lambda: True, slots=1, close=lambda: said.append("the other closed")
     )
@@ -286,6 +287,17 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[spark.SparkHost,
 
 def started(host: spark.SparkHost, name: str) -> spark.SparkNode:
     return host.start(NodeCommand(NodeId(name), (), {}, ""), lambda node, why: None)
+
+
+def test_a_spark_that_is_too_small_for_any_node_is_said(
+    standing: tuple[spark.SparkHost, Standing, list[str]],
+) -> None:
+    """Its job would wait for ever."""
+    host, _, _ = standing
+    assert host._session is not None
+    host._session.slots = 0
+    with pytest.raises(EnvironmentProblem, match=r"node a: Spark has room for no node at local"):
+        started(host, "a")
 
 
 def test_a_session_is_not_doubted_for_a_node_that_was_cancelled(
@@ -394,7 +406,7 @@ def test_a_notice_that_comes_while_the_host_is_closed_is_heard(monkeypatch: pyte
             return []
 
     session: Any = SimpleNamespace(
-        slots=0,
+        slots=None,
         spark=SimpleNamespace(range=lambda *_: Frame()),
         usable=lambda: True,
         run_tagged=lambda tag, work: work(),
