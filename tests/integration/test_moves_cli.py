@@ -285,8 +285,8 @@ def test_watching_scaling_and_spreading(cluster: Cluster) -> None:
             ended |= {seen["epoch"]} if seen["state"] == "ended" else set()
     finally:
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=LIMIT)
-    assert watching.returncode == 130
+        _, err = watching.communicate(timeout=LIMIT)
+    assert watching.returncode == 130, err
     assert len(set(places(cluster).values())) == 4
     gathered = cluster.data("rebalance", "counted", "--workers", "2")
     assert gathered["workers"] == 2 and sum(m["moved"] for m in gathered["moves"]) >= 2

@@ -164,3 +164,39 @@ def test_sigterm_that_is_put_off_comes_where_sigint_is_ignored() -> None:
     """As a shell has it ignored by whatever a script begins in the background."""
     done = subprocess.run([sys.executable, "-c", TERMINATED], env={"PYTHONPATH": str(ROOT)}, timeout=50)
     assert done.returncode == 130
+
+
+WAITING = """
+import signal, sys, threading
+from elastic.control.cli import interrupts
+
+interrupts._MOST = int(sys.argv[1])
+condition = threading.Condition()
+let_go, times = condition._release_save, iter([True])
+
+def release():
+    saved = let_go()
+    if next(times, False):
+        signal.raise_signal(signal.SIGINT)
+    return saved
+
+condition._release_save = release
+try:
+    with interrupts.heard(), condition:
+        condition.wait(60)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(("put_off", "code"), [(3, 130), (0, 1)])
+def test_an_interrupt_just_as_a_wait_begins_is_no_error_of_its_lock(put_off: int, code: int) -> None:
+    """It has let go of its lock, and does not wait yet. Planted fault: it is not put off."""
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING, str(put_off)],
+        env={"PYTHONPATH": str(ROOT)},
+        timeout=50,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code and ("RuntimeError" in done.stderr) is (code == 1), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from elastic.interrupts import forget
 _AGAIN = 0.05
 """Seconds after which an interrupt that was put off comes again."""
 _MOST = 3
-"""So often at most is one put off for gRPC's sake."""
+"""So often at most is one put off for the sake of gRPC, or of a wait."""
 _INTERRUPTED = 130
 
 
@@ -41,7 +42,7 @@ class _Hearing:
         """The signal handler. On the main thread, wherever that is."""
         if _finalises(frame):
             self._later(number)
-        elif self._put_off < _MOST and _within_call(frame):
+        elif self._put_off < _MOST and (_within_call(frame) or _within_wait(frame)):
             self._put_off += 1
             self._later(number)
         else:
@@ -90,6 +91,31 @@ def _within_call(frame: FrameType | None) -> bool:
             return name != here + "_common.py"  # where it waits for its own threads
         frame = frame.f_back
     return False
+
+
+def _within_wait(frame: FrameType | None) -> bool:
+    """Whether somebody is about to wait for a condition, or about to have waited.
+
+    The condition's lock has been let go of then, or not been taken again, and whoever is interrupted there lets go of it once more: that
+    is an error, which takes the place of the interrupt. While one waits it does no harm.
+    """
+    while frame is not None:
+        if frame.f_code is threading.Condition.wait.__code__:
+            return frame.f_lineno not in _waits()
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _waits() -> frozenset[int]:
+    """The lines of `Condition.wait` in which it waits."""
+    import inspect  # takes a command longer to load than all of this, and is seldom needed
+
+    try:
+        lines, first = inspect.getsourcelines(threading.Condition.wait)
+    except OSError:  # without its source they look like the others, hence `_MOST`
+        return frozenset()
+    return frozenset(first + n for n, line in enumerate(lines) if ".acquire(" in line)
 
 
 @contextmanager
