@@ -105,6 +105,7 @@ class Watches:
         self._state = SessionState.CONNECTED
         self._connections = 0  # how often the state has changed: what was begun before has no watch any more
         self._closed = False
+        self._failing: set[Key] = set()  # what cannot be read, although there is a connection: said once
         self._busy = False
         self._on_end: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -294,13 +295,18 @@ class Watches:
             if begun is GONE and not all(s.until_gone for s in living):
                 begun = None  # somebody has come since who wants to hear of another one
             seen, value = (GONE, absent) if begun is GONE else self._read(*key, begun, lasting)
-        except Unavailable:
+        except Exception as error:
+            # Whatever it is, this thread gives the session up in time, and tells of everything else.
+            if not isinstance(error, Unavailable) and key not in self._failing:
+                self._failing.add(key)
+                log.exception("%s cannot be watched; it is tried again", key[1])
             with self._wake:
                 if key in self._subscriptions:
                     self._dirty[key] = None
                 # The client may fail requests a moment before it says that the connection is gone.
                 self._wake.wait_for(lambda: self._closed or bool(self._states), _MOMENT)
             return
+        self._failing.discard(key)
         for subscription in living:
             subscription.was_there |= seen is not None
             if subscription.seen == seen:

@@ -87,9 +87,9 @@ class NimbusOptions:
         )
         for field in fields(self):
             value = getattr(self, field.name)
-            if value < 0 or (value == 0 and field.name in positive):
+            if not value >= 0 or (value == 0 and field.name in positive):
                 wanted = "more than 0" if field.name in positive else "0 or more"
                 raise ConfigError(f"Nimbus's option {field.name} is {value}; it must be {wanted}")
-        if self.move_share > 1:
+        if not self.move_share <= 1:
             raise ConfigError(f"Nimbus's option move_share is {self.move_share:g}; it must be 1 at most")
         return self

@@ -183,3 +183,27 @@ def test_an_answer_of_before_a_break_is_not_taken_for_one_with_a_watch() -> None
         assert reads == [None]
     finally:
         watches.close()
+
+
+def test_what_cannot_be_read_keeps_nothing_else_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody has the right to read it, say: the thread goes on, which also gives the session up in time."""
+    may = threading.Event()
+
+    def look(kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
+        if path == "/x" and not may.is_set():
+            raise PermissionError("no right")
+        return path, path
+
+    watches = Watches(look, "played")
+    try:
+        failing, other = Calls(), Calls()
+        watches.subscribe(*KEY, failing)
+        watches.subscribe(Kind.VALUE, "/y", other)
+        assert other.next() == "/y" and not failing.made
+        may.set()
+        assert failing.next() == "/x"
+        assert [r.message for r in caplog.records if r.exc_info] == [
+            "/x cannot be watched; it is tried again"
+        ]
+    finally:
+        watches.close()

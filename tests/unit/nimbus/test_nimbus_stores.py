@@ -171,6 +171,8 @@ def test_options_name_what_is_wrong() -> None:
         NimbusOptions(node_slots=0).validate()
     with pytest.raises(ConfigError, match="retention is -1"):
         NimbusOptions(retention=-1).validate()
+    with pytest.raises(ConfigError, match="move_pause is nan"):
+        NimbusOptions(move_pause=float("nan")).validate()
 
 
 def test_numbers_grow_from_a_leader_on_one_machine_to_one_on_another(
