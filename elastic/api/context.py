@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 from elastic.errors import NotFound
 from elastic.model.topology import TopologySpec
 
+_MEASURED = frozenset({"executed", "emitted", "failed", "queued"})
+"""Names that stand beside those of a component's own metrics."""
+
 
 class Counter:
     """A number that only grows. Read by name in `elastic describe`, `elastic top` and `LocalRun.metrics()`."""
@@ -121,7 +124,9 @@ class TopologyContext:
 
         Raises:
             TypeError: The name is that of a gauge.
+            ValueError: It is what elastic itself measures: `executed`, `emitted`, `failed`, `queued`.
         """
+        name = _metric(name)
         made = self.metrics.setdefault(name, Counter())
         if not isinstance(made, Counter):
             raise TypeError(f"{name!r} is registered as a gauge")
@@ -139,7 +144,9 @@ class TopologyContext:
 
         Raises:
             TypeError: The name is that of a counter.
+            ValueError: As for a counter.
         """
+        name = _metric(name)
         made = self.metrics.setdefault(name, Gauge(read))
         if not isinstance(made, Gauge):
             raise TypeError(f"{name!r} is registered as a counter")
@@ -174,3 +181,13 @@ class TopologyContext:
                 if math.isfinite(value):
                     values[str(name)] = value
         return values
+
+
+def _metric(name: str) -> str:
+    """The name of a component's own metric, as it can be told: a text that is no Unicode would cost the whole report."""
+    name = str(name).encode("utf-8", "backslashreplace").decode()
+    if name in _MEASURED:
+        raise ValueError(
+            f"{name!r} is measured by elastic itself: give the component's own metric another name"
+        )
+    return name

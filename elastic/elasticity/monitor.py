@@ -18,7 +18,7 @@ from elastic.elasticity.averages import Average, Sums
 from elastic.elasticity.costs import WorkerCosts, together
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId, node_of
-from elastic.model.load import ExecutorLoad, NodeReport, PairLoad, TaskLoad, WorkerReport
+from elastic.model.load import SET_BACK, ExecutorLoad, NodeReport, PairLoad, TaskLoad, WorkerReport
 from elastic.model.loadview import ExecutorKey, LoadView, NodeLoad, SmoothedLoad, Traffic, WorkerLoad
 from elastic.model.parameters import make, parameter
 
@@ -158,15 +158,16 @@ class LoadMonitor:
             now: Seconds by the observer's clock; reports' own times are only compared with each other.
 
         Returns:
-            Whether it counted: one that is older than what is known of the same life does not.
+            Whether it counted: one that is older than what is known of the same life does not, unless a clock was set back.
         """
         id = WorkerId(report.worker)
         known = self._workers.get(id)
         if known is not None and known.incarnation == report.incarnation:
             seconds = report.time - known.newest.time
-            if seconds <= 0 or report.epoch < known.newest.epoch:
+            if -SET_BACK <= seconds <= 0 or report.epoch < known.newest.epoch:
                 return False
-            self._follow(known, report, seconds, now)
+            if seconds > 0:  # else nobody knows how long it was since
+                self._follow(known, report, seconds, now)
         else:
             if known is not None:
                 # Whatever assignment they were of: a new life may not have read its own yet.
@@ -190,9 +191,9 @@ class LoadMonitor:
             known.cpu.take(report.cpu, 0.0)
             return True
         seconds = report.time - known.newest.time
-        if seconds <= 0:
+        if -SET_BACK <= seconds <= 0:
             return False
-        known.cpu.take(report.cpu, self._weight(seconds))
+        known.cpu.take(report.cpu, self._weight(max(0.0, seconds)))
         known.newest, known.seen = report, now
         return True
 

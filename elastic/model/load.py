@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+SET_BACK = 60.0
+"""Seconds by which what is measured may be older than what is known of the same life: it has come before. What is older by more is of a
+clock that was set back."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskLoad:

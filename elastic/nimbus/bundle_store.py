@@ -59,7 +59,8 @@ class BundleWriter:
 
     def abort(self) -> None:
         """Forget it. Safe to call after `commit`, and twice."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what is left to write may find no room
+            self._file.close()
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
 

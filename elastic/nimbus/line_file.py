@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -34,8 +35,14 @@ class LineFile:
             return
         self._let_go()  # another process may have written since, and renamed it
         for path in (self._path.with_name(self._path.name + ".1"), self._path):
-            with contextlib.suppress(FileNotFoundError):
-                yield from path.read_bytes().splitlines()
+            try:
+                lines = path.read_bytes().splitlines()
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # what is not known any more must not keep anybody from leading
+                log.warning("cannot read %s: %s", path, error)
+                continue
+            yield from lines
 
     def append(self, line: bytes) -> None:
         """Add one, which ends with a line break. A full disk must not stop what the lines are about: it is logged."""
@@ -53,8 +60,10 @@ class LineFile:
                 self._file.close()
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
                 self._file, self._size = self._path.open("ab", buffering=0), 0
-            self._file.write(line)
-            self._size += len(line)
+            written = self._file.write(line)
+            self._size += written
+            if written < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._failed = False
         except OSError as error:
             log.log(

@@ -450,7 +450,9 @@ class Reign:
     def _prune_bundles(self, facts: Facts) -> None:
         if facts.now >= self._prune_at and not facts.elsewhere:
             used = {t.state.bundle for t in facts.topologies.values()}
-            gone, self._prune_at = self.bundles.prune(used, self.options.bundle_grace)
+            gone, due = self.bundles.prune(used, self.options.bundle_grace)
+            # What comes after this look, and is never used, has been here for so long then.
+            self._prune_at = min(due, facts.now + self.options.bundle_grace)
             for name in gone:
                 log.info("removed code bundle %s: no topology refers to it", name)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, TaskId, TopologyName, WorkerId
-from elastic.model.load import NodeReport, TaskLoad, WorkerReport
+from elastic.model.load import SET_BACK, NodeReport, TaskLoad, WorkerReport
 from elastic.model.records import WorkerInfo
 
 ERRORS = frozenset(
@@ -94,15 +94,16 @@ class ReportStore:
         self._nodes: dict[NodeId, NodeReport] = {}
 
     def add_reports(self, reports: Iterable[WorkerReport]) -> None:
-        """Take in measurements; a report that is older than what is known of the same life does not count."""
+        """Take in measurements; a report that is older than what is known of the same life does not count, unless a clock was set back."""
         with self._lock:
             for report in reports:
                 workers = self._measured.setdefault(TopologyName(report.topology), {})
                 known = workers.get(WorkerId(report.worker))
                 same = known is not None and known.newest.incarnation == report.incarnation
-                if known is not None and same and report.time <= known.newest.time:
+                ahead = report.time - known.newest.time if known is not None and same else 0.0
+                if same and -SET_BACK <= ahead <= 0:
                     continue
-                before = known.newest if known is not None and same else None
+                before = known.newest if known is not None and ahead > 0 else None
                 workers[WorkerId(report.worker)] = Measured(report, before)
 
     def add_nodes(self, reports: Iterable[NodeReport], known: Collection[NodeId]) -> None:

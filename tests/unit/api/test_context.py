@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from elastic import Bolt, TextSpout, TopologyBuilder
 from elastic.local import LocalCluster
 from elastic.model.events import Event, Severity
@@ -45,3 +47,17 @@ def test_kinds_without_number_are_bounded() -> None:
     kinds = {kind for kind, _ in tester.warnings}
     assert len(kinds) == 101 and "other-warning" in kinds
     assert len(tester.warnings) < 120
+
+
+class Measures(Bolt):
+    def execute(self, tup: Any) -> None:
+        self.context.counter(tup.name).inc()
+
+
+def test_the_name_of_a_metric_can_be_told_and_is_none_of_elastics_own() -> None:
+    tester = BoltTester(Measures())
+    tester.execute(name="read \udcff.txt")
+    assert tester.metrics == {"read \\udcff.txt": 1}
+    for name in ("executed", "emitted", "failed", "queued"):
+        with pytest.raises(ValueError, match=f"{name!r} is measured by elastic itself"):
+            tester.execute(name=name)

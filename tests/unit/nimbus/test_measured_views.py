@@ -78,3 +78,14 @@ def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(AssertionError):
         test_what_began_between_two_reports_is_no_rate_yet()
+
+
+def test_a_clock_that_was_set_back_does_not_freeze_what_is_told() -> None:
+    """What was sent twice does not count; what is an hour older than what is known is no such thing."""
+    store = ReportStore(errors=5)
+    store.add_reports([report(W1, 7210.0), report(W1, 7211.0), report(W1, 7210.0)])
+    assert store.measured(T)[W1].newest.time == 7211.0
+    store.add_reports([report(W1, 3600.0)])
+    assert store.measured(T)[W1].newest.time == 3600.0 and not store.measured(T)[W1].rates()
+    store.add_reports([report(W1, 3602.0)])
+    assert store.measured(T)[W1].seconds == 2.0

@@ -6,7 +6,9 @@ import errno
 import hashlib
 import os
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.line_file import LineFile
 from elastic.nimbus.options import NimbusOptions
+from elastic.nimbus.reign import Reign
 from elastic.nimbus.reports import ReportStore
 
 T = TopologyName("t")
@@ -230,3 +233,64 @@ def test_a_disk_that_is_full_for_one_line_does_not_end_the_file(tmp_path: Path) 
         file.append(line)
     assert list(file.lines()) == [b"one", b"three", b"four"]
     file.close()
+
+
+def test_a_line_that_does_not_fit_onto_the_disk_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write may do a part of what it is asked to, and say no more than how much that was."""
+    file = LineFile(tmp_path / "lines", 1000)
+    file.append(b"one\n")
+
+    class Full:
+        def __init__(self, real: Any) -> None:
+            self.real = real
+
+        def write(self, data: bytes) -> int:
+            return int(self.real.write(data[:2]))
+
+        def close(self) -> None:
+            self.real.close()
+
+    file._file = Full(file._file)  # type: ignore[assignment]
+    file.append(b"two\n")
+    file.append(b"three\n")
+    assert list(file.lines()) == [b"one", b"tw", b"three"]
+
+
+def test_lines_that_cannot_be_read_keep_nobody_from_going_on(tmp_path: Path) -> None:
+    (tmp_path / "lines").mkdir()
+    file = LineFile(tmp_path / "lines", 1000)
+    assert list(file.lines()) == []
+    file.append(b"one\n")
+    file.close()
+
+
+def test_what_is_given_up_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    writer = BundleStore(tmp_path).begin()
+    real = writer._file
+
+    class Full:
+        def close(self) -> None:
+            real.close()
+            raise OSError(28, "No space left on device")
+
+    writer._file = Full()  # type: ignore[assignment]
+    writer.abort()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bundle_that_comes_after_a_look_and_is_not_used_goes_as_well(tmp_path: Path) -> None:
+    reign: Any = SimpleNamespace(
+        _prune_at=0.0, bundles=BundleStore(tmp_path), options=NimbusOptions(bundle_grace=60.0)
+    )
+    now = time.time()
+    nothing: Any = SimpleNamespace(now=now, elsewhere=frozenset(), topologies={})
+    Reign._prune_bundles(reign, nothing)
+    assert reign._prune_at == now + 60.0
+    with reign.bundles.begin() as writer:
+        writer.write(b"of a submission that is refused")
+        name = writer.commit()
+    os.utime(reign.bundles.path(name), (now - 100.0, now - 100.0))
+    Reign._prune_bundles(reign, SimpleNamespace(now=now + 61.0, elsewhere=frozenset(), topologies={}))  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
