@@ -226,7 +226,13 @@ class Worker:
         )
 
     def _drop_strangers(self, here: Mapping[int, ExecutorId]) -> None:
-        """Close tasks that are somebody else's, or nobody's, without having been moved: this process has lost them."""
+        """Close tasks that are somebody else's, or nobody's, without having been moved: this process has lost them.
+
+        Not when the topology is over: they end with the process, whose last report is what is known of them from then on.
+        """
+        allocation = self.assigned.allocation
+        if allocation is not None and allocation.status is TopologyStatus.KILLED:
+            return
         view, moving = self.moves.participant.view, set(self.moves.moving())
         for number, task in list(self.tasks.items()):
             if number in here or number in moving or not self.assigned.has_lost(number, view):

@@ -32,14 +32,17 @@ from elastic import Bolt, Fields, Spout, TopologyBuilder
 
 
 class Numbers(Spout):
-    """Numbers for ever, 200 a second; stateless on purpose."""
+    """Numbers, 200 a second, for ever or up to one; stateless on purpose."""
 
     outputs = Fields(n=int)
 
-    def __init__(self):
-        self.n = 0
+    def __init__(self, most):
+        self.n, self.most = 0, most
 
     def next_tuple(self):
+        if self.n == self.most > 0:
+            self.exhausted()
+            return
         self.n += 1
         self.emit(self.n)
 
@@ -63,9 +66,9 @@ class Check(Bolt):
 
 
 def topology(args):
-    """topology([workers, limit])"""
+    """topology([workers, limit, most])"""
     b = TopologyBuilder("numbers", workers=int(args[0]), max_errors=3)
-    b.spout("numbers", Numbers(), rate=200)
+    b.spout("numbers", Numbers(int(args[2]) if len(args) > 2 else 0), rate=200)
     b.bolt("pass", Pass(), tasks=4, executors=2).shuffle("numbers")
     b.bolt("check", Check(int(args[1])), tasks=2).shuffle("pass")
     return b.build()
@@ -165,6 +168,21 @@ def test_a_topology_that_fails_is_10_with_the_users_traceback(cluster: Cluster, 
     assert "elastic/worker" not in failed.err, "only the user's frames"
     shown = cluster("errors", "numbers")
     assert shown.out.index("numbers_job.py") < shown.out.index("error:")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_topology_that_finishes_with_failed_tuples_is_10_and_its_figures_stay(
+    cluster: Cluster, job: str, workers: int
+) -> None:
+    """What is known of it from then on are the last reports of its workers."""
+    done = cluster("submit", "--wait", job, str(workers), "20", "22")
+    assert done.code == 10, done.err
+    assert "numbers has finished" in done.err and "2 tuples failed" in done.err
+    found = {
+        c["id"]: (c["executed"], c["emitted"], c["failed"])
+        for c in cluster.described("numbers")["components"]
+    }
+    assert found["pass"] == (22, 22, 0) and found["check"] == (20, 0, 2)
 
 
 def test_ctrl_c_while_waiting_leaves_the_topology_running(cluster: Cluster, job: str) -> None:
