@@ -181,15 +181,17 @@ class Going:
                 after()
 
 
+def begins_anew(task: Task) -> bool:
+    """Whether it is a spout that knows nothing at another place of how far it has come: it has no state."""
+    component = task.component
+    return (
+        isinstance(component, Spout) and not isinstance(component, StatefulSpout) and not task.marks.finished
+    )
+
+
 def why_unmovable(task: Task) -> str:
     """Why a task cannot be moved without its work being done twice, for people; "" when it can."""
-    component = task.component
-    if (
-        isinstance(component, Spout)
-        and not isinstance(component, StatefulSpout)
-        and overrides(component, "tuples", Spout)
-        and not task.marks.finished
-    ):
+    if begins_anew(task) and overrides(task.component, "tuples", Spout):
         return (
             f"spout {str(task.spec.id)!r} yields its tuples from a generator and has no state: at another place it would begin anew. "
             f"Make it a StatefulSpout that knows how far it is."

@@ -25,6 +25,7 @@ from elastic.worker.content import Arrival, pending
 from elastic.worker.content.engine import EngineState
 from elastic.worker.destination import ExecutorStopped, TaskReleased
 from elastic.worker.failures import described
+from elastic.worker.going import begins_anew
 from elastic.worker.stores import SMALL
 
 if TYPE_CHECKING:
@@ -233,6 +234,16 @@ class MovingTasks:
         if executor is not None and task.spec.stateful and pending(task.component):
             executor.call(functools.partial(executor.unread.add, task))
         self.step(task, action.epoch, "begun")
+        if begins_anew(task):
+            # Most likely it has nothing to know, as one that reads from a service. If it has, what it emits may come twice.
+            worker.on_task_event(
+                task,
+                "spout-begins-anew",
+                f"Spout {str(task.spec.id)!r} has no state: at its new place it begins with what `prepare` makes. "
+                "One that is to know how far it was has to be a StatefulSpout.",
+                Severity.WARNING,
+                {"epoch": action.epoch},
+            )
 
     def discard(self, action: ac.DiscardTask) -> None:
         """See the port."""

@@ -185,6 +185,21 @@ def test_a_topology_that_finishes_with_failed_tuples_is_10_and_its_figures_stay(
     assert found["pass"] == (22, 22, 0) and found["check"] == (20, 0, 2)
 
 
+def test_a_spout_without_state_that_has_moved_says_that_it_begins_anew(cluster: Cluster, job: str) -> None:
+    assert cluster("submit", job, "1", "1000000").code == 0
+
+    def place() -> str:
+        found = {e["component"]: e["node"] for e in cluster.described("numbers")["executor_list"]}
+        return str(found.get("numbers", ""))
+
+    wait_until("it has a place", place)
+    there = "node-2" if place() == "node-1" else "node-1"
+    moved = cluster("move", "numbers", "numbers", "--to", there)
+    assert moved.code == 0 and place() == there, moved.err
+    says = "Spout 'numbers' has no state: at its new place it begins with what `prepare` makes"
+    wait_until("it is said", lambda: says in cluster("events", "numbers").out)
+
+
 def test_ctrl_c_while_waiting_leaves_the_topology_running(cluster: Cluster, job: str) -> None:
     waiting = cluster.start("submit", "--wait", job, "1", "1000000")
     try:
