@@ -22,7 +22,12 @@ from elastic.errors import ExecutionError
 KEY_GROUPS = 1 << 15
 """Keys fall into this many groups; a task owns a contiguous range of them."""
 
+DIGITS = 4300
+"""Whole numbers of more digits are no keys: hashing one takes time with the square of its length, and Python makes no text of it."""
+
 _MASK = 0x7FFFFFFF
+_TOO_LARGE = 10**DIGITS
+_DAY = datetime.date(2000, 1, 1)
 _LONG = struct.Struct("<q")
 _DOUBLE = struct.Struct("<d")
 
@@ -31,7 +36,7 @@ def hash_value(value: Any) -> int:
     """The 31-bit hash of one value.
 
     Raises:
-        ExecutionError: A type whose values have no stable form.
+        ExecutionError: A type whose values have no stable form, or a whole number of more than `DIGITS` digits.
     """
     kind = type(value)
     if kind is str:
@@ -40,7 +45,7 @@ def hash_value(value: Any) -> int:
         except UnicodeEncodeError:
             data = value.encode("utf-8", "surrogatepass")
     elif kind is int or kind is bool:
-        data = _LONG.pack(value) if -(1 << 63) <= value < (1 << 63) else b"int" + str(int(value)).encode()
+        data = _LONG.pack(value) if -(1 << 63) <= value < (1 << 63) else _long(value)
     elif kind is bytes:
         data = value
     elif value is None:
@@ -59,6 +64,9 @@ def _hash_other(value: Any) -> int:
         if not value.is_finite():
             return hash_value(str(value) if value.is_snan() else float(value))
         if value == value.to_integral_value():
+            # Before it is made an int, which takes as long. A zero has no digits, whatever its exponent.
+            if value and value.adjusted() >= DIGITS:
+                raise _too_long("Decimal")
             return hash_value(int(value))
         if value == decimal.Decimal(float(value)):
             return hash_value(float(value))
@@ -72,10 +80,12 @@ def _hash_other(value: Any) -> int:
     if isinstance(value, bytearray | memoryview):
         return hash_value(bytes(value))
     if isinstance(value, datetime.datetime):
-        if value.tzinfo is not None:
+        if value.utcoffset() is not None:
             value = value.astimezone(datetime.UTC)
         return hash_value(value.isoformat())
-    if isinstance(value, datetime.date | datetime.time | uuid.UUID):
+    if isinstance(value, datetime.time):
+        return hash_value(str(_in_utc(value)))
+    if isinstance(value, datetime.date | uuid.UUID):
         return hash_value(str(value))
     if isinstance(value, frozenset):
         return sum(hash_value(v) for v in value) & _MASK
@@ -85,6 +95,28 @@ def _hash_other(value: Any) -> int:
         f"A value of type {type(value).__name__} cannot decide where a tuple goes: it has no stable hash.",
         remedy="Group by str, int, float, bool, bytes, date and time, UUID, Decimal, None, or tuples of these.",
     )
+
+
+def _long(value: int) -> bytes:
+    """What is hashed of an int that does not fit 64 bits."""
+    if not -_TOO_LARGE < value < _TOO_LARGE:
+        raise _too_long("int")
+    return b"int" + str(value).encode()
+
+
+def _too_long(kind: str) -> ExecutionError:
+    return ExecutionError(
+        f"A whole number ({kind}) of more than {DIGITS:,} digits cannot decide where a tuple goes.",
+        remedy="Group by a smaller number, or by a str or bytes that stand for it.",
+    )
+
+
+def _in_utc(value: datetime.time) -> datetime.time:
+    """The same time of day in UTC; one without a zone as it is."""
+    offset = value.utcoffset()
+    if offset is None:
+        return value
+    return (datetime.datetime.combine(_DAY, value, tzinfo=datetime.UTC) - offset).timetz()
 
 
 def hash_values(values: Sequence[Any]) -> int:

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 
 from elastic.errors import ExecutionError
 from elastic.worker import vector
-from elastic.worker.hashing import KEY_GROUPS, hash_value, hash_values, task_index
+from elastic.worker.hashing import DIGITS, KEY_GROUPS, hash_value, hash_values, task_index
+
+
+class Many(int):
+    """A number of a class of its own."""
+
 
 GOLDEN = {
     "iceberg": 1210000089,  # appendix B of the Iceberg specification
@@ -44,9 +49,58 @@ def test_values_that_are_equal_hash_equally() -> None:
         (0.5, decimal.Decimal("0.5")),
         (-0.0, 0),
         ("a", Enumerated.A),
+        (clock(12, 0), clock(13, 60)),
+        (clock(1, 120), clock(0, 60)),
+        (clock(23, -120), clock(22, -180)),
+        (LARGEST, decimal.Decimal(LARGEST)),
+        (-LARGEST, decimal.Decimal(-LARGEST)),
+        (0, decimal.Decimal("0E+1000000")),
     ]:
         assert a == b
         assert hash_value(a) == hash_value(b)
+
+
+def clock(hour: int, offset: int) -> datetime.time:
+    return datetime.time(hour, tzinfo=datetime.timezone(datetime.timedelta(minutes=offset)))
+
+
+def test_times_in_rows_and_columns_agree() -> None:
+    """A column has no zones: its times are those without one, and stay as they were."""
+    times = [datetime.time(12), datetime.time(23, 59, 59, 999999), None]
+    record = pa.RecordBatch.from_arrays([pa.array(times, pa.time64("us"))], names=["k"])
+    assert list(vector.key_groups(record, ["k"])) == [hash_value(t) % KEY_GROUPS for t in times]
+    assert hash_value(datetime.time(12)) == hash_value("12:00:00") != hash_value(clock(12, 0))
+    assert hash_value(clock(12, 0)) == hash_value("12:00:00+00:00")
+
+
+def test_a_moment_without_an_offset_is_one_without_a_zone() -> None:
+    class Nowhere(datetime.tzinfo):
+        def utcoffset(self, moment: datetime.datetime | None) -> None:
+            return None
+
+    moment = datetime.datetime(2020, 1, 1, 12)
+    assert moment.replace(tzinfo=Nowhere()) == moment
+    assert hash_value(moment.replace(tzinfo=Nowhere())) == hash_value(moment)
+
+
+LARGEST = 10**DIGITS - 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LARGEST + 1,
+        -LARGEST - 1,
+        decimal.Decimal(LARGEST + 1),
+        decimal.Decimal("-1E+400000"),
+        Many(LARGEST + 1),
+    ],
+    ids=["int", "negative", "Decimal", "exponent", "subclass"],
+)
+def test_a_number_that_is_too_long_to_be_hashed_is_refused(value: Any) -> None:
+    kind = "Decimal" if isinstance(value, decimal.Decimal) else "int"
+    with pytest.raises(ExecutionError, match=rf"\({kind}\) of more than 4,300 digits"):
+        hash_value(value)
 
 
 class Enumerated(enum.StrEnum):
