@@ -124,7 +124,7 @@ class Outputs:
         )
 
     def emit_batch(self, record: Any, stream: str = "default") -> None:
-        """Emit the rows of an Arrow record batch."""
+        """Emit the rows of an Arrow record batch: to all consumers, or, where it cannot be divided for one of them, to none."""
         from elastic.worker import vector
 
         found = next((s for s in self._subscriptions if s.spec.id == stream), None)
@@ -136,12 +136,12 @@ class Outputs:
         subscriptions = self._subscriptions[found]
         if not subscriptions:
             self.unrouted += record.num_rows
-        for s in subscriptions:
-            for target, part in self._divide(s, record):
-                out = self.outs[target]
-                if out.rows:
-                    self._flush(out)
-                self._send(out, found, part.num_rows, None, part)
+        parts = [part for s in subscriptions for part in self._divide(s, record)]
+        for target, part in parts:
+            out = self.outs[target]
+            if out.rows:
+                self._flush(out)
+            self._send(out, found, part.num_rows, None, part)
 
     def _divide(self, s: Subscription, record: Any) -> Iterable[tuple[int, Any]]:
         from elastic.worker import vector
@@ -152,7 +152,10 @@ class Outputs:
             return [(s.targets[i], part) for i, part in vector.partition(record, groups, len(s.targets))]
         if kind == GroupingKind.ALL:
             return [(t, record) for t in s.targets]
-        if kind in (GroupingKind.GLOBAL, GroupingKind.FIELDS) or len(s.targets) == 1:
+        # Direct and custom groupings name the tasks of each tuple, also where there is only one that could be named.
+        if kind == GroupingKind.GLOBAL or (
+            len(s.targets) == 1 and kind not in (GroupingKind.DIRECT, GroupingKind.CUSTOM)
+        ):
             return [(s.targets[0], record)]
         if kind in (GroupingKind.SHUFFLE, GroupingKind.NONE, GroupingKind.LOCAL_OR_SHUFFLE):
             key = (s.consumer.id, s.number)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic import Bolt, CustomGrouping, Fields, Spout, TopologyBuilder
 from elastic.errors import ExecutionError
 from elastic.local import run
 from elastic.testing import collect
@@ -269,6 +269,38 @@ def test_a_record_batch_that_cannot_be_emitted_is_said(batch: Any, group: str, s
     r = run(b.build(), timeout=LIMIT)
     assert r.failed_tuples == 1 and len(out.rows) == 300
     assert any(says in e.message for e in r.events)
+
+
+class Nobody(CustomGrouping):
+    def choose(self, values: tuple[Any, ...]) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("group", ["direct", "custom"])
+def test_a_record_batch_is_not_divided_for_whom_somebody_names_tuple_by_tuple(group: str, tasks: int) -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("s", Rows())
+    b.bolt("emits", Emits(pa.RecordBatch.from_pydict({"key": ["a"], "n": [1]}))).shuffle("s")
+    getattr(b.bolt("out", out, tasks=tasks), group)("emits", *([Nobody()] if group == "custom" else []))
+    r = run(b.build(), timeout=LIMIT)
+    assert r.failed_tuples == 1 and out.rows == []
+    assert any(
+        f"cannot divide stream 'default' of 'emits' by the grouping {group}" in e.message for e in r.events
+    )
+
+
+def test_a_record_batch_that_cannot_be_divided_for_one_consumer_goes_to_none() -> None:
+    out, nobody = collect(), collect()
+    b = TopologyBuilder("t")
+    b.spout("s", Rows())
+    b.bolt("emits", Emits(pa.RecordBatch.from_pydict({"key": ["in the batch"], "n": [1]}))).shuffle("s")
+    b.bolt("first", out).shuffle("emits")
+    b.bolt("second", nobody, tasks=2).partial_key("emits", "key")
+    assert run(b.build(), timeout=LIMIT).failed_tuples == 1
+    assert len(out.rows) == len(nobody.rows) == 300
+    assert "in the batch" not in {key for key, _ in out.rows}
 
 
 def test_an_empty_table_and_a_table_of_several_chunks() -> None:
