@@ -14,6 +14,7 @@ import decimal
 import keyword
 import types
 import typing
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -57,7 +58,7 @@ class Fields:
             dict, tuple, set of such; any other type is accepted and treated as untyped.
 
     Raises:
-        TopologyError: A name is not an identifier, stands twice, or is one of `values`, `fields`.
+        TopologyError: A name is not an identifier, begins with an underscore, stands twice, or is one of `values`, `fields`.
     """
 
     __slots__ = ("specs",)
@@ -72,10 +73,12 @@ class Fields:
                 or not name.isidentifier()
                 or keyword.iskeyword(name)
                 or name.startswith("_")
+                # Python reads it as another name: `tup.name` would not find it.
+                or unicodedata.normalize("NFKC", name) != name
             ):
                 raise TopologyError(
                     f"{name!r} cannot be the name of a field.",
-                    remedy="Use a Python identifier without a leading underscore.",
+                    remedy="Use a Python identifier without a leading underscore, in letters that Python keeps as they are (NFKC).",
                 )
             if name in _RESERVED:
                 raise TopologyError(

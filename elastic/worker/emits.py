@@ -1,11 +1,27 @@
-"""The code of the functions that are generated for each stream: `emit`, `emit_all` and what emits a generator's values."""
+"""The code of the functions that are generated for each stream: `emit`, `emit_all` and what emits a generator's values.
+
+The fields are local variables in it, and may have any name that does not begin with `_`: whatever else the code uses after a field
+has its value has a name that does, Python's own functions among it (`BUILTINS`).
+"""
 
 from __future__ import annotations
 
 import functools
 import types
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+BUILTINS: dict[str, Any] = {
+    "_len": len,
+    "_map": map,
+    "_step": next,
+    "_isinstance": isinstance,
+    "_list": list,
+    "_tuple": tuple,
+    "_Exception": Exception,
+    "_missing": (KeyError, TypeError),
+}
+"""What the generated code calls what is Python's: a field may be called `len`, and is a variable then."""
 
 
 class Emits(NamedTuple):
@@ -35,13 +51,13 @@ def functions(stream: str, names: list[str], body: list[str], only: str = "") ->
     # One field is taken as it comes, several out of each value.
     each = fields if len(names) == 1 else f"({fields},)"
     if len(names) == 1:
-        value, routed = fields, [f"if {fields}.__class__ is tuple: _emit(*{fields})", "else:"]
+        value, routed = fields, [f"if {fields}.__class__ is _tuple: _emit(*{fields})", "else:"]
     else:
         # `_emit` says what is wrong with a value that does not fit. A named tuple may; a plain one does not wait for that question.
         value = "_v"
         routed = [
-            "if _v.__class__ is not tuple: _emit(*_v) if isinstance(_v, tuple) else _emit(_v)",
-            f"elif len(_v) != {len(names)}: _emit(*_v)",
+            "if _v.__class__ is not _tuple: _emit(*_v) if _isinstance(_v, _tuple) else _emit(_v)",
+            f"elif _len(_v) != {len(names)}: _emit(*_v)",
             "else:",
             f"    {each} = _v",
         ]
@@ -62,10 +78,10 @@ def functions(stream: str, names: list[str], body: list[str], only: str = "") ->
             "            try:",
             *("                " + line for line in routed),
             *("                    " + line for line in body),
-            "            except Exception as _e:",
+            "            except _Exception as _e:",
             "                if _failed is None: raise",
             f"                if _failed(_e, {value}): break",
-            "    except Exception as _e:",
+            "    except _Exception as _e:",
             "        if _ended is None: raise",
             "        _ended(_e)",
             "    return _n",
@@ -77,11 +93,11 @@ def _as_a_whole(names: list[str], only: str) -> list[str]:
     """Half the time of the loop, whose steps are the interpreter's. What is no list may emit something itself while it is read."""
     if not only:
         return []
-    made = "map(_T, values)" if len(names) == 1 else "_starmap(_T, values)"
+    made = "_map(_T, values)" if len(names) == 1 else "_starmap(_T, values)"
     return [
-        "    if values.__class__ is list and len(values) <= _limit:",
+        "    if values.__class__ is _list and _len(values) <= _limit:",
         f"        {only}.extend({made})",
-        f"        if len({only}) >= _limit: _full({only})",
+        f"        if _len({only}) >= _limit: _full({only})",
         "        return",
     ]
 

@@ -255,7 +255,9 @@ def test_settings_of_the_users_own_have_a_dot() -> None:
     assert b.build().spec.config == {"my.setting": object}
 
 
-@pytest.mark.parametrize("fields", [("a", "a"), ("1a",), ("class",), ("_a",), ("values",)])
+@pytest.mark.parametrize(
+    "fields", [("a", "a"), ("1a",), ("class",), ("_a",), ("values",), ("\uff3fa",), ("\ufb01",)]
+)
 def test_fields_that_cannot_be(fields: tuple[str, ...]) -> None:
     with pytest.raises(TopologyError):
         Fields(*fields)

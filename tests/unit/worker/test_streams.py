@@ -111,17 +111,17 @@ def test_fields_keep_keys_together_and_in_order() -> None:
 
 def test_a_fields_grouping_that_forgets_its_key_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    real = Routes._route
+    real = Routes._choice
 
-    def route(self: Routes, s: Any, n: int, names: list[str], scope: dict[str, Any], value: str) -> list[str]:
-        lines = real(self, s, n, names, scope, value)
+    def choice(self: Routes, s: Any, n: int, names: list[str], scope: dict[str, Any]) -> list[str]:
+        lines = real(self, s, n, names, scope)
         if f"_memo{n}" in scope:
             turn = iter(range(10**9))
             rows = [self._outputs.outs[t].rows for t in s.targets]
             scope[f"_memo{n}"], scope[f"_miss{n}"] = {}, lambda key: rows[next(turn) % len(rows)]
         return lines
 
-    monkeypatch.setattr(Routes, "_route", route)
+    monkeypatch.setattr(Routes, "_choice", choice)
     assert any(len(t) > 1 for t in together(tagged(lambda h: h.fields("s", "key"))).values())
 
 
@@ -150,6 +150,52 @@ def test_a_custom_grouping_that_names_a_wrong_task_costs_that_tuple() -> None:
     r = run(b.build(), timeout=LIMIT)
     assert r.failed_tuples == 1 and len(out.rows) == 18
     assert "4711" in next(e.message for e in r.events if e.kind == "tuple-failed")
+
+
+class Unknown(CustomGrouping):
+    """Raises an error of its own, at once or when the answer is read."""
+
+    def __init__(self, late: bool) -> None:
+        self.late = late
+
+    def choose(self, values: tuple[Any, ...]) -> Iterable[int]:
+        regions: dict[str, int] = {}
+        return (regions[r] for r in ["region-x"]) if self.late else [regions["region-x"]]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_error_of_a_custom_grouping_itself_is_told_as_it_is(late: bool) -> None:
+    b = TopologyBuilder("t")
+    b.spout("s", Pairs(1))
+    b.bolt("tag", Tag(), tasks=2).custom("s", Unknown(late))
+    said = [e.message for e in run(b.build(), timeout=LIMIT).events if e.kind == "tuple-failed"]
+    assert len(said) == 1 and "KeyError: 'region-x'" in said[0] and "which is not one of" not in said[0]
+
+
+@pytest.mark.parametrize(
+    "unable",
+    [
+        lambda h: h.fields("s", "k"),
+        lambda h: h.partial_key("s", "k"),
+        lambda h: h.custom("s", Unknown(late=False)),
+    ],
+)
+def test_a_tuple_that_cannot_be_routed_for_one_consumer_goes_to_none(unable: Callable[[Any], Any]) -> None:
+    for among in (lambda h: h.shuffle("s"), lambda h: h.all("s"), lambda h: h.all_to_one("s")):
+        out = collect()
+        b = TopologyBuilder("t")
+        b.spout("s", Unroutable())
+        among(b.bolt("first", out, tasks=2))
+        unable(b.bolt("second", out, tasks=2))
+        assert run(b.build(), timeout=LIMIT).failed_tuples == 1
+        assert out.rows == []
+
+
+class Unroutable(Spout):
+    outputs = Fields("k", n=int)
+
+    def tuples(self) -> Iterable[Any]:
+        yield [], 1
 
 
 def test_local_or_shuffle_stays_in_its_worker() -> None:
