@@ -52,6 +52,12 @@ def validate(spec: TopologySpec) -> None:
                 f"Bolt {str(c.id)!r} is not subscribed to anything.",
                 remedy='Subscribe it, for instance .shuffle("source").',
             )
+        for s in c.outputs:
+            if not s.fields:
+                raise TopologyError(
+                    f"Stream {str(s.id)!r} of component {str(c.id)!r} has no fields: there is nothing to emit.",
+                    remedy="Declare one, for instance Fields(at=float), also where its tuples are only signals.",
+                )
         for i in c.inputs:
             _subscription(c, i.source, i.stream, i.grouping.kind, i.grouping.fields, by_name)
     _acyclic(spec)

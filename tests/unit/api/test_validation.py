@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -261,6 +261,16 @@ def test_settings_of_the_users_own_have_a_dot() -> None:
 def test_fields_that_cannot_be(fields: tuple[str, ...]) -> None:
     with pytest.raises(TopologyError):
         Fields(*fields)
+
+
+def test_a_stream_without_fields_is_refused_and_named() -> None:
+    class Signals(Source):
+        outputs: ClassVar = {"default": Fields(line=str), "done": Fields()}
+
+    b = TopologyBuilder("t")
+    b.spout("source", Signals())
+    with pytest.raises(TopologyError, match="Stream 'done' of component 'source' has no fields"):
+        b.build()
 
 
 def test_a_description_survives_its_codec_and_is_checked_again() -> None:
