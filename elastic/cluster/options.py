@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from elastic.cluster import network
@@ -83,8 +84,18 @@ class UpOptions:
 
     @property
     def directory(self) -> Path:
-        """The cluster's own."""
-        return Path(self.home).expanduser().absolute() / self.cluster
+        """The cluster's own.
+
+        Raises:
+            ConfigError: `home` begins with the home directory of a user who has none.
+        """
+        try:
+            return Path(self.home).expanduser().absolute() / self.cluster
+        except RuntimeError:
+            raise ConfigError(
+                f"{self.home}: there is no such home directory",
+                remedy="Name a directory with --home or ELASTIC_HOME.",
+            ) from None
 
     @property
     def patience(self) -> float:
@@ -112,6 +123,10 @@ class UpOptions:
                 f"{self.cluster!r} cannot name a cluster",
                 remedy="Letters, digits, dots, dashes and underscores, at most 64.",
             )
+        try:
+            str(self.directory).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"--home {self.home!r} is no UTF-8", remedy="Name another directory.") from None
         wanted(self.nodes >= 0, f"--nodes must be 0 or more, not {self.nodes}")
         wanted(self.slots >= 1, f"--slots must be 1 or more, not {self.slots}")
         wanted(self.nimbus >= 1, f"--nimbus must be 1 or more, not {self.nimbus}")
@@ -155,6 +170,12 @@ class UpOptions:
         for name in ("prepare", "pause", "restore"):
             seconds = getattr(self, f"move_{name}")
             wanted(seconds > 0, f"--move-{name} must be more than 0, not {seconds:g}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            wanted(
+                not isinstance(value, float) or math.isfinite(value),
+                f"{field.name} must be a number, not {value}",
+            )
         levels = ("debug", "info", "warning", "error")
         wanted(
             self.log_level in levels,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from statestore import lifetime
 from statestore.errors import Missing
-from statestore.hazelcast.maven import Sight, look
+from statestore.hazelcast.maven import Sight, look, user_home
 from statestore.lifetime import Spawn
 
 VERSION = "5.7.0"
@@ -24,18 +24,22 @@ _PATIENCE = 300.0
 
 
 def cache_directory() -> Path:
-    """Where the jar and the class archives lie: $STATESTORE_CACHE, or `statestore` in the user's cache."""
+    """Where the jar and the class archives lie: $STATESTORE_CACHE, or `statestore` in the user's cache.
+
+    Raises:
+        Missing: This user has no cache.
+    """
     told = os.environ.get(VARIABLE)
     if told:
         return Path(told)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "statestore"
+    return Path(os.environ.get("XDG_CACHE_HOME") or user_home() / ".cache") / "statestore"
 
 
 def find_jar(cache: Path | None = None) -> Path | None:
     """The jar, when it was fetched before, or put there by hand.
 
     Raises:
-        Missing: What lies there is something else, or cannot be read.
+        Missing: What lies there is something else, or cannot be read; or this user has no cache.
     """
     jar = (cache or cache_directory()) / NAME
     if not jar.is_file():

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from statestore.errors import Missing
+
 _CENTRAL = "https://repo.maven.apache.org/maven2"
 _PATIENCE = 5.0
 _OPTIONS = ("MAVEN_ARGS", "MAVEN_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -42,7 +44,7 @@ def look(maven: Path, path: str, patience: float = _PATIENCE) -> Sight:
         settings = list(_settings(maven))
     except (OSError, ElementTree.ParseError) as error:
         return Sight(False, f"Maven's settings cannot be read: {error}")
-    kept = Path(next(_texts(settings, "localRepository"), Path.home() / ".m2" / "repository")) / path
+    kept = Path(next(_texts(settings, "localRepository"), user_home() / ".m2" / "repository")) / path
     if kept.is_file():
         return Sight(True, str(kept))
     told = [v for v in _OPTIONS if any(word in os.environ.get(v, "") for word in _ELSEWHERE)]
@@ -55,6 +57,18 @@ def look(maven: Path, path: str, patience: float = _PATIENCE) -> Sight:
     url = f"{_repository(settings).rstrip('/')}/{path}"
     credentials = any(True for s in settings for _ in s.iter("server"))
     return _ask(url, patience, credentials)
+
+
+def user_home() -> Path:
+    """The user's home directory.
+
+    Raises:
+        Missing: There is none: `HOME` is not set, and the system does not know the user.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise Missing("this user has no home directory", remedy="Set HOME to one.") from None
 
 
 def _ask(url: str, patience: float, credentials: bool) -> Sight:
@@ -74,7 +88,7 @@ def _ask(url: str, patience: float, credentials: bool) -> Sight:
 def _settings(maven: Path) -> Iterator[ElementTree.Element]:
     """The user's, then those of the installation. Raises: OSError, ParseError."""
     for path in (
-        Path.home() / ".m2" / "settings.xml",
+        user_home() / ".m2" / "settings.xml",
         maven.resolve().parent.parent / "conf" / "settings.xml",
     ):
         if path.is_file():
@@ -86,7 +100,7 @@ def _settings(maven: Path) -> Iterator[ElementTree.Element]:
 
 def _texts(settings: list[ElementTree.Element], tag: str) -> Iterator[str]:
     for root in settings:
-        text = root.findtext(tag, "").strip().replace("${user.home}", str(Path.home()))
+        text = root.findtext(tag, "").strip().replace("${user.home}", str(user_home()))
         if text:
             yield text
 

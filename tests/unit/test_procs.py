@@ -158,3 +158,13 @@ def test_a_stray_of_which_nothing_can_be_known_has_not_surely_ended(
 
     monkeypatch.setattr(Path, "read_bytes", refuses)
     assert procs.end_stray(os.getpid(), "no such argument", 1.0) is False
+
+
+def test_a_process_whose_name_is_cut_within_a_letter_has_an_identity() -> None:
+    code = "import ctypes; ctypes.CDLL(None).prctl(15, b'a' * 14 + b'\\xc3'); print('named', flush=True); input()"
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert procs.identity(process.pid).isdecimal()
+        process.kill()

@@ -24,7 +24,8 @@ class Settings:
     """What the shared options say, for one command.
 
     Attributes:
-        home: The directory that holds one directory for each cluster.
+        home: The directory that holds one directory for each cluster; absolute, unless it is below the home directory of a
+            user who has none: that is an error only for commands that look into it.
         cluster: The name of the cluster on this machine.
         address: `HOST:PORT` of a Nimbus elsewhere, or "" for the cluster on this machine.
         output: "table", "json" or "yaml".
@@ -73,7 +74,7 @@ class Settings:
             parts += ["--address", self.address]
         elif self.cluster != DEFAULT_CLUSTER:
             parts += ["--cluster", self.cluster]
-        usual = Path(os.environ.get("ELASTIC_HOME") or DEFAULT_HOME).expanduser().absolute()
+        usual = _place(os.environ.get("ELASTIC_HOME") or DEFAULT_HOME)
         if self.home != usual and not self.address:
             parts += ["--home", quote([str(self.home)])]
         return " ".join([*parts, *words])
@@ -122,7 +123,7 @@ def settings_of(ctx: click.Context) -> Settings:
     home = given("home", "") or env("ELASTIC_HOME") or DEFAULT_HOME
     connector = ctx.find_object(Connector)
     return Settings(
-        home=Path(home).expanduser().absolute(),
+        home=_place(home),
         cluster=cluster,
         address=address,
         output=given("output", "table"),
@@ -137,6 +138,13 @@ class Connector:
     """How to make a client; given as click's context object it replaces the real one."""
 
     make: Callable[[Settings, float], Client]
+
+
+def _place(home: str) -> Path:
+    try:
+        return Path(home).expanduser().absolute()
+    except RuntimeError:
+        return Path(home)
 
 
 def _is_address(text: str) -> bool:
