@@ -4,8 +4,10 @@ ends.
 `cluster.json` is written by the launcher, whole or not at all. Whether it is still true is told by the
 launcher's
 process: its number, and its start time in case the number has gone to another process. A lock on the
-    directory,
-held by the launcher as long as it lives, keeps a second one out.
+directory, held by the launcher as long as it lives, keeps a second one out; the lock's file says whose it is as
+well, and each of both files does when the other one has been lost.
+
+Nothing is written to a directory that holds anything else, and nothing is removed but what a cluster makes.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -26,9 +29,14 @@ from elastic.cluster.options import UpOptions
 from elastic.errors import AlreadyExists, EnvironmentProblem, NotFound
 from elastic.model.codec import decode, encode
 
+T = TypeVar("T")
+
 FILE = "cluster.json"
 LOG = "launcher.log"
-_LOCK = ".lock"
+OLD_LOG = f"{LOG}.1"
+LOCK = ".lock"
+_MADE = (FILE, f".{FILE}-*", "nimbus-*.log*", "nimbus", "nodes", "run", "spark", "zookeeper")
+"""Patterns of what a launcher and its children make there, besides its own logs and the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,28 @@ class ClusterInfo:
 
     def alive(self) -> bool:
         """Whether its launcher runs."""
-        return self.identity != "" and procs.identity(self.pid) == self.identity
+        return _runs(self.pid, self.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The launcher that holds a directory's lock, as the lock's file says.
+
+    Attributes:
+        pid: Of the launcher.
+        identity: Tells that process from a later one with the same number (`procs.identity`).
+    """
+
+    pid: int
+    identity: str
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return _runs(self.pid, self.identity)
+
+
+def _runs(pid: int, identity: str) -> bool:
+    return identity != "" and procs.identity(pid) == identity
 
 
 def read_cluster(home: Path | str, name: str) -> ClusterInfo:
@@ -80,10 +109,28 @@ def read_cluster(home: Path | str, name: str) -> ClusterInfo:
 
 def stored(directory: Path) -> ClusterInfo | None:
     """What `cluster.json` says, true or not; None when there is none."""
+    return _read(directory / FILE, ClusterInfo)
+
+
+def launcher_of(directory: Path) -> ClusterInfo | Owner | None:
+    """The launcher that runs there, also when it has just begun, or when one of both files is lost; or None."""
+    for found in (stored(directory), _read(directory / LOCK, Owner)):
+        if found is not None and found.alive():
+            return found
+    return None
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
     try:
-        return decode((directory / FILE).read_bytes(), ClusterInfo)
+        return decode(path.read_bytes(), kind)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def is_clusters(directory: Path) -> bool:
+    """Whether it is a cluster's: a launcher's log is there, which stays when it ends, or a `cluster.json`."""
+    logs = (os.path.isfile(directory / name) for name in (LOG, OLD_LOG))  # noqa: PTH113 - no name is too long for it
+    return any(logs) or stored(directory) is not None
 
 
 def write(info: ClusterInfo) -> None:
@@ -95,42 +142,77 @@ def write(info: ClusterInfo) -> None:
 
 
 @contextlib.contextmanager
-def owned(directory: Path) -> Iterator[None]:
+def owned(directory: Path, *, launcher: bool = False) -> Iterator[None]:
     """Own a cluster's directory; it is made when missing. The lock's file goes with the owner.
+
+    Args:
+        directory: The cluster's.
+        launcher: This process is its launcher, and stays: the lock's file says so.
 
     Raises:
         AlreadyExists: Another launcher owns it.
-        EnvironmentProblem: It cannot be written to.
+        EnvironmentProblem: It cannot be written to, or holds something else.
     """
     try:
+        _check_ours(directory)
         lock = _lock(directory)
     except BlockingIOError:
-        info = stored(directory)
-        owner = f" (process {info.pid})" if info is not None else ""
-        raise AlreadyExists(
-            f"a cluster named {directory.name} runs already{owner}",
-            remedy=f"End it with: elastic down --cluster {directory.name}",
-        ) from None
+        raise _taken(directory) from None
     except OSError as error:
         raise EnvironmentProblem(
             f"{directory}: {error.strerror}", remedy="Give another with --home."
         ) from error
     try:
+        info = stored(directory)
+        if info is not None and info.alive():  # the file of its lock has been removed
+            raise _taken(directory)
+        if launcher:
+            with contextlib.suppress(OSError):  # only for when `cluster.json` is not there
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, encode(Owner(os.getpid(), procs.identity(os.getpid()))), 0)
         yield
     finally:
         with contextlib.suppress(OSError):
-            (directory / _LOCK).unlink()
+            if os.path.samestat(os.fstat(lock), (directory / LOCK).stat()):
+                (directory / LOCK).unlink()
         os.close(lock)
+
+
+def _check_ours(directory: Path) -> None:
+    """That it is missing, empty or a cluster's."""
+    try:
+        names = {path.name for path in directory.iterdir()}
+    except FileNotFoundError:
+        return
+    if names - {LOCK} and not is_clusters(directory):
+        raise EnvironmentProblem(
+            f"{directory} is not empty, and nothing tells that it is a cluster's",
+            remedy="Give another --home or --cluster.",
+        )
+
+
+def _taken(directory: Path) -> AlreadyExists:
+    found = launcher_of(directory)
+    if found is None:
+        return AlreadyExists(
+            f"the cluster named {directory.name} is just being started or ended",
+            remedy="Try again in a moment.",
+        )
+    down = ["elastic", "down", "--home", str(directory.parent), "--cluster", directory.name]
+    return AlreadyExists(
+        f"a cluster named {directory.name} runs already (process {found.pid})",
+        remedy=f"End it with: {shlex.join(down)}",
+    )
 
 
 def _lock(directory: Path) -> int:
     """A locked file descriptor of the file that has the lock's name also after it was locked."""
     while True:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), (directory / _LOCK).stat()):
+            if os.path.samestat(os.fstat(lock), (directory / LOCK).stat()):
                 return lock
         except FileNotFoundError:  # its owner ended just now
             pass
@@ -141,24 +223,31 @@ def _lock(directory: Path) -> int:
 
 
 def clean(directory: Path, *, logs: bool = False, purge: bool = False) -> None:
-    """Remove what a cluster leaves.
+    """Remove what a cluster leaves, and nothing else. For whoever owns the directory.
 
     Args:
-        logs: Also logs, except the launcher's, which is in use.
-        purge: Everything, and the directory itself.
+        directory: The cluster's.
+        logs: Also logs, except the launcher's: the one in use, and the one before it.
+        purge: Those as well.
     """
-    if purge:
-        shutil.rmtree(directory, ignore_errors=True)
-        return
-    keep = {directory / _LOCK, directory / LOG}
-    for folder, folders, files in os.walk(directory, topdown=False):
-        for path in (Path(folder) / name for name in files):
-            if path not in keep and (logs or not is_log(path.name)):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-        for path in (Path(folder) / name for name in folders):
+    for path in [path for pattern in _MADE for path in directory.glob(pattern)]:
+        _remove(path, logs=logs or purge)
+    if purge:  # last: it is these that tell that the directory is a cluster's
+        for name in (OLD_LOG, LOG):
             with contextlib.suppress(OSError):
-                path.unlink() if path.is_symlink() else path.rmdir()
+                (directory / name).unlink()
+
+
+def _remove(path: Path, *, logs: bool) -> None:
+    """Remove a file, or a folder with what is in it; folders in which a log stays are kept."""
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(OSError):
+            for entry in list(path.iterdir()):
+                _remove(entry, logs=logs)
+            path.rmdir()
+    elif logs or not is_log(path.name):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def is_log(name: str) -> bool:

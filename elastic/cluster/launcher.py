@@ -15,9 +15,19 @@ from typing import IO
 import msgspec
 
 from elastic import errors, procs
-from elastic.cluster.directory import LOG, ClusterInfo, clean, owned, read_cluster, stored
+from elastic.cluster.directory import (
+    LOG,
+    OLD_LOG,
+    ClusterInfo,
+    Owner,
+    clean,
+    is_clusters,
+    launcher_of,
+    owned,
+    read_cluster,
+)
 from elastic.cluster.options import UpOptions
-from elastic.errors import DeadlineExceeded, ElasticError, EnvironmentProblem, NotFound
+from elastic.errors import AlreadyExists, DeadlineExceeded, ElasticError, EnvironmentProblem, NotFound
 from elastic.handles import readable
 from elastic.model.codec import encode
 from elastic.signals import insist
@@ -43,17 +53,11 @@ def start_background(options: UpOptions, on_progress: Callable[[str], None]) -> 
     options.validate()
     directory = options.directory
     _prepare(options, on_progress)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        log = _new_log(directory / LOG)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"{directory}: {error.strerror}", remedy="Give another with --home."
-        ) from error
+    log = _new_log(directory)
     read, write = os.pipe()
     with log, os.fdopen(read, "rb", buffering=0) as reports:
         try:
-            argv = [sys.executable, "-m", "elastic.cluster.launcher_main"]
+            argv = [sys.executable, "-P", "-m", "elastic.cluster.launcher_main"]
             argv += ["--options", encode(options).decode(), "--report-fd", str(write)]
             process = subprocess.Popen(
                 argv,
@@ -108,7 +112,7 @@ def stop(
     purge: bool = False,
     timeout: float = _DOWN,
     on_progress: Callable[[str], None] = lambda _: None,
-) -> ClusterInfo:
+) -> None:
     """End a cluster: nodes, Nimbus, ZooKeeper; returns when nothing of it runs and only logs are left.
 
     Args:
@@ -119,27 +123,41 @@ def stop(
 
     Raises:
         NotFound: No such cluster runs here. What an earlier one left, because it was killed, has been removed.
-        AlreadyExists: It is just starting.
+        AlreadyExists: It is just being started or ended.
         DeadlineExceeded: It does not even end when it is killed.
     """
     directory = UpOptions(cluster=cluster, home=str(home)).directory
-    info = stored(directory)
-    if info is None or not info.alive():
-        if directory.exists():
-            with owned(directory):
-                clean(directory, purge=purge)
+    launcher = launcher_of(directory)
+    if launcher is None:
+        try:
+            _clean(directory, purge)
+        except AlreadyExists:
+            raise AlreadyExists(
+                f"cluster {cluster} is just being started or ended", remedy="Try again in a moment."
+            ) from None
         raise NotFound(f"no cluster named {cluster} runs here", remedy="Start one with: elastic up")
     on_progress(f"ending cluster {cluster}")
     with contextlib.suppress(ProcessLookupError):
-        os.kill(info.pid, signal.SIGTERM)
-    if not _wait_gone(info, timeout):
+        os.kill(launcher.pid, signal.SIGTERM)
+    if not _wait_gone(launcher, timeout):
         on_progress(f"it has not ended within {timeout:g} s, and is killed")
         with contextlib.suppress(ProcessLookupError):
-            os.kill(info.pid, signal.SIGKILL)
-        if not _wait_gone(info, 10.0):
-            raise DeadlineExceeded(f"process {info.pid} of cluster {cluster} does not end")
-    clean(directory, purge=purge)
-    return info
+            os.kill(launcher.pid, signal.SIGKILL)
+        if not _wait_gone(launcher, 10.0):
+            raise DeadlineExceeded(f"process {launcher.pid} of cluster {cluster} does not end")
+    with contextlib.suppress(AlreadyExists):  # the next one has begun there: what is there is its own by now
+        _clean(directory, purge)
+
+
+def _clean(directory: Path, purge: bool) -> None:
+    """Remove what is left of a cluster that does not run; nothing of what is no cluster's."""
+    if not is_clusters(directory):
+        return
+    with owned(directory):
+        clean(directory, purge=purge)
+    if purge:
+        with contextlib.suppress(OSError):  # somebody else's files are there
+            directory.rmdir()
 
 
 def _prepare(options: UpOptions, on_progress: Callable[[str], None]) -> None:
@@ -192,12 +210,23 @@ def _follow(
         rest += data
 
 
-def _new_log(path: Path) -> IO[bytes]:
-    """The launcher's log, begun anew; one older is kept, and that of a launcher that runs is left alone."""
-    info = stored(path.parent)
-    if (info is None or not info.alive()) and path.exists():
-        path.replace(path.with_name(f"{path.name}.1"))
-    return path.open("ab")
+def _new_log(directory: Path) -> IO[bytes]:
+    """The launcher's log, begun anew; one older is kept.
+
+    Raises:
+        AlreadyExists: A launcher runs there: its log is its own.
+        EnvironmentProblem: The directory cannot be written to, or holds something else.
+    """
+    path = directory / LOG
+    with owned(directory):
+        try:
+            if path.exists():
+                path.replace(directory / OLD_LOG)
+            return path.open("ab")
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{path}: {error.strerror}", remedy="Give another with --home."
+            ) from error
 
 
 def _error(kind: str, message: str, remedy: str) -> ElasticError:
@@ -216,7 +245,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         raise
 
 
-def _wait_gone(info: ClusterInfo, timeout: float) -> bool:
+def _wait_gone(info: ClusterInfo | Owner, timeout: float) -> bool:
     """Wait for the end of a process that is no child of this one."""
     deadline = time.monotonic() + timeout
     if hasattr(os, "pidfd_open"):

@@ -90,9 +90,11 @@ class Launcher:
         Raises:
             ElasticError: It could not be started; what had been started has been ended.
         """
-        with dirs.owned(self.directory):
+        with dirs.owned(self.directory, launcher=True):
             try:
                 dirs.clean(self.directory, logs=True)
+                # In the foreground as well: it tells whose directory this is.
+                (self.directory / dirs.LOG).touch()
                 self._begin()
                 self._loop.run(lambda: self._ending)
             finally:

@@ -76,6 +76,25 @@ def test_home_that_cannot_be_written_or_is_too_long(tmp_path: Path) -> None:
     assert checks.home(Path("/tmp/elastic-home")).status == checks.OK
 
 
+def test_home_below_no_home_directory_or_with_a_name_that_is_too_long(tmp_path: Path) -> None:
+    nowhere = checks.home(Path("~no-such-user/x"))
+    assert nowhere.status == checks.PROBLEM and "no such home directory" in nowhere.message
+    assert "long path" in checks.home(tmp_path / ("x" * 256)).message
+
+
+def test_a_user_without_a_home_directory_has_no_hazelcast_and_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv(jar.VARIABLE, raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    found = checks.maven()
+    assert found.status == checks.WARNING and "no home directory" in found.message and "HOME" in found.remedy
+
+
 def test_home_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "LEAST_FREE", 1 << 70)
     assert checks.home(Path("/tmp/elastic-home")).status == checks.WARNING
@@ -200,6 +219,8 @@ def test_exit_codes_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_cluster_that_was_left_behind_is_found_with_the_command_that_removes_it(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "cluster.json").write_text("{}")
+    assert [c.message for c in checks.clusters(Settings(home=tmp_path))] == ["none runs on this machine"]
+    (tmp_path / "test" / "launcher.log").write_text("")  # by which it is a cluster's, and not just anybody's
     found = checks.clusters(Settings(home=tmp_path))
     assert [c.status for c in found] == [checks.WARNING]
     assert f"elastic --cluster test --home {tmp_path} down" in found[0].remedy

@@ -228,7 +228,14 @@ def files() -> Check:
 
 def home(place: Path) -> Check:
     """Whether the clusters' files can be written, with room, and names that fit."""
-    there = next(p for p in (place, *place.parents) if p.exists())
+    if not place.is_absolute():
+        return Check(
+            "home",
+            PROBLEM,
+            f"{place}: there is no such home directory",
+            "Name a directory: --home DIR or ELASTIC_HOME.",
+        )
+    there = next(p for p in (place, *place.parents) if os.path.exists(p))  # noqa: PTH110 - no name is too long for it
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
@@ -260,26 +267,30 @@ def home(place: Path) -> Check:
 def clusters(settings: Settings) -> list[Check]:
     """What runs on this machine, and what was left behind."""
     found: list[Check] = []
-    for file in sorted(settings.home.glob("*/cluster.json")):
-        name = file.parent.name
-        found.append(_cluster(settings, name))
+    from elastic.cluster.directory import FILE, LOCK
+
+    names = {path.parent.name for file in (FILE, LOCK) for path in settings.home.glob(f"*/{file}")}
+    for name in sorted(names):
+        found += _cluster(settings, name)
     return found or [Check("clusters", OK, "none runs on this machine")]
 
 
-def _cluster(settings: Settings, name: str) -> Check:
-    from elastic.cluster.directory import stored
+def _cluster(settings: Settings, name: str) -> list[Check]:
+    """What is to be said of it; nothing of a directory that is no cluster's."""
+    from elastic.cluster.directory import FILE, is_clusters, launcher_of, stored
 
     which = dataclasses.replace(settings, cluster=name, address="")
     label = f"cluster {name}"
     cluster = stored(which.directory)
-    if cluster is None or not cluster.alive():
-        return Check(
-            label,
-            WARNING,
-            "was left behind: its launcher is gone",
-            f"{which.command('down')} removes what is left.",
-        )
-    return Check(label, OK, f"{'runs' if cluster.ready else 'is starting'} (launcher {cluster.pid})")
+    launcher = launcher_of(which.directory)
+    down = which.command("down")
+    if launcher is None:
+        left = Check(label, WARNING, "was left behind: its launcher is gone", f"{down} removes what is left.")
+        return [left] if is_clusters(which.directory) and (which.directory / FILE).exists() else []
+    if cluster is None:
+        lost = f"runs, or is just starting or ending, without its {FILE} (launcher {launcher.pid})"
+        return [Check(label, WARNING, lost, f"{down} ends it.")]
+    return [Check(label, OK, f"{'runs' if cluster.ready else 'is starting'} (launcher {launcher.pid})")]
 
 
 def maven() -> Check:

@@ -279,10 +279,10 @@ def down(settings: Settings, purge: bool, timeout: float) -> None:
     if settings.address:
         raise click.UsageError("down stops a cluster on this machine: --address has no meaning here.")
     from elastic.cluster import launcher
-    from elastic.cluster.directory import FILE
+    from elastic.cluster.directory import stored
 
     left = f"the cluster goes on stopping; {settings.command('down')} again waits for it."
-    stale = (settings.directory / FILE).exists()
+    stale = stored(settings.directory) is not None
     with leaving(left), Waiting(f"stopping {settings.target}") as waiting:
         try:
             launcher.stop(

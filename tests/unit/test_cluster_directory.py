@@ -1,0 +1,262 @@
+"""A cluster's directory: what is its own and is removed, what is somebody else's and stays, and who owns it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elastic import procs
+from elastic.cluster import launcher
+from elastic.cluster.directory import (
+    FILE,
+    LOCK,
+    LOG,
+    OLD_LOG,
+    ClusterInfo,
+    Owner,
+    clean,
+    launcher_of,
+    owned,
+    stored,
+    write,
+)
+from elastic.cluster.launcher import start_background, stop
+from elastic.cluster.options import UpOptions
+from elastic.cluster.running import Launcher
+from elastic.control.cli import checks
+from elastic.control.cli.settings import Settings
+from elastic.errors import AlreadyExists, EnvironmentProblem, NotFound
+
+MADE = (
+    *("zookeeper/data/version-2/log.1", "nimbus/bundles/0.zip", "nodes/node-1/store/data.mdb", "run/x.sock"),
+    *("spark/blockmgr/0", f".{FILE}-half", FILE),
+)
+LOGS = ("zookeeper/zookeeper.log", "nimbus-1.log", "nodes/node-1/supervisor.log", "nodes/node-1/store.log.1")
+OF_LAUNCHERS = (LOG, OLD_LOG)
+FOREIGN = ("raw/my.csv", "raw/nodes/my.csv", "thesis.tex", "my.log", ".lock.old")
+
+HOLDER = """
+import signal, sys
+from pathlib import Path
+from elastic.cluster.directory import owned
+with owned(Path(sys.argv[1]), launcher=True):
+    print("owned", flush=True)
+    signal.pause()
+"""
+
+
+def quiet(_text: str) -> None:
+    pass
+
+
+def fill(directory: Path, *names: str) -> None:
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text("precious")
+
+
+def files(directory: Path) -> set[str]:
+    return {str(p.relative_to(directory)) for p in directory.rglob("*") if not p.is_dir()}
+
+
+def info(directory: Path, pid: int, options: UpOptions) -> ClusterInfo:
+    where = ("127.0.0.1:1/e", ("127.0.0.1:2",))
+    return ClusterInfo(directory.name, str(directory), pid, procs.identity(pid), *where, options, 0.0, True)
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UpOptions:
+    monkeypatch.setenv("ELASTIC_JAVA", "none")  # what is to be refused does not start when it isn't
+    return UpOptions(cluster="c", home=str(tmp_path), nodes=0)
+
+
+@pytest.fixture
+def directory(options: UpOptions) -> Path:
+    options.directory.mkdir()
+    return options.directory
+
+
+@pytest.fixture
+def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A launcher's process, as far as the directory knows of it."""
+    argv = [sys.executable, "-c", HOLDER, str(directory)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "owned\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("purge", [False, True])
+@pytest.mark.parametrize("names", [FOREIGN, ("nodes/my.csv",), (FILE,), ()])
+def test_down_touches_no_directory_that_is_no_clusters(
+    directory: Path, purge: bool, names: tuple[str, ...]
+) -> None:
+    fill(directory, *names)
+    with pytest.raises(NotFound, match="no cluster named c"):
+        stop(directory.parent, "c", purge=purge)
+    assert directory.is_dir() and files(directory) == set(names)
+
+
+@pytest.mark.parametrize("names", [FOREIGN, (*FOREIGN, LOCK), ("nodes/my.csv",)])
+def test_up_takes_no_directory_that_is_no_clusters(
+    directory: Path, options: UpOptions, names: tuple[str, ...]
+) -> None:
+    fill(directory, *names)
+    with pytest.raises(EnvironmentProblem, match=r"/c is not empty") as caught:
+        start_background(options, quiet)
+    assert "another --home or --cluster" in caught.value.remedy
+    with pytest.raises(EnvironmentProblem, match=r"/c is not empty"):
+        Launcher(options, quiet, lambda _: None).run()
+    assert files(directory) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("logs", "purge", "left"),
+    [
+        (False, False, {*LOGS, *OF_LAUNCHERS}),
+        (True, False, set(OF_LAUNCHERS)),
+        (False, True, set()),
+    ],
+)
+def test_what_a_cluster_makes_is_removed_and_nothing_else(
+    directory: Path, tmp_path: Path, logs: bool, purge: bool, left: set[str]
+) -> None:
+    fill(tmp_path / "elsewhere", "my.csv")
+    fill(directory, *MADE, *LOGS, *OF_LAUNCHERS, *FOREIGN)
+    (directory / "nodes" / "link").symlink_to(tmp_path / "elsewhere")
+    with owned(directory):
+        clean(directory, logs=logs, purge=purge)
+    assert files(directory) == left | set(FOREIGN)
+    assert files(tmp_path / "elsewhere") == {"my.csv"}
+
+
+def test_what_is_left_behind_goes_and_the_directory_with_it_when_it_is_empty(directory: Path) -> None:
+    fill(directory, *MADE, *LOGS, *OF_LAUNCHERS, LOCK)
+    with pytest.raises(NotFound):
+        stop(directory.parent, "c")
+    assert files(directory) == {*LOGS, *OF_LAUNCHERS}
+    with pytest.raises(NotFound):
+        stop(directory.parent, "c", purge=True)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("purge", [False, True])
+def test_down_leaves_alone_the_cluster_that_has_begun_meanwhile(
+    directory: Path, options: UpOptions, monkeypatch: pytest.MonkeyPatch, purge: bool
+) -> None:
+    gone = launcher._wait_gone
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as old:
+        write(info(directory, old.pid, options))
+        argv = [sys.executable, "-c", HOLDER, str(directory)]
+        begun: list[subprocess.Popen[str]] = []
+
+        def next_one(ended: ClusterInfo, timeout: float) -> bool:
+            assert gone(ended, timeout)
+            new = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+            begun.append(new)
+            assert new.stdout is not None and new.stdout.readline() == "owned\n"
+            write(info(directory, new.pid, options))
+            fill(directory, "zookeeper/data/x", LOG)
+            return True
+
+        monkeypatch.setattr(launcher, "_wait_gone", next_one)
+        try:
+            stop(directory.parent, "c", purge=purge)
+            assert files(directory) == {LOCK, FILE, LOG, "zookeeper/data/x"}
+        finally:
+            old.kill()
+            for new in begun:
+                new.kill()
+                new.communicate()
+
+
+def test_a_lost_lock_lets_nobody_into_the_directory_of_a_cluster_that_runs(
+    directory: Path, options: UpOptions
+) -> None:
+    write(info(directory, os.getpid(), options))
+    fill(directory, "zookeeper/data/x", LOG)
+    with pytest.raises(AlreadyExists, match=f"process {os.getpid()}"):
+        Launcher(options, quiet, lambda _: None).run()
+    with pytest.raises(AlreadyExists, match=f"process {os.getpid()}"):
+        start_background(options, quiet)
+    assert files(directory) == {FILE, LOG, "zookeeper/data/x"}
+
+
+def test_a_launcher_is_found_and_ended_without_its_cluster_json(
+    directory: Path, holder: subprocess.Popen[str]
+) -> None:
+    found = launcher_of(directory)
+    assert isinstance(found, Owner) and found.pid == holder.pid and stored(directory) is None
+    (check,) = checks.clusters(Settings(home=directory.parent))
+    assert check.status == "warning" and f"launcher {holder.pid}" in check.message and "down" in check.remedy
+    with pytest.raises(AlreadyExists, match=f"process {holder.pid}") as caught, owned(directory):
+        pass
+    assert caught.value.remedy == f"End it with: elastic down --home {directory.parent} --cluster c"
+    stop(directory.parent, "c")
+    assert holder.wait() == -signal.SIGTERM
+    assert launcher_of(directory) is None
+
+
+def test_a_lock_that_is_anothers_by_now_is_not_removed(directory: Path) -> None:
+    with owned(directory):
+        (directory / LOCK).unlink()
+        fill(directory, LOCK)
+    assert files(directory) == {LOCK}
+
+
+def test_while_it_is_cleaned_up_it_is_just_ending(directory: Path) -> None:
+    fill(directory, LOG)
+    with owned(directory), pytest.raises(AlreadyExists, match="just being started or ended"):
+        stop(directory.parent, "c")
+
+
+def test_one_older_log_of_the_launcher_is_kept_and_one_in_use_is_left_alone(directory: Path) -> None:
+    for text in (b"oldest", b"older"):
+        with launcher._new_log(directory) as log:
+            log.write(text)
+    with launcher._new_log(directory) as log, owned(directory):
+        log.write(b"first")
+        with pytest.raises(AlreadyExists):
+            launcher._new_log(directory)
+        clean(directory, logs=True)
+    assert (directory / LOG).read_text() == "first" and (directory / OLD_LOG).read_text() == "older"
+
+
+def test_a_directory_of_a_cluster_in_the_foreground_is_known_again(
+    directory: Path, options: UpOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(self: Launcher) -> None:
+        fill(directory, "nimbus-1.log")
+        self.ask_stop()
+
+    monkeypatch.setattr(Launcher, "_begin", begin)
+    for _ in range(2):
+        Launcher(options, quiet, lambda _: None).run()
+        assert files(directory) == {LOG, "nimbus-1.log"}
+
+
+def test_a_name_that_is_too_long_is_said(tmp_path: Path) -> None:
+    home = tmp_path / ("x" * 256)
+    with pytest.raises(EnvironmentProblem, match="too long"):
+        start_background(UpOptions(home=str(home)), quiet)
+    with pytest.raises(NotFound):
+        stop(home, "default")
+
+
+def test_down_makes_no_directory_that_has_gone_while_the_cluster_ran(
+    directory: Path, holder: subprocess.Popen[str]
+) -> None:
+    def gone(text: str) -> None:
+        assert text == "ending cluster c"
+        (directory / LOCK).unlink()
+        directory.rmdir()
+
+    stop(directory.parent, "c", on_progress=gone)
+    assert holder.wait() == -signal.SIGTERM and not directory.exists()
