@@ -63,7 +63,7 @@ class StoreProcess:
         Raises:
             Missing: It cannot be started.
         """
-        argv = [self._python, "-m", "statestore.server", *self.arguments]
+        argv = [self._python, "-P", "-m", "statestore.server", *self.arguments]
         argv += ["--listen", self._listen, "--parent", str(os.getpid())]
         with contextlib.suppress(OSError):
             self._said = self.log.stat().st_size

@@ -26,7 +26,10 @@ def nimbus_ports(options: UpOptions) -> list[int]:
         EnvironmentProblem: A port that was asked for is taken.
     """
     if not options.port:
-        return [free_port(options.bind) for _ in range(options.nimbus)]
+        drawn: list[int] = []
+        for _ in range(options.nimbus):
+            drawn.append(free_port(options.bind, besides=drawn))
+        return drawn
     ports = list(range(options.port, options.port + options.nimbus))
     for port in ports:
         if not port_is_free(port, options.bind):
@@ -154,4 +157,5 @@ def host(options: UpOptions, kind: str) -> Host:
 
 
 def _module(module: str, arguments: Mapping[str, object]) -> list[str]:
-    return ["-m", module, *(str(part) for pair in arguments.items() for part in pair)]
+    """What Python runs; with `-P`, as nothing of the folder that somebody happens to be in may stand for a module of ours."""
+    return ["-P", "-m", module, *(str(part) for pair in arguments.items() for part in pair)]

@@ -113,16 +113,16 @@ class Launcher:
         network.check_local(options.bind)
         for warning in network.warnings(options):
             self._tell(warning)
-        self._nimbus = tuple(f"{options.bind}:{port}" for port in commands.nimbus_ports(options))
+        ports = commands.nimbus_ports(options)
+        self._nimbus = tuple(f"{options.bind}:{port}" for port in ports)
         if options.zookeeper:
             self._zookeeper = options.zookeeper
             self._tell(f"using ZooKeeper at {self._zookeeper}")
         else:
             # Without Java nothing is said to be starting.
             java = find_java()
-            self._server = EmbeddedZooKeeper(
-                self.directory / "zookeeper", free_port(options.bind), host=options.bind, java=java
-            )
+            port = free_port(options.bind, besides=ports)
+            self._server = EmbeddedZooKeeper(self.directory / "zookeeper", port, host=options.bind, java=java)
             self._zookeeper = self._server.address
             self._keep("zookeeper", self._start_server, self.directory / "zookeeper" / "zookeeper.log")
             self._tell(f"starting ZooKeeper at {self._zookeeper}")

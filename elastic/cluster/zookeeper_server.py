@@ -11,9 +11,11 @@ import errno
 import importlib.util
 import os
 import random
+import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from elastic import procs
@@ -57,6 +59,8 @@ _PORTS = (20000, 32000)
 """Below the range of which the system gives ports to clients: a client that keeps trying a dead port from
 that range can be given the very port as its own, and then is connected with itself."""
 _ATTEMPTS = 5
+_ROOM = 2 << 20
+"""Bytes: with less on the disk the server does not start (it allocates 1 MiB for its log of transactions)."""
 
 
 class EmbeddedZooKeeper:
@@ -176,15 +180,19 @@ class EmbeddedZooKeeper:
         self.stop()
 
 
-def free_port(host: str = LOOPBACK) -> int:
+def free_port(host: str = LOOPBACK, besides: Collection[int] = ()) -> int:
     """A port of that address on which nobody listens now.
+
+    Args:
+        host: The address.
+        besides: Ports that are meant for others, who don't listen yet.
 
     Raises:
         EnvironmentProblem: None was found.
     """
     for _ in range(1000):
         port = random.randrange(*_PORTS)
-        if port_is_free(port, host):
+        if port not in besides and port_is_free(port, host):
             return port
     raise EnvironmentProblem(f"no free port between {_PORTS[0]} and {_PORTS[1]}")
 
@@ -203,14 +211,17 @@ def port_is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def tail(log: Path, lines: int = 5) -> str:
-    """The end of a log file, for messages."""
+    """The end of a log file, for messages; that the disk is full, when it is, as the log will not say so then."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 8192))
             text = file.read().decode(errors="replace")
+        free = shutil.disk_usage(log.parent).free
     except OSError:
         return "no log"
-    return "\n".join(text.rstrip().splitlines()[-lines:]) or "its log is empty"
+    said = "\n".join(text.rstrip().splitlines()[-lines:]) or "its log is empty"
+    full = f"no space left on the disk of {log.parent} ({free >> 10} KiB are free)\n"
+    return full + said if free < _ROOM else said
 
 
 def _serves(host: str, port: int) -> bool:

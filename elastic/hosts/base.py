@@ -15,7 +15,7 @@ class NodeCommand:
 
     Attributes:
         node: The node's name.
-        arguments: For the Python interpreter there: `("-m", "elastic.cluster.supervisor_main", ...)`.
+        arguments: For the Python interpreter there: `("-P", "-m", "elastic.cluster.supervisor_main", ...)`.
         environment: Set over the environment found there.
         log: File that takes stdout and stderr, or "" to inherit.
     """

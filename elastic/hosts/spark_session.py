@@ -351,6 +351,8 @@ def _variables(master: str, python: str) -> dict[str, str]:
         result["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_here(master):
         result["SPARK_LOCAL_IP"] = "127.0.0.1"
+        # Its python daemon starts in the folder that somebody happens to be in, whose modules are none of its business.
+        result["PYTHONSAFEPATH"] = "1"
     return result
 
 

@@ -30,7 +30,7 @@ from elastic.supervisor.ports import WorkerExit, WorkerLaunch, WorkerListener
 
 log = logging.getLogger(__name__)
 
-WORKER_MAIN = ("-m", "elastic.cluster.worker_main")
+WORKER_MAIN = ("-P", "-m", "elastic.cluster.worker_main")
 
 _CHUNK = 1 << 16
 _CHUNKS = 64

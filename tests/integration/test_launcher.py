@@ -243,6 +243,22 @@ def test_nothing_outlives_a_launcher_that_is_killed(home: Path) -> None:
     assert left(Path(info.directory)) == []
 
 
+def test_modules_in_the_folder_where_it_is_started_are_none_of_its_business(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("queue", "msgspec", "lmdb", "signal"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not meant for elastic')\n")
+    monkeypatch.chdir(tmp_path)
+    info = start_background(UpOptions(cluster="poison", home=str(home), nodes=1), quiet)
+    try:
+        eye = Eye(info)
+        assert eye.wait_node("node-1", lambda now: now is not None and bool(now.store)) is not None
+        eye.session.close()
+    finally:
+        stop(home, "poison", purge=True)
+    assert not Path(info.directory).exists()
+
+
 def test_an_external_ensemble_is_used_and_left_as_it_was(
     home: Path, zookeeper_server: EmbeddedZooKeeper, zookeeper_address: str
 ) -> None:

@@ -69,7 +69,11 @@ def test_nodes_of_a_master_that_is_not_local(tmp_path: Path, monkeypatch: pytest
         spark.__exit__(None, None, None)
 
 
-def test_down_removes_the_files_of_a_spark_whose_launcher_was_killed(tmp_path: Path) -> None:
+def test_down_removes_the_files_of_a_spark_whose_launcher_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('not meant for elastic, nor for Spark')\n")
+    monkeypatch.chdir(tmp_path)  # modules of the folder where it is started are none of its business
     info = start_background(
         UpOptions(cluster="c", home=str(tmp_path), host="spark", nodes=1, slots=1), lambda _: None
     )
@@ -83,5 +87,6 @@ def test_down_removes_the_files_of_a_spark_whose_launcher_was_killed(tmp_path: P
     finally:
         with pytest.raises(NotFound):
             stop(tmp_path, "c")
+    (tmp_path / "queue.py").unlink()
     assert not scratch.exists()
     assert [p for p in tmp_path.rglob("*") if p.is_file() and not is_log(p.name)] == []

@@ -21,7 +21,7 @@ from elastic.control import nimbus_main
 from elastic.control.cli.cluster import up
 from elastic.control.cli.failures import INTERRUPTED
 from elastic.control.cli.narration import Waiting
-from elastic.errors import NotFound
+from elastic.errors import ConfigError, NotFound
 from elastic.nimbus.options import NimbusOptions
 
 
@@ -116,7 +116,7 @@ def test_up_passes_its_options_on(launcher: FakeLauncher, tmp_path: Path) -> Non
 def test_what_up_is_told_of_moves_is_what_nimbus_does(tmp_path: Path) -> None:
     def nimbus_of(options: UpOptions) -> NimbusOptions:
         words = commands.nimbus(options, "zk:2181", "127.0.0.1:1")
-        return nimbus_main._options(nimbus_main._parser().parse_args(words[3:]).option).validate()
+        return nimbus_main._options(nimbus_main._parser().parse_args(words[4:]).option).validate()
 
     assert nimbus_of(UpOptions(home=str(tmp_path))) == NimbusOptions(), "the defaults of both are the same"
     told = {
@@ -169,6 +169,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
         (("--session-timeout", "10ms"), "session-timeout"),
         (("--cluster", "no good"), "no good"),
         (("--slots", "1001"), "1001"),
+        (("--cores", "inf"), "cores must be a number, not inf"),
     ],
 )
 def test_up_refuses_what_cannot_be(
@@ -223,3 +224,26 @@ def test_ctrl_c_says_whether_the_cluster_is_up(
         else "what had been started has been ended"
     )
     assert said in result.stderr
+
+
+def test_a_home_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no UTF-8") as caught:
+        UpOptions(home=f"{tmp_path}/\udce9").validate()
+    caught.value.message.encode()
+
+
+def test_without_a_home_directory_only_what_needs_one_fails(launcher: FakeLauncher) -> None:
+    nowhere = ("--home", "~no-such-user/x")
+    assert invoke(None, "version", *nowhere).exit_code == 0
+    from click.testing import CliRunner
+
+    from elastic.control.cli.app import app
+
+    for word in ("up", "list"):
+        result = CliRunner().invoke(app, [word, *nowhere], prog_name="elastic")
+        assert result.exit_code == ConfigError.exit_code, result.output
+        assert (
+            "~no-such-user/x: there is no such home directory" in result.stderr
+            and "ELASTIC_HOME" in result.stderr
+        )
+    assert not launcher.asked

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elastic.cluster import commands, network, supervisor_main
+from elastic.cluster import commands, network, supervisor_main, zookeeper_server
 from elastic.cluster.options import UpOptions
 from elastic.errors import ConfigError, EnvironmentProblem
 from elastic.model.codec import decode, encode
@@ -25,9 +26,9 @@ def options(**given: Any) -> UpOptions:
 
 
 def node(made: UpOptions, wanted: WantedNode = WANTED) -> Any:
-    """The arguments as the supervisor takes them; the program's name and module are left out."""
+    """The arguments as the supervisor takes them; what Python takes is left out."""
     command = commands.node(made, "zk:1/e", NodeId("n"), 3, wanted)
-    return supervisor_main._parser().parse_args(command.arguments[2:])
+    return supervisor_main._parser().parse_args(command.arguments[3:])
 
 
 @pytest.mark.parametrize(
@@ -174,3 +175,25 @@ def test_processes_know_whether_zookeeper_is_the_launchers_own() -> None:
         node = commands.node(made, "zk:1/e", NodeId("n"), 1, WANTED)
         assert ("--own-zookeeper" in node.arguments) is own
         assert ("--own-zookeeper" in commands.nimbus(made, "zk:1/e", "127.0.0.1:1")) is own
+
+
+def test_no_port_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter([21000, 21000, 21001, 21001, 21000, 21002])
+    monkeypatch.setattr("random.randrange", lambda *_: next(drawn))
+    monkeypatch.setattr(zookeeper_server, "port_is_free", lambda *_: True)
+    ports = commands.nimbus_ports(options(nimbus=2))
+    assert ports == [21000, 21001]
+    assert zookeeper_server.free_port(besides=ports) == 21002
+
+
+def test_a_full_disk_is_named_where_the_end_of_a_log_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "zookeeper.log"
+    log.write_text("SLF4J(W): No SLF4J providers were found.\n")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=1 << 30))
+    assert zookeeper_server.tail(log) == "SLF4J(W): No SLF4J providers were found."
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=4096))
+    said = zookeeper_server.tail(log).splitlines()
+    assert said[0] == f"no space left on the disk of {tmp_path} (4 KiB are free)" and "SLF4J" in said[1]
