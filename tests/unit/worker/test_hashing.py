@@ -132,6 +132,18 @@ columns = st.one_of(
     st.lists(st.one_of(st.none(), st.floats())).map(lambda v: pa.array(v, pa.float64())),
     st.lists(st.one_of(st.none(), st.booleans())).map(lambda v: pa.array(v, pa.bool_())),
     st.lists(st.one_of(st.none(), st.dates())).map(lambda v: pa.array(v, pa.date32())),
+    st.lists(st.one_of(st.none(), st.text(max_size=2))).map(
+        lambda v: pa.array(v, pa.string()).dictionary_encode()
+    ),
+    st.lists(st.one_of(st.none(), st.integers(0, 2))).map(
+        lambda v: pa.DictionaryArray.from_arrays(pa.array(v, pa.uint8()), ["a", None, "b"])
+    ),
+    st.lists(st.none()).map(
+        lambda v: pa.DictionaryArray.from_arrays(pa.array(v, pa.int8()), pa.array([], pa.string()))
+    ),
+    st.lists(st.one_of(st.none(), st.integers(0, 1 << 50))).map(
+        lambda v: pa.array(v, pa.timestamp("us", "Europe/Berlin"))
+    ),
 )
 
 
@@ -140,6 +152,19 @@ def test_rows_and_columns_agree(column: Any) -> None:
     record = pa.RecordBatch.from_arrays([column], names=["k"])
     rows = [hash_values((v,)) % KEY_GROUPS for v in column.to_pylist()]
     assert list(vector.key_groups(record, ["k"])) == rows
+
+
+@given(st.lists(st.integers(0, 1 << 50), min_size=1))
+def test_the_same_moment_is_the_same_key_in_columns_of_every_zone(moments: list[int]) -> None:
+    groups = [
+        list(
+            vector.key_groups(
+                pa.record_batch([pa.array(moments, pa.timestamp("us", zone))], names=["k"]), ["k"]
+            )
+        )
+        for zone in ("UTC", "+05:30", "Europe/Berlin")
+    ]
+    assert groups[0] == groups[1] == groups[2]
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(-5, 5)), max_size=40), st.integers(1, 9))

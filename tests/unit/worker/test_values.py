@@ -256,7 +256,8 @@ class Emits(Bolt):
         (pa.RecordBatch.from_pydict({"key": ["a"]}), "shuffle", "lacks the column 'n'"),
         ({"key": ["a"], "n": [1]}, "shuffle", "not a dict"),
         (pa.RecordBatch.from_pydict({"key": ["a"], "n": [1]}), "partial_key", "partial-key"),
-        (pa.RecordBatch.from_pydict({"key": [["a"]], "n": [1]}), "fields", "list"),
+        (pa.RecordBatch.from_pydict({"key": [["a"]], "n": [1]}), "fields", "field 'key' is str"),
+        (pa.RecordBatch.from_pydict({"key": ["a"], "n": ["12"]}), "shuffle", "field 'n' is int"),
     ],
 )
 def test_a_record_batch_that_cannot_be_emitted_is_said(batch: Any, group: str, says: str) -> None:
@@ -330,3 +331,27 @@ def test_a_row_that_is_too_large_for_a_frame_costs_the_record_batch_that_row_alo
         cluster.wait_finished()
         failed = [t.failures.count for w in cluster.workers for t in w.tasks.values()]
     assert len(out.rows) == 303 and sum(failed) == 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array(["a", None, "b", "a"]).dictionary_encode(),
+        pa.array(["a", None, "b", "a"], pa.string_view()),
+        pa.array(["a", None, "b", "a"], pa.large_string()),
+        pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4], pa.array(["a", None, "b", "a"])),
+    ],
+    ids=["dictionary", "view", "large", "runs"],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_columns_of_every_form_are_divided_by_key_as_rows_are(keys: Any, workers: int) -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("s", Rows())
+    b.bolt("emits", Emits(pa.record_batch([keys, pa.array(range(4))], names=["key", "n"]))).shuffle("s")
+    b.bolt("double", Double(), tasks=3).fields("emits", "key")
+    b.bolt("out", out).all_to_one("double")
+    with InProcess(b.build(), workers) as cluster:
+        cluster.wait_finished()
+        assert not sum(t.failures.count for w in cluster.workers for t in w.tasks.values()), cluster.events
+    assert len(out.rows) == 305 and sorted(n for k, n in out.rows if k in ("a", None, "b")) == [0, 2, 4, 6]
