@@ -56,11 +56,7 @@ class Failures(Part):
         task = self._task
         self.count += count
         trace = user_traceback(error)
-        for hook in self._hooks:
-            try:
-                hook.on_error(task.context, tup, error)
-            except Exception as e:
-                self.hook_failed("on_error", e)
+        self._tell_hooks(error, tup)
         last = described(error)
         if self.count > self._most:
             self.give_up(
@@ -69,9 +65,7 @@ class Failures(Part):
                 trace,
             )
             return
-        # The first ones one by one; then, so that a flood of them drowns nothing, only when their number has doubled.
-        if self.count <= 10 or self.count >= 2 * self._said:
-            self._said = self.count
+        if self._is_news():
             self._listener.on_task_event(
                 task,
                 "tuple-failed",
@@ -80,20 +74,38 @@ class Failures(Part):
                 {"traceback": trace, "tuple": shown(tup), "failed": self.count},
             )
 
+    def _tell_hooks(self, error: Exception, tup: Any) -> None:
+        for hook in self._hooks:
+            try:
+                hook.on_error(self._task.context, tup, error)
+            except Exception as e:
+                self.hook_failed("on_error", e)
+
+    def _is_news(self) -> bool:
+        """Whether what has failed now is told: the first ones one by one; then, so that a flood of them drowns nothing, only when their
+        number has doubled."""
+        if self.count > 10 and self.count < 2 * self._said:
+            return False
+        self._said = self.count
+        return True
+
     def unsendable(self, error: ElasticError, row: Any) -> None:
         """A tuple of this task cannot be sent to another process; it is left out."""
         self.failed(error, row)
 
     def unreadable(self, batch: Batch, error: Exception) -> None:
-        """What has come as bytes cannot be read: none of it is executed."""
-        self._listener.on_task_event(
-            self._task,
-            "batch-unreadable",
-            f"{batch.count} tuples from task {batch.source} could not be read: {described(error)}",
-            Severity.ERROR,
-            {"traceback": traceback.format_exc()},
-        )
+        """What has come as bytes cannot be read: none of it is executed. Most likely one of these tuples is to blame, so they are no reason
+        to give up."""
         self.count += batch.count
+        self._tell_hooks(error, None)
+        if self._is_news():
+            self._listener.on_task_event(
+                self._task,
+                "batch-unreadable",
+                f"{batch.count} tuples from task {batch.source} could not be read: {described(error)}",
+                Severity.ERROR,
+                {"traceback": traceback.format_exc(), "failed": self.count},
+            )
 
     def told_of_cleanup(self, what: Callable[[], Any]) -> None:
         """Clean up; an error is said, and changes nothing else."""
