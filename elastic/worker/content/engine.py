@@ -6,7 +6,9 @@ It is one piece, or as many as its size needs: output that could not be sent yet
 
 from __future__ import annotations
 
+import contextlib
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -243,14 +245,29 @@ def metrics_of(context: TopologyContext) -> tuple[dict[str, int | float], dict[s
     counters: dict[str, int | float] = {}
     gauges: dict[str, float] = {}
     for name, metric in context.metrics.items():
-        value = metric.value
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            continue
-        if isinstance(metric, Counter):
-            counters[str(name)] = value if -(1 << 63) <= value < 1 << 63 else float(value)
-        elif metric._read is None:
-            gauges[str(name)] = float(value)
+        # What is told of a metric travels as well: `TopologyContext.metric_values`.
+        with contextlib.suppress(Exception):
+            if isinstance(metric, Counter):
+                counters[str(name)] = _number(metric.value)
+            elif metric._read is None:
+                gauges[str(name)] = _finite(metric.value)
     return counters, gauges
+
+
+def _number(value: Any) -> int | float:
+    """A count as it travels: it may be of a type of another library, as NumPy's are."""
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        return _finite(value)
+    return whole if -(1 << 63) <= whole < 1 << 63 else _finite(whole)
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not told")
+    return number
 
 
 def put_metrics(
@@ -262,6 +279,6 @@ def put_metrics(
         if isinstance(metric, Counter):
             metric.value += count  # type: ignore[assignment]
     for name, value in gauges.items():
-        known = context.metrics.get(name)
-        if isinstance(known, Gauge):
-            known.set(value)
+        gauge = context.metrics.setdefault(name, Gauge())
+        if isinstance(gauge, Gauge):
+            gauge.set(value)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,13 +207,48 @@ def test_metrics_go_on() -> None:
     old.gauge("level").set(2.5)
     old.gauge("read", lambda: 7.0)
     values: Mapping[str, float]
+    old.gauge("late").set(1.5)
     counters, gauges = metrics_of(old)
-    assert (counters, gauges) == ({"seen": 5}, {"level": 2.5})
+    assert (counters, gauges) == ({"seen": 5}, {"level": 2.5, "late": 1.5})
     new.counter("seen").inc(1)  # in prepare()
     new.gauge("read", lambda: 8.0)
+    new.gauge("level")
     put_metrics(new, counters, gauges)
     values = new.metric_values()
-    assert values == {"seen": 6.0, "read": 8.0}, (
-        "a gauge that is not there yet is set by whoever registers it"
-    )
+    assert values == {"seen": 6.0, "read": 8.0, "level": 2.5, "late": 1.5}
     assert new.counter("seen").value == 6
+    assert new.gauge("late").value == 1.5, "whoever registers it finds it"
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "level"),
+    [
+        (np.int64(1000), 1000, 1000.0),
+        (np.uint64((1 << 64) - 1), float(1 << 64), float(1 << 64)),
+        (np.float32(1.5), 1.5, 1.5),
+        (np.bool_(True), 1, 1.0),
+        (Decimal("0.5"), 0.5, 0.5),
+        (True, 1, 1.0),
+        (1 << 80, float(1 << 80), float(1 << 80)),
+    ],
+)
+def test_metrics_of_other_types_travel_as_they_are_told(value: Any, count: Any, level: float) -> None:
+    context = TopologyContext(topology(), "sink", 2, "w", {})
+    context.counter("c").value = value
+    context.gauge("g").set(value)
+    counters, gauges = metrics_of(context)
+    assert context.metric_values() == {"c": float(count), "g": level} == {**counters, **gauges}
+    assert counters == {"c": count}
+    assert gauges == {"g": level}
+    state = EngineState(counters=counters, gauges=gauges)
+    assert decode_engine(encode_engine(state, TaskLinks(1)), STREAMS)[0] == state
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float64("nan"), 10**400, None, "many", [1]])
+def test_what_is_no_number_does_not_travel_and_keeps_nothing_else(value: Any) -> None:
+    context = TopologyContext(topology(), "sink", 2, "w", {})
+    context.counter("c").value = value
+    context.gauge("g").set(value)
+    context.counter("good").inc()
+    assert context.metric_values() == {"good": 1.0}
+    assert metrics_of(context) == ({"good": 1}, {})
