@@ -76,14 +76,18 @@ class SpoutDriver(Part):
                 task.failures.guarded(self._spout.activate)
             if not self.active or marks.finished or task.failures.broken:
                 return self._rest(None)
-            wait = self._ask(until)
-            if self._spout.__dict__.get("_exhausted"):
+            # It may say so elsewhere as well: in `prepare`, `activate`, `tick`, or where it was before.
+            wait = None if self._exhausted() else self._ask(until)
+            if self._exhausted():
                 marks.end()
                 return self._rest(None)
             if wait:
                 return self._rest(wait)
             if task.stopping is not None or time.monotonic() >= until:
                 return True
+
+    def _exhausted(self) -> bool:
+        return bool(self._spout.__dict__.get("_exhausted"))
 
     def _pause(self) -> None:
         task = self._task
@@ -141,7 +145,7 @@ class SpoutDriver(Part):
         self._task.executed += asked
         if hint:
             return hint
-        if not emitted and not self._spout.__dict__.get("_exhausted"):
+        if not emitted and not self._exhausted():
             self._chunk = 1
             return self._idle_wait
         return None

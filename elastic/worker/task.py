@@ -333,7 +333,10 @@ class Task:
         ):
             self._tick_at = max(self._tick_at, time.monotonic() - self._tick_interval) + self._tick_interval
             self._arm()
+            # A bolt may be in the middle of a batch.
+            source, self.context.source = self.context.source, None
             self.failures.guarded(self.component.tick)
+            self.context.source = source
         return self._work(until)
 
     def stand_still(self, told: Callable[[], None]) -> None:

@@ -28,6 +28,7 @@ from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 from elastic.testing import collect
 from elastic.worker import executor as executor_module
+from elastic.worker.bolts import SLICE
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
 from elastic.worker.routes import Routes
@@ -298,6 +299,74 @@ class Clock(Bolt):
 
 
 _ticked = threading.Event()
+
+
+class MidBatch(Bolt):
+    """Every tuple takes longer than a slice: ticks come in the middle of a batch."""
+
+    outputs = Fields(ticked=bool, known=bool)
+
+    def execute(self, tup: Any) -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + SLICE:
+            pass
+        self.emit(False, self.context.source is not None)
+
+    def tick(self) -> None:
+        self.emit(True, self.context.source is not None)
+
+
+def test_a_tick_in_the_middle_of_a_batch_knows_no_source() -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("s", Position())
+    b.bolt("bolt", MidBatch(), tick_interval=0.001).shuffle("s")
+    b.bolt("out", out).all_to_one("bolt")
+    with LocalCluster() as cluster:
+        cluster.submit(b.build()).wait(LIMIT)
+    assert set(out.rows) == {(True, False), (False, True)}, "and the next tuple knows it again"
+
+
+class Finished(Spout):
+    """Says in one of its other methods that it will never emit."""
+
+    outputs = Fields(n=int)
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def prepare(self, context: Any) -> None:
+        self.said("prepare")
+
+    def tick(self) -> None:
+        self.said("tick")
+
+    def activate(self) -> None:
+        self.said("activate")
+
+    def said(self, where: str) -> None:
+        if where == self.where:
+            self.exhausted()
+
+    def next_tuple(self) -> float:
+        if "_exhausted" in self.__dict__:
+            self.emit(0)
+        return 3600.0
+
+
+@pytest.mark.parametrize("where", ["prepare", "tick", "activate"])
+def test_a_spout_that_said_it_is_exhausted_is_asked_no_more(where: str) -> None:
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("s", Finished(where), tick_interval=0.01)
+    b.bolt("out", out).all_to_one("s")
+    with LocalCluster() as cluster:
+        r = cluster.submit(b.build())
+        if where == "activate":
+            assert r.deactivate(LIMIT)
+            r.activate()
+        r.wait(LIMIT)
+    assert out.rows == []
 
 
 class Pausing(Spout):
