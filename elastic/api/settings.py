@@ -33,7 +33,10 @@ class Setting:
 
 SETTINGS: dict[str, Setting] = {
     "rate": Setting(
-        None, (int, float), "Tuples per second that a spout emits at most, over all its tasks.", 0.001
+        None,
+        (int, float),
+        "How often per second a spout is asked at most, over all its tasks: for a tuple of a generator, or by a call.",
+        0.001,
     ),
     "tick_interval": Setting(None, (int, float), "Seconds between calls of `tick()`.", 0.001),
     "queue_rows": Setting(
