@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.findings import Recount
 from chaos.rounds import Kill
 
 SLACK = 15_000_000_000
@@ -66,10 +67,9 @@ def judge(
     wrong += costs.without(_begun_anew(report["keys"].values()))
     wrong += [f"two at once: {o}" for o in report["overlaps"]]
     # What goes with its process begins at nothing: no kill accounts for another count.
-    wrong += [_recount(r) for r in report["recounts"] if r["already"]]
-    wrong += costs.without(
-        _Loss(r["sink"], r["after"], r["first"], _recount(r)) for r in report["recounts"] if not r["already"]
-    )
+    recounts = [Recount(**r) for r in report["recounts"]]
+    wrong += [str(r) for r in recounts if r.already]
+    wrong += costs.without(_Loss(r.sink, r.after, r.first, str(r)) for r in recounts if not r.already)
     wrong += [f"another task: {s}" for s in report["strayed"]]
     wrong += [f"never emitted: {i}" for i in report["invented"]]
     wrong += [f"unknown: {u}" for u in report["unknown"]]
@@ -181,10 +181,6 @@ def _begun_anew(keys: Iterable[dict[str, Any]]) -> Iterator[_Loss]:
                 before,
                 f"{spout}.{life:x}: its spout began anew, and nothing of its own was killed of which that was said",
             )
-
-
-def _recount(found: dict[str, Any]) -> str:
-    return f"sink {found['sink']}: {found['life']} begins with {found['already']}, not {found['expected']}"
 
 
 def _said(events: Iterable[dict[str, Any]]) -> dict[int, list[float]]:

@@ -79,9 +79,8 @@ class Gate:
         self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
-        silent: list[
-            socket.socket
-        ] = []  # whoever is frozen before it has said anything keeps nobody else waiting
+        # Whoever is frozen before it has said anything keeps nobody else waiting.
+        silent: list[socket.socket] = []
         while not self._closed:
             ready, _, _ = select.select([self._server, *silent], [], [])
             for s in ready:

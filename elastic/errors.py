@@ -121,6 +121,8 @@ class Unavailable(ElasticError):
 class Begun(Unavailable):
     """What was asked for may have been done, or will be: whoever must not ask twice looks first."""
 
+    LOOK = "Look with: elastic list, elastic moves, elastic nodes list."
+
 
 class NotConnected(Unavailable):
     pass

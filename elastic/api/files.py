@@ -73,9 +73,8 @@ class TextSpout(StatefulSpout):
                 )
             if not self.loop:
                 return
-            if (
-                whole and self.read.value == read
-            ):  # it would go round for ever, and its thread do nothing else
+            # It would go round for ever, and its thread do nothing else.
+            if whole and self.read.value == read:
                 return
             self.file = 0
 

@@ -98,7 +98,7 @@ class Asking:
                     self._connection.forget(link)
                     raise Unavailable(
                         f"{error.message}; whether it was done is not known",
-                        remedy="Look with: elastic list, elastic moves, elastic nodes list.",
+                        remedy=Begun.LOOK,
                     ) from e
                 again = self._elsewhere(link, error) and not (once and isinstance(error, Begun))
                 if not again or time.monotonic() + pause >= deadline:

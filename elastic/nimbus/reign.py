@@ -61,14 +61,11 @@ _LONGEST = 3600.0
 """Seconds after which deadlines are looked at again in any case: what people give may be as far off as they like."""
 
 
-_LOOK = "Look with: elastic list, elastic moves, elastic nodes list."
-
-
 def stopped(what: str) -> Begun:
     """The answer to who waits for what a Nimbus has written when that does not lead any more."""
     return Begun(
         f"this Nimbus stopped leading while {what}; that is recorded, and the next leader goes on with it",
-        remedy=_LOOK,
+        remedy=Begun.LOOK,
     )
 
 
@@ -235,7 +232,7 @@ class Reign:
         except Refused as error:
             raise Refused(error.message, remedy=REMEDY) from error
         except Unavailable as error:
-            raise Begun(f"{error.message}; whether it was written is not known", remedy=_LOOK) from error
+            raise Begun(f"{error.message}; whether it was written is not known", remedy=Begun.LOOK) from error
 
     def guard(self) -> tuple[Check, ...]:
         """What only a leader's transactions pass."""

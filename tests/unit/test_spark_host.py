@@ -289,6 +289,13 @@ def started(host: spark.SparkHost, name: str) -> spark.SparkNode:
     return host.start(NodeCommand(NodeId(name), (), {}, ""), lambda node, why: None)
 
 
+def two_running(host: spark.SparkHost, made: Standing) -> list[spark.SparkNode]:
+    nodes = [started(host, name) for name in "ab"]
+    for _ in nodes:
+        assert made.running.acquire(timeout=30)
+    return nodes
+
+
 def test_a_spark_that_is_too_small_for_any_node_is_said(
     standing: tuple[spark.SparkHost, Standing, list[str]],
 ) -> None:
@@ -304,9 +311,7 @@ def test_a_session_is_not_doubted_for_a_node_that_was_cancelled(
     standing: tuple[spark.SparkHost, Standing, list[str]],
 ) -> None:
     host, made, said = standing
-    nodes = [started(host, name) for name in "ab"]
-    for _ in nodes:
-        assert made.running.acquire(timeout=30)
+    nodes = two_running(host, made)
     nodes[0].stop(0.0)
     started(host, "c")
     assert made.running.acquire(timeout=30)
@@ -317,9 +322,7 @@ def test_spark_that_does_not_answer_is_not_ended_under_its_nodes(
     standing: tuple[spark.SparkHost, Standing, list[str]],
 ) -> None:
     host, made, said = standing
-    nodes = [started(host, name) for name in "ab"]
-    for _ in nodes:
-        assert made.running.acquire(timeout=30)
+    nodes = two_running(host, made)
     made.jobs[nodes[0].tag].set()
     nodes[0]._thread.join(30)
     with pytest.raises(Unavailable, match=r"does not answer .*while it has b"):
