@@ -334,8 +334,10 @@ def test_a_home_that_cannot_be_written_to(tmp_path: Path) -> None:
 
 
 STARTER = """
+import signal
 import sys
 from elastic.cluster.launcher import *
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored, as nohup has
 try:
     start_background(UpOptions(cluster=sys.argv[1], home=sys.argv[2]), lambda text: print(text, flush=True))
 except KeyboardInterrupt:
@@ -366,8 +368,10 @@ def test_cluster_json_is_for_people_as_well(cluster: ClusterInfo) -> None:
 
 
 FOREGROUND = """
+import signal
 import sys
 from elastic.cluster.launcher import *
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored, as nohup has
 run_foreground(
     UpOptions(cluster=sys.argv[1], home=sys.argv[2], nodes=1),
     lambda text: None,
