@@ -192,7 +192,11 @@ def test_a_spout_without_state_that_has_moved_says_that_it_begins_anew(cluster: 
         found = {e["component"]: e["node"] for e in cluster.described("numbers")["executor_list"]}
         return str(found.get("numbers", ""))
 
-    wait_until("it has a place", place)
+    def emits() -> bool:
+        found = {c["id"]: c["emitted"] for c in cluster.described("numbers")["components"]}
+        return bool(found["numbers"])
+
+    wait_until("it emits: what nobody has begun with is placed elsewhere without a move", emits)
     there = "node-2" if place() == "node-1" else "node-1"
     moved = cluster("move", "numbers", "numbers", "--to", there)
     assert moved.code == 0 and place() == there, moved.err

@@ -336,7 +336,7 @@ def test_what_is_there_already_is_not_answered_with_what_others_move(monkeypatch
     theirs = replace(under_way(), why="move 9 to node-1")
     result = invoke(FakeClient(coming=[theirs]), "move", "word-count", "2", "--to", "node-1")
     assert result.exit_code == 0 and result.stdout == ""
-    assert result.stderr == "word-count: nothing had to move: task 2 at node-1 already.\n"
+    assert result.stderr == "word-count: nothing had to move: task 2 at node-1 already, or begins there.\n"
     # Where a reason has no room for all who have asked, it may be theirs.
     cut = move(why="…; move 9 to node-1")
     assert (

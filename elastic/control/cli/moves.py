@@ -155,7 +155,7 @@ def move(
     tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
     check_kept(settings, assignment, asked, moves)
     if not moves:
-        note(f"{name}: nothing had to move: {_named(what)} at {where} already.")
+        note(f"{name}: nothing had to move: {_named(what)} at {where} already, or begins there.")
 
 
 def _named(what: Sequence[str]) -> str:
