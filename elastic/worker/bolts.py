@@ -11,6 +11,7 @@ from elastic.api.components import Bolt, TaskHook
 from elastic.api.context import Source
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Mark
+from elastic.worker.looks import FIRST, LATE, MOST
 from elastic.worker.part import Part
 from elastic.worker.wiring import observed
 
@@ -101,12 +102,18 @@ class BoltDriver(Part):
         began = time.monotonic()
         tup: Any = None
         try:
-            if chunk == left:
+            if chunk == left and chunk <= FIRST:
                 for tup in rows:
                     execute(tup)
             else:
-                for tup in islice(rows, chunk):
-                    execute(tup)
+                done, part = 0, FIRST
+                while done < chunk:
+                    for tup in islice(rows, min(part, chunk - done)):
+                        execute(tup)
+                    done += part
+                    if done < chunk and time.monotonic() - began > LATE:
+                        chunk = done
+                    part = min(2 * part, MOST)
         except Exception as e:
             # What was executed before it counts; where the iterator stands is where to go on.
             remaining = rows.__length_hint__() if hasattr(rows, "__length_hint__") else 0

@@ -11,6 +11,7 @@ from elastic.api.components import Component, Spout, overrides
 from elastic.api.settings import setting
 from elastic.errors import ExecutionError
 from elastic.worker.failures import described, shown, user_traceback
+from elastic.worker.looks import FIRST, LATE, MOST
 from elastic.worker.part import Part
 
 if TYPE_CHECKING:
@@ -156,10 +157,7 @@ class SpoutDriver(Part):
         if self._from_generator:
             if self._generator is None:
                 self._generator = iter(spout.tuples())
-            asked = spout._emit_each(islice(self._generator, chunk), self._failed, self._generator_failed)
-            if asked < chunk and not task.failures.broken:
-                spout.exhausted()
-            return None, asked
+            return None, self._take(self._generator, chunk)
         call = spout.next_batch if task.spec.vector else spout.next_tuple
         hint: float | None = None
         asked = 0
@@ -167,7 +165,7 @@ class SpoutDriver(Part):
         try:
             while asked < chunk:
                 # What a call emits is handed on at the end of the slice: many calls that take long would keep it from its receivers.
-                for _ in range(min(max(1, chunk // LOOKS), chunk - asked)):
+                for _ in range(min(max(1, chunk // LOOKS), MOST, chunk - asked)):
                     asked += 1
                     hint = call()
                     if hint or "_exhausted" in state:
@@ -177,6 +175,22 @@ class SpoutDriver(Part):
         except Exception as e:
             task.failures.failed(e, None)
         return None, asked
+
+    def _take(self, generator: Iterator[Any], chunk: int) -> int:
+        """Emit up to `chunk` of its values; returns how many. It is exhausted if there were no more."""
+        spout, asked, part = self._spout, 0, FIRST
+        late = time.monotonic() + LATE
+        while True:
+            wanted = min(part, chunk - asked)
+            got = spout._emit_each(islice(generator, wanted), self._failed, self._generator_failed)
+            asked += got
+            if got < wanted:
+                if not self._task.failures.broken:
+                    spout.exhausted()
+                return asked
+            if asked == chunk or self._task.failures.broken or time.monotonic() >= late:
+                return asked
+            part = min(2 * part, MOST)
 
     def _failed(self, error: Exception, value: Any) -> bool:
         """A value cannot be emitted; the generator knows of nothing. Returns whether to stop."""

@@ -91,4 +91,4 @@ def test_short_calls_are_not_paid_for_with_looks_at_the_clock(monkeypatch: pytes
         a_slice(clock, driver)
     clock.looks, before = 0, spout.calls
     a_slice(clock, driver)
-    assert clock.looks < 4 * LOOKS < (spout.calls - before) / 20
+    assert 4 * LOOKS < clock.looks < (spout.calls - before) / 40
