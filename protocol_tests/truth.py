@@ -42,9 +42,8 @@ class Truth:
         self.ticks: dict[int, int] = {}  # what a task has applied since it began without state
         self.owner: dict[int, int] = {}
         self.may_restart: set[int] = set()
-        self.before: dict[
-            tuple[int, int], int
-        ] = {}  # what a task had emitted to another one when it was started anew last
+        # What a task had emitted to another one when it was started anew last.
+        self.before: dict[tuple[int, int], int] = {}
         self.crashed: set[int] = set()
         self.items: dict[int, set[tuple[int, int, tuple[int, ...]]]] = {}
         self.roots: dict[int, int] = {}

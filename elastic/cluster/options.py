@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elastic.cluster import network
 from elastic.errors import ConfigError
+from elastic.model.records import MAX_NODES, MAX_SLOTS
 
 _MEMBERS = re.compile(r"([\w.-]{1,100}@)?[^\s,@:]+:\d{1,5}(,[^\s,@:]+:\d{1,5})*")
 _SERVER = r"([^\s,:/\[\]]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?"
@@ -127,8 +128,8 @@ class UpOptions:
             str(self.directory).encode()
         except UnicodeEncodeError:
             raise ConfigError(f"--home {self.home!r} is no UTF-8", remedy="Name another directory.") from None
-        wanted(self.nodes >= 0, f"--nodes must be 0 or more, not {self.nodes}")
-        wanted(self.slots >= 1, f"--slots must be 1 or more, not {self.slots}")
+        wanted(0 <= self.nodes <= MAX_NODES, f"--nodes must be 0 to {MAX_NODES}, not {self.nodes}")
+        wanted(1 <= self.slots <= MAX_SLOTS, f"--slots must be 1 to {MAX_SLOTS}, not {self.slots}")
         wanted(self.nimbus >= 1, f"--nimbus must be 1 or more, not {self.nimbus}")
         wanted(self.host in ("process", "spark"), f"--host must be process or spark, not {self.host!r}")
         wanted(not self.master or self.host == "spark", "--master is only for --host spark")

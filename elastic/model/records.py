@@ -46,6 +46,10 @@ class TopologyState:
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
+MAX_NODES = MAX_SLOTS = 1000
+"""Nodes that are started at a time at most, and workers that a node may run."""
+
+
 @dataclass(frozen=True, slots=True)
 class WantedNode:
     """A node that should run.

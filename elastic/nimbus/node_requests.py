@@ -12,7 +12,7 @@ from elastic.errors import ConfigError, DeadlineExceeded, NotFound
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, node_of
-from elastic.model.records import WantedNode
+from elastic.model.records import MAX_NODES, MAX_SLOTS, WantedNode
 from elastic.model.views import NodeSummary
 from elastic.nimbus import answers, draining, placing
 from elastic.nimbus.facts import Facts
@@ -20,7 +20,6 @@ from elastic.nimbus.lookup import stateful_on
 from elastic.nimbus.mirror import FORCE
 from elastic.nimbus.reign import Reign
 
-MAX_NODES = MAX_SLOTS = 1000
 _SENTENCES = 5
 
 

@@ -21,15 +21,18 @@ def test_a_benchmark_that_gets_sigterm_ends_its_cluster(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "pauses", "--quick", "--only", "1,000 tasks"]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True) as child:
-        assert child.stderr is not None
-        said = ""
-        while began not in said:
-            line = child.stderr.readline()
-            assert line, said
-            said += line
-        started = concerned_with(tmp_path)
-        child.send_signal(signal.SIGTERM)
-        said += child.stderr.read()
+        try:
+            assert child.stderr is not None
+            said = ""
+            while began not in said:
+                line = child.stderr.readline()
+                assert line, said
+                said += line
+            started = concerned_with(tmp_path)
+            child.send_signal(signal.SIGTERM)
+            said += child.communicate(timeout=60.0)[1]
+        finally:
+            child.kill()  # nothing, if it has ended
     assert child.returncode == 130, said
     assert started, said
     assert not left_of({*started, *concerned_with(tmp_path)})

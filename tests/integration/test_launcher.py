@@ -387,12 +387,16 @@ def test_in_the_foreground_it_ends_with_ctrl_c_and_with_its_terminal(
 ) -> None:
     argv = [sys.executable, "-c", FOREGROUND, "front", str(home)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as front:
-        assert front.stdout is not None
-        assert front.stdout.readline() == f"ready {front.pid}\n"
-        assert read_cluster(home, "front").pid == front.pid
-        processes = family(front.pid)[1:]
-        front.send_signal(number)
-        assert front.stdout.read() == "ended\n"
+        try:
+            assert front.stdout is not None
+            assert front.stdout.readline() == f"ready {front.pid}\n"
+            assert read_cluster(home, "front").pid == front.pid
+            processes = family(front.pid)[1:]
+            front.send_signal(number)
+            said, _ = front.communicate(timeout=PATIENCE)
+            assert said == "ended\n"
+        finally:
+            front.kill()  # nothing, if it has ended
     assert front.returncode == 0
     assert not left_of(processes, PATIENCE)
     assert left(home / "front") == []

@@ -13,6 +13,7 @@ from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings
 from elastic.errors import ConfigError, NotFound
+from elastic.model.records import MAX_NODES, MAX_SLOTS
 
 if TYPE_CHECKING:
     from elastic.cluster.directory import ClusterInfo
@@ -38,10 +39,16 @@ if TYPE_CHECKING:
     ],
     see=("down", "doctor", "nodes", "submit"),
 )
-@click.option("--nodes", type=click.IntRange(min=0), default=2, show_default=True, help="How many nodes.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0, max=MAX_NODES),
+    default=2,
+    show_default=True,
+    help="How many nodes.",
+)
 @click.option(
     "--slots",
-    type=click.IntRange(min=1, max=1000),
+    type=click.IntRange(min=1, max=MAX_SLOTS),
     default=2,
     show_default=True,
     help="Workers that each node may run.",

@@ -13,6 +13,7 @@ from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
 from elastic.model.events import Event
 from elastic.model.ids import node_of
+from elastic.model.records import MAX_NODES, MAX_SLOTS
 from elastic.model.views import TaskMoveView
 from elastic.model.words import counted
 
@@ -93,9 +94,9 @@ def list_(settings: Settings) -> None:
     ],
     see=("nodes list", "nodes drain", "rebalance"),
 )
-@click.argument("count", type=click.IntRange(min=1, max=1000), metavar="N")
+@click.argument("count", type=click.IntRange(min=1, max=MAX_NODES), metavar="N")
 @click.option(
-    "--slots", type=click.IntRange(min=1, max=1000), help="Workers that each may run [as the others]."
+    "--slots", type=click.IntRange(min=1, max=MAX_SLOTS), help="Workers that each may run [as the others]."
 )
 @click.option("--host", type=click.Choice(["process", "spark"]), help="What provides them [as the others].")
 @click.option(
