@@ -398,6 +398,8 @@ def make_head(ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: byte
 
 
 _PIECE = struct.Struct("<QIII")
+PACKED = _PIECE.size
+"""Bytes that `pack` makes of a piece."""
 
 
 def pack(pieces: Iterable[Piece]) -> bytes:

@@ -166,15 +166,15 @@ class NearStore:
         return [None if outcome is None else near.error_in(outcome) for outcome in outcomes]
 
     def begin_save(self, states: Sequence[State]) -> Call:
-        """See `StateStore.save`: one message, for `end_save` to finish."""
+        """See `StateStore.save`: one message, for `end_many` to finish."""
         described = [
             [*_ticket(s), pack(manifest(s.ticket, s.pieces)), s.meta]
             for s in states
         ]  # fmt: skip
         return self.submit(["save", described], [data for s in states for data in s.pieces])
 
-    def end_save(self, call: Call) -> list[StateStoreError | None]:
-        """For each state None, or why it is not stored."""
+    def end_many(self, call: Call) -> list[StateStoreError | None]:
+        """The answer to a call about many states: for each None, or why it is not stored."""
         (outcomes,) = finish(call)
         return [near.error_in(outcome) if isinstance(outcome, list) else None for outcome in outcomes]
 

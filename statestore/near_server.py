@@ -56,6 +56,7 @@ class NearServer:
         self._calls: dict[str, Callable[[Message], list[object]]] = {
             "begin": self._begin,
             "commit": self._commit,
+            "commits": self._commits,
             "abort": self._abort,
             "reserve": self._reserve,
             "release": self._release,
@@ -189,6 +190,28 @@ class NearServer:
             self._adopt(ticket, message.files[0], list(zip(unpack(handed), offsets, strict=True)))
         head = self._store.commit(ticket, sequence, unpack(packed), meta)
         return ["ok", head.sequence]
+
+    def _commits(self, message: Message) -> list[object]:
+        """Many at once, of pieces that come along: for each, its sequence or its error."""
+        described = [
+            (_ticket(key, epoch, writer), sequence, unpack(packed), meta, unpack(inline))
+            for key, epoch, writer, sequence, packed, meta, inline in message.body[1]
+        ]
+        data = iter(near.cut(message.payload, [piece for one in described for piece in one[-1]]))
+
+        def one(
+            commit: tuple[Ticket, int, tuple[Piece, ...], bytes, list[tuple[Piece, bytes]]],
+        ) -> object:
+            ticket, sequence, pieces, meta, inline = commit
+            try:
+                for piece, content in inline:
+                    self._store.put(ticket, piece, content)
+                return self._store.commit(ticket, sequence, pieces, meta).sequence
+            except StateStoreError as error:
+                return near.error_out(error)
+
+        commits = [(*rest, [(piece, next(data)) for piece in mine]) for *rest, mine in described]
+        return ["ok", list(self._store.each(one, commits))]
 
     def _adopt(self, ticket: Ticket, file: int, pieces: list[tuple[Piece, int]]) -> None:
         if isinstance(self._store, MemoryStore):

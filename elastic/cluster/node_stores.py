@@ -173,7 +173,7 @@ class NodeStores:
             For each state in order: None when every node has confirmed it, else why not. Doing it again is harmless.
         """
         outcomes: list[ElasticError | None] = []
-        for begin, end in groups(states):
+        for begin, end in groups([sum(map(len, s.pieces)) + len(s.meta) for s in states]):
             part = states[begin:end]
             try:
                 outcomes += self._by_ways(nodes, lambda ways: self._save(part, ways))  # noqa: B023

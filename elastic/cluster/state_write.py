@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from elastic.cluster.store_ends import Begun, Finish, Load, Way, ask_all, told
+from elastic.cluster.store_ends import Begun, Finish, Load, Outcomes, Small, Way, ask_all, groups, told
 from elastic.errors import ElasticError, Unavailable
 from elastic.model.ids import NodeId
 from statestore.base import MAX_PIECE, Piece, Ticket, cost
@@ -104,13 +104,7 @@ class StateWrite:
             NoRoom: A store has no room.
             Unavailable: A store cannot be reached; whether it has committed is not known. It may be tried again.
         """
-        pieces = self.named(numbers)
-        wanted = set(numbers)
-        load = Load(
-            [(p, data) for p, data in self._load.inline if p.number in wanted],
-            self._load.parcel,
-            [(p, offset) for p, offset in self._load.placed if p.number in wanted],
-        )
+        pieces, load = self.named(numbers), self._of(set(numbers))
         if load.parcel is not None:
             with told(next(iter(self._ways)), f"save {self.ticket.key}"):
                 load.parcel.flush()
@@ -121,12 +115,36 @@ class StateWrite:
             ],
             f"save {self.ticket.key}",
         )
+        return self._committed(numbers, meta)
+
+    def together(self, numbers: Sequence[int], meta: bytes) -> list[tuple[NodeId, Way, Small]]:
+        """What `commit` would say to each store, if that may go with others in one message; else nothing: it goes by itself."""
+        load = self._of(set(numbers))
+        if load.placed or any(way.streams for way in self._ways.values()):
+            return []
+        pieces = self.named(numbers)
+        return [
+            (n, w, Small(self.ticket, self._sequences[n] + 1, pieces, meta, load.inline))
+            for n, w in self._ways.items()
+        ]
+
+    def _of(self, wanted: Collection[int]) -> Load:
+        """What has been put and is among these."""
+        return Load(
+            [(p, data) for p, data in self._load.inline if p.number in wanted],
+            self._load.parcel,
+            [(p, offset) for p, offset in self._load.placed if p.number in wanted],
+        )
+
+    def _committed(self, numbers: Sequence[int], meta: bytes) -> int:
+        """Every node has confirmed it. Returns the bytes of the state."""
         for node in self._sequences:
             self._sequences[node] += 1
-        self._pieces = {n: self._pieces[n] for n in wanted}
+        size = sum(p.size for p in self.named(numbers)) + len(meta)
+        self._pieces = {n: self._pieces[n] for n in numbers}
         self._stored, self._put, self._room = sum(cost(p.size) for p in self._pieces.values()), 0, 0
         self._forget()
-        return sum(p.size for p in pieces) + len(meta)
+        return size
 
     def abort(self) -> None:
         """Give up, as far as the stores can be reached; the epoch cannot be begun again there."""
@@ -237,3 +255,62 @@ class StateWrite:
         load, self._load, self._kept = self._load, Load(), 0
         if load.parcel is not None:
             load.parcel.close()
+
+
+Commit = tuple[StateWrite, Sequence[int], bytes]
+"""A write, and the arguments of its `commit`."""
+
+
+def commit_many(commits: Sequence[Commit]) -> list[int | Exception]:
+    """Commit several: with one message to each store of this machine, as far as what was put goes along with it. Who waits for one of
+    them does not wait for as many turns on the interpreter and answers as there are of all.
+
+    Args:
+        commits: Each of another write, with the arguments of its `commit`.
+
+    Returns:
+        For each in order: the bytes of the state, or what `commit` would raise.
+    """
+    parts = [write.together(numbers, meta) for write, numbers, meta in commits]
+    ready = [at for at, part in enumerate(parts) if part]
+    done: set[int] = set()
+    for begin, end in groups([parts[at][0][2].size for at in ready]):
+        some = ready[begin:end]
+        if len(some) > 1:
+            done |= _committed_together({at: parts[at] for at in some})
+    return [
+        write._committed(numbers, meta) if at in done else _by_itself(write, numbers, meta)
+        for at, (write, numbers, meta) in enumerate(commits)
+    ]
+
+
+def _committed_together(parts: Mapping[int, Sequence[tuple[NodeId, Way, Small]]]) -> set[int]:
+    """Which of these commits all of their stores have confirmed. What became of the others is not known: to do one again is harmless."""
+    calls: dict[Way, tuple[NodeId, list[int], list[Small]]] = {}
+    for at, part in parts.items():
+        for node, way, commit in part:
+            _, places, commits = calls.setdefault(way, (node, [], []))
+            places.append(at)
+            commits.append(commit)
+    confirmed = dict.fromkeys(parts, 0)
+
+    def took(places: Sequence[int], outcomes: Outcomes) -> None:
+        for at, outcome in zip(places, outcomes, strict=True):
+            confirmed[at] += outcome is None
+
+    with contextlib.suppress(ElasticError):  # each is told why when it is asked for by itself
+        ask_all(
+            [
+                (node, partial(way.start_commits, commits, partial(took, places)))
+                for way, (node, places, commits) in calls.items()
+            ],
+            f"save {len(parts)} states",
+        )
+    return {at for at, count in confirmed.items() if count == len(parts[at])}
+
+
+def _by_itself(write: StateWrite, numbers: Sequence[int], meta: bytes) -> int | Exception:
+    try:
+        return write.commit(numbers, meta)
+    except Exception as error:  # noqa: BLE001 - whatever it is: the others do not fail with it
+        return error

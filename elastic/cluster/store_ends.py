@@ -15,7 +15,7 @@ from elastic.errors import Conflict, ElasticError, Superseded, Unavailable
 from elastic.model.ids import NodeId
 from elastic.model.words import size
 from statestore import errors
-from statestore.base import RESERVED_FOR, Fetched, Piece, State, Ticket, pack
+from statestore.base import PACKED, RESERVED_FOR, Fetched, Piece, State, Ticket, pack
 from statestore.bulk import open_one
 from statestore.errors import StateStoreError
 from statestore.near_client import Call, NearStore, finish
@@ -40,8 +40,31 @@ class Load:
     placed: list[tuple[Piece, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A commit that goes with others in one message, to a store of this machine.
+
+    Attributes:
+        pieces: All that the state consists of, in order.
+        inline: Those of them that come along, with their bytes.
+    """
+
+    ticket: Ticket
+    sequence: int
+    pieces: Sequence[Piece]
+    meta: bytes
+    inline: Sequence[tuple[Piece, bytes]]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        return sum(len(data) for _, data in self.inline) + len(self.meta) + PACKED * len(self.pieces)
+
+
 _MESSAGE = 2 << 20
 _MANY = 2000
+Outcomes = list[StateStoreError | None]
+"""For each of many: None, or what it was refused with."""
 
 
 class Finish(Protocol):
@@ -68,10 +91,11 @@ class Way(Protocol):
         """Let go of what was put, without telling the store."""
 
     def release(self, epoch: int, keys: Sequence[str]) -> None: ...
-    def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]: ...
-    def start_save(
-        self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
-    ) -> Finish: ...
+    def delete(self, wanted: Sequence[tuple[str, int]]) -> Outcomes: ...
+    def start_save(self, states: Sequence[State], took: Callable[[Outcomes], None]) -> Finish: ...
+    def start_commits(self, commits: Sequence[Small], took: Callable[[Outcomes], None]) -> Finish:
+        """Many at once. Only where pieces come along with a commit."""
+
     def fetch(
         self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes], most: int | None = None
     ) -> Iterator[Fetched | StateStoreError]:
@@ -117,14 +141,20 @@ class NearWay:
     def release(self, epoch: int, keys: Sequence[str]) -> None:
         self._store.release(epoch, keys)
 
-    def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]:
+    def delete(self, wanted: Sequence[tuple[str, int]]) -> Outcomes:
         return self._store.delete(wanted)
 
-    def start_save(
-        self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
-    ) -> Finish:
+    def start_save(self, states: Sequence[State], took: Callable[[Outcomes], None]) -> Finish:
         call = self._store.begin_save(states)
-        return lambda: took(self._store.end_save(call))
+        return lambda: took(self._store.end_many(call))
+
+    def start_commits(self, commits: Sequence[Small], took: Callable[[Outcomes], None]) -> Finish:
+        bodies = [
+            [c.ticket.key, c.ticket.epoch, c.ticket.writer, c.sequence, pack(c.pieces), c.meta, pack(p for p, _ in c.inline)]
+            for c in commits
+        ]  # fmt: skip
+        call = self._store.submit(["commits", bodies], [data for c in commits for _, data in c.inline])
+        return lambda: took(self._store.end_many(call))
 
     def fetch(
         self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes], most: int | None = None
@@ -175,8 +205,8 @@ class FarWay:
     def release(self, epoch: int, keys: Sequence[str]) -> None:
         self._store.release(epoch, keys)
 
-    def delete(self, wanted: Sequence[tuple[str, int]]) -> list[StateStoreError | None]:
-        outcomes: list[StateStoreError | None] = []
+    def delete(self, wanted: Sequence[tuple[str, int]]) -> Outcomes:
+        outcomes: Outcomes = []
         for key, epoch in wanted:
             try:
                 self._store.delete(key, epoch)
@@ -187,14 +217,15 @@ class FarWay:
                 outcomes.append(error)
         return outcomes
 
-    def start_save(
-        self, states: Sequence[State], took: Callable[[list[StateStoreError | None]], None]
-    ) -> Finish:
+    def start_save(self, states: Sequence[State], took: Callable[[Outcomes], None]) -> Finish:
         def save() -> None:
             done = self._store.save(states)
             took([each if isinstance(each, StateStoreError) else None for each in done])
 
         return save
+
+    def start_commits(self, commits: Sequence[Small], took: Callable[[Outcomes], None]) -> Finish:
+        raise AssertionError("pieces are sent before their commit")
 
     def fetch(
         self, wanted: Sequence[tuple[str, int]], have: Mapping[Piece, bytes], most: int | None = None
@@ -291,17 +322,20 @@ def to_the_end(
     yield from [wrong] * (count - done)
 
 
-def groups(states: Sequence[State]) -> Iterator[tuple[int, int]]:
-    """Where the messages of many states begin and end."""
+def groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where the messages of many states begin and end.
+
+    Args:
+        sizes: The bytes that each takes.
+    """
     begin = size = 0
-    for at, state in enumerate(states):
-        mine = sum(map(len, state.pieces)) + len(state.meta)
+    for at, mine in enumerate(sizes):
         if at > begin and (size + mine > _MESSAGE or at - begin >= _MANY):
             yield begin, at
             begin, size = at, 0
         size += mine
-    if begin < len(states):
-        yield begin, len(states)
+    if begin < len(sizes):
+        yield begin, len(sizes)
 
 
 def _finish(call: Call) -> Finish:

@@ -10,7 +10,9 @@ import contextlib
 import functools
 import threading
 from collections.abc import Mapping, Sequence
+from typing import cast
 
+from elastic.cluster import state_write
 from elastic.cluster.node_stores import NodeStores
 from elastic.cluster.store_ways import store_address
 from elastic.coordination import paths
@@ -19,7 +21,7 @@ from elastic.errors import ElasticError
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId
-from elastic.worker.stores import Ahead, SmallState, StateWrite, StoredState
+from elastic.worker.stores import Ahead, Commit, SmallState, StateWrite, StoredState
 from statestore.base import State, Ticket
 
 
@@ -59,6 +61,10 @@ class WorkerStores:
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """See the port."""
         self._reached().reserve(epoch, sizes, nodes)
+
+    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | Exception]:
+        """See the port."""
+        return state_write.commit_many(cast("Sequence[state_write.Commit]", commits))
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
         """See the port."""

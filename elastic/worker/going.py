@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,12 +75,18 @@ class Going:
             return not before
 
     def use(self, what: Callable[..., None] | None = None, *arguments: Any) -> None:
-        """Do something with its write: call `what` with this and those. It is closed by whoever is the last when all is over."""
+        """Do something with its write: call `what` with this and those. See `used`."""
+        with self.used():
+            if what is not None:
+                what(self, *arguments)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Its write is being used. It is closed by whoever is the last when all is over."""
         with self.lock:
             self.users += 1
         try:
-            if what is not None:
-                what(self, *arguments)
+            yield
         finally:
             with self.lock:
                 self.users -= 1

@@ -12,7 +12,7 @@ from elastic.migration.ports import OwnMarks
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId
 from elastic.model.records import Allocation, WorkerInfo
-from elastic.worker.stores import Ahead, SmallState, StateStores, StateWrite, StoredState
+from elastic.worker.stores import Ahead, Commit, SmallState, StateStores, StateWrite, StoredState
 
 _lives = itertools.count(1)
 
@@ -39,6 +39,9 @@ class _NoStores:
     def get_ready(self) -> None: ...
 
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
+        raise Unavailable("this worker has no state stores")
+
+    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | Exception]:
         raise Unavailable("this worker has no state stores")
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:

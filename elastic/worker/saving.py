@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
@@ -30,7 +30,7 @@ from elastic.worker.fetching import Fetching, key_of
 from elastic.worker.going import Going, why_unmovable
 from elastic.worker.pools import have_done
 from elastic.worker.stopping import Stopping
-from elastic.worker.stores import GROWN, LOT, SMALL, Nodes, SmallState, StateStores, StateWrite
+from elastic.worker.stores import GROWN, LOT, SMALL, Commit, Nodes, SmallState, StateStores
 from elastic.worker.together import Together
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class Saving:
         self._asks: Together[Nodes, tuple[Going, int]] = Together(self._submit, self._ask_many, LOT)
         self._saves: Together[Nodes, tuple[Going, ac.Save, EngineState]] = Together(
             self._submit, self._save_many, LOT, self._stopping.gather
+        )
+        self._rests: Together[Nodes, tuple[Going, ac.Save, EngineState]] = Together(
+            self._submit, self._save_rests, LOT, self._stopping.gather
         )
         fetching = self.fetching = Fetching(worker, stores, self._submit)
         self.fetch, self.fetch_ahead = fetching.fetch, fetching.fetch_ahead
@@ -185,8 +188,7 @@ class Saving:
         if old is not None:
             old.pausing = True
             old.brake.release()
-            if old.write is None:
-                self._stopping.add(task.id)
+            self._stopping.add(task.id)
 
     def save(self, action: ac.Save) -> None:
         """See the port."""
@@ -194,37 +196,75 @@ class Saving:
         engine = old.task.export()  # now: what comes from here on is not part of it
         with old.lock:
             old.encoding = True
-        if old.write is None:
-            self._saves.add(action.nodes, (old, action, engine))
-            self._stopping.remove(action.task)
-        else:
-            self._submit(old.use, self._save, action, engine, old.write)
+        together = self._saves if old.write is None else self._rests
+        together.add(action.nodes, (old, action, engine))
+        self._stopping.remove(action.task)
 
-    def _save(self, old: Going, action: ac.Save, engine: EngineState, write: StateWrite) -> None:
+    def _save_rests(self, nodes: Nodes, lot: list[tuple[Going, ac.Save, EngineState]]) -> None:
+        """What is left of states that were copied ahead. As below: in parts, which are confirmed together."""
+        with ExitStack() as used:
+            part: list[tuple[Going, Commit]] = []
+            size = 0
+            for old, action, engine in lot:
+                used.enter_context(old.used())
+                try:
+                    made = self._rest(old, action, engine)
+                except BaseException as e:  # what user code raises while it is encoded may be anything
+                    self._failed(old, e)
+                    continue
+                if made is not None:
+                    commit, more = made
+                    part.append((old, commit))
+                    size += more
+                if size >= PART:
+                    self._commit_part(nodes, part)
+                    part, size = [], 0
+            if part:
+                self._commit_part(nodes, part)
+
+    def _rest(self, old: Going, action: ac.Save, engine: EngineState) -> tuple[Commit, int] | None:
+        """Write it, and send it along: from then on nobody reads the state.
+
+        Returns:
+            What is left to be done, and the bytes that were written; None when the move is over.
+        """
+        write, size, meta = old.write, 0, b""
+        assert write is not None
         try:
-            try:
-                with self._worker.haste, old.writing:  # what was being copied ahead is on its way
-                    if old.ended:
-                        return
-                    meta = b""
-                    order = [old.put(write, piece) for piece in encode_engine(engine, action.links)]
-                    if old.copier is not None:
-                        rest = old.copier.rest()
-                        for id, data in rest.pieces:
-                            old.numbers[id] = old.put(write, data)
-                        meta = rest.meta
-                        order += [old.numbers[id] for id in rest.order]
-            finally:
-                old.encoded(self._reading)
-            if old.ended:
-                return
-            left = old.recent.along(order, write.named(order), meta)
-            self._worker.moves.words.along(old.task.id, old.epoch, left)
-            size = write.commit(order, meta)
-        except BaseException as e:  # what user code raises while it is encoded may be anything
-            self._failed(old, e)
-            return
-        self._saved([(old, size)], action.nodes)
+            with self._worker.haste, old.writing:  # what was being copied ahead is on its way
+                if old.ended:
+                    return None
+                order = []
+                for piece in encode_engine(engine, action.links):
+                    order.append(old.put(write, piece))
+                    size += len(piece)
+                if old.copier is not None:
+                    rest = old.copier.rest()
+                    for id, data in rest.pieces:
+                        old.numbers[id] = old.put(write, data)
+                        size += len(data)
+                    meta = rest.meta
+                    order += [old.numbers[id] for id in rest.order]
+        finally:
+            old.encoded(self._reading)
+        if old.ended:
+            return None
+        left = old.recent.along(order, write.named(order), meta)
+        self._worker.moves.words.along(old.task.id, old.epoch, left)
+        return (write, order, meta), size
+
+    def _commit_part(self, nodes: Nodes, part: list[tuple[Going, Commit]]) -> None:
+        """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
+        outcome: list[tuple[Going, int | Exception]]
+        try:
+            outcomes = self._stores.commit_many([commit for _, commit in part])
+            outcome = [(old, found) for (old, _), found in zip(part, outcomes, strict=True)]
+        except Exception as e:
+            outcome = [(old, e) for old, _ in part]
+        self._saved([(old, found) for old, found in outcome if isinstance(found, int)], nodes)
+        for old, found in outcome:
+            if isinstance(found, Exception):
+                self._failed(old, found)
 
     def _save_many(self, nodes: Nodes, lot: list[tuple[Going, ac.Save, EngineState]]) -> None:
         """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""

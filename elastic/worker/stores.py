@@ -35,6 +35,10 @@ class StateWrite(Protocol):
     def close(self) -> None: ...
 
 
+Commit = tuple[StateWrite, Sequence[int], bytes]
+"""A write, and the arguments of its `commit`."""
+
+
 class StoredState(Protocol):
     """A state as it was committed."""
 
@@ -100,6 +104,9 @@ class StateStores(Protocol):
 
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """Keep room for small states (bytes by key) in all of these nodes' stores, or raise."""
+
+    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | Exception]:
+        """`commit` of several writes at once. For each in order: what it returns, or would raise."""
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
         """For each state in order: None when every node has confirmed it, else why not."""

@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from elastic.cluster.node_stores import Gone, NodeStores, StoredState
+from elastic.cluster.state_write import commit_many
 from elastic.cluster.store_ends import FarWay, NoRoom
 from elastic.cluster.store_service import StoreService
 from elastic.errors import ElasticError, Superseded, Unavailable
@@ -26,6 +28,7 @@ from statestore.address import StoreAddress
 from statestore.base import Piece, State, Ticket
 from statestore.client import GrpcStore
 from statestore.errors import Full
+from statestore.near_client import NearStore
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 T = TopologyName("t")
@@ -388,6 +391,38 @@ def test_a_store_that_stays_away_is_reported(pair: Pair, task: int) -> None:
     finally:
         pair.nodes[B].start()
         stores.close()
+
+
+def test_many_commits_go_together(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for what goes by itself: with a file, or to other machines. Each succeeds or fails for itself, and goes on."""
+    near = StoreAddress.parse(pair.nodes[A].address).near
+    asked: list[str] = []
+    submit = NearStore.submit
+
+    def noted(self: NearStore, body: Any, *rest: Any) -> Any:
+        asked.append(body[0])
+        return submit(self, body, *rest)
+
+    tasks = [next(_tasks) for _ in range(6)]
+    data = [[os.urandom(size), b"", b"x" * n] for n, size in enumerate((10, 1000, 50_000, 2 * MIB, 7, 100))]
+    writes = [pair.stores.begin(key(t), 5, "w#1", [A, B], 3 * MIB) for t in tasks]
+    numbers = [[write.put(piece) for piece in pieces] for write, pieces in zip(writes, data, strict=True)]
+    pair.stores.begin(key(tasks[4]), 6, "newer#1", [B], 10)
+    metas = [b"m%d" % t for t in tasks]
+    monkeypatch.setattr(NearStore, "submit", noted)
+    outcomes = commit_many(list(zip(writes, numbers, metas, strict=True)))
+    # The large one by itself, and the one that was refused once more by itself, to say why.
+    assert asked == (["commits"] * 2 + ["commit"] * 4 if near else [])
+    assert isinstance(outcomes[4], Superseded) and "epoch 6" in str(outcomes[4])
+    for n in (0, 1, 2, 3, 5):
+        assert outcomes[n] == sum(map(len, data[n])) + len(metas[n])
+        for node in (A, B):
+            found = pair.stores.fetch(key(tasks[n]), 5, [node])
+            assert (found.pieces, found.meta) == (data[n], metas[n])
+    # A next version of some of them, and what was put before is named.
+    again = [(writes[n], [numbers[n][0], writes[n].put(b"more")], b"") for n in (0, 3, 5)]
+    assert commit_many(again) == [len(data[n][0]) + 4 for n in (0, 3, 5)]
+    assert pair.stores.fetch(key(tasks[3]), 5, [B]).pieces == [data[3][0], b"more"]
 
 
 def test_many_small_states_go_together(pair: Pair) -> None:

@@ -318,7 +318,7 @@ def test_a_store_that_gains_by_it_is_asked_for_several_states_at_a_time(tmp_path
         server.start()
         with closing(NearStore(str(tmp_path / "s"), patience=20.0)) as client:
             states = [State(Ticket(f"k{n}", 1, "w"), (b"%d" % n,), b"meta") for n in range(6)]
-            assert client.end_save(client.begin_save(states)) == [None] * 6
+            assert client.end_many(client.begin_save(states)) == [None] * 6
             found = list(client.fetch([(f"k{n}", 1 + (n == 3)) for n in range(6)]))
             assert isinstance(found[3], NotFound)
             assert [f.pieces for f in found if isinstance(f, Fetched)] == [

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from elastic.cluster import state_write
-from elastic.cluster.state_write import StateWrite
-from elastic.cluster.store_ends import Begun
+from elastic.cluster import state_write, store_ends
+from elastic.cluster.state_write import Commit, StateWrite, commit_many
+from elastic.cluster.store_ends import Begun, Small
 from elastic.model.ids import NodeId
 from statestore.base import Ticket
-from statestore.errors import Full
+from statestore.errors import Full, StateStoreError
+from statestore.errors import Unavailable as Unreached
 
 A = NodeId("a")
 SIZE = 1 << 20
@@ -81,3 +82,88 @@ def test_where_there_is_little_room_no_more_is_asked_for_than_is_needed(tmp_path
     assert way.refused and len(way.asked) == 1 and 300_000 <= way.asked[0] <= 320_000
     with pytest.raises(Full):
         written(Way(320_000), str(tmp_path), [150_000, 150_000, 150_000])
+
+
+class Many:
+    """A store that knows what it was told to commit: together, and one by one."""
+
+    streams = False
+
+    def __init__(self, answer: Callable[[list[Small]], list[StateStoreError | None]]) -> None:
+        self.answer = answer
+        self.together: list[list[tuple[str, int]]] = []
+        self.alone: list[tuple[str, int]] = []
+
+    def start_commits(self, commits: list[Small], took: Callable[[Any], None]) -> Callable[[], None]:
+        self.together.append([(c.ticket.key, c.sequence) for c in commits])
+        return lambda: took(self.answer(commits))
+
+    def start_commit(self, ticket: Ticket, sequence: int, *_: Any) -> Callable[[], None]:
+        self.alone.append((ticket.key, sequence))
+        return lambda: None
+
+    def forget(self, ticket: Ticket) -> None: ...
+
+
+def many(*ways: Many) -> list[Commit]:
+    """Three writes to these stores, with a piece each."""
+    nodes = {NodeId(f"n{n}"): way for n, way in enumerate(ways)}
+    commits = []
+    for name in "xyz":
+        begun = {node: Begun(1, 4, "") for node in nodes}
+        write = StateWrite(Ticket(name, 1, "w"), nodes, begun, SIZE, lambda *_: None)  # type: ignore[arg-type]
+        commits.append((write, [write.put(b"data")], b"meta"))
+    return commits
+
+
+def well(commits: list[Small]) -> list[StateStoreError | None]:
+    return [None] * len(commits)
+
+
+def test_commits_go_with_one_message_to_each_store() -> None:
+    ways = Many(well), Many(well)
+    assert commit_many(many(*ways)) == [8, 8, 8]
+    for way in ways:
+        assert way.together == [[("x", 5), ("y", 5), ("z", 5)]] and not way.alone
+
+
+def test_a_commit_by_itself_needs_no_company() -> None:
+    way = Many(well)
+    assert commit_many(many(way)[:1]) == [8] and way.alone == [("x", 5)] and not way.together
+
+
+def test_what_one_store_has_not_confirmed_is_done_again_by_itself_with_the_same_number() -> None:
+    """All stores are told: the one that has confirmed it does nothing."""
+
+    def not_the_second(commits: list[Small]) -> list[StateStoreError | None]:
+        return [None, Full("no room"), None]
+
+    ways = Many(well), Many(not_the_second)
+    assert commit_many(many(*ways)) == [8, 8, 8]
+    assert [way.alone for way in ways] == [[("y", 5)], [("y", 5)]]
+
+
+def test_a_store_that_is_not_reached_leaves_none_of_them_for_done() -> None:
+    def breaks(commits: list[Small]) -> list[StateStoreError | None]:
+        raise Unreached("it does not answer")
+
+    ways = Many(well), Many(breaks)
+    assert commit_many(many(*ways)) == [8, 8, 8]
+    assert [way.alone for way in ways] == [[("x", 5), ("y", 5), ("z", 5)]] * 2
+
+
+def test_that_one_store_is_enough_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    real = state_write._committed_together
+    monkeypatch.setattr(state_write, "_committed_together", lambda parts: real(parts) | set(parts))
+    with pytest.raises(AssertionError):
+        test_what_one_store_has_not_confirmed_is_done_again_by_itself_with_the_same_number()
+
+
+def test_a_number_of_commits_that_is_too_much_for_one_message_is_divided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_ends, "_MESSAGE", 60)
+    way = Many(well)
+    assert commit_many(many(way)) == [8, 8, 8]
+    assert way.together == [[("x", 5), ("y", 5)]] and way.alone == [("z", 5)]

@@ -48,6 +48,7 @@ class Stores:
         self.states: dict[tuple[str, int], tuple[bytes, dict[Any, bytes]]] = {}
         self.full = False
         self.lots: list[int] = []  # how many small states came together
+        self.commits: list[int] = []  # how many others did
         self.ahead: list[int] = []  # how many pieces each look before the pause has brought
         self.ahead_fails = False
         self.replaced = 0  # looks before the pause that come too late for what they have found
@@ -74,6 +75,16 @@ class Stores:
         self.states.update({(s.key, s.epoch): (s.meta, dict(enumerate(s.pieces))) for s in states})
         self.lots.append(len(states))
         return [None] * len(states)
+
+    def commit_many(self, commits: Sequence[Any]) -> list[int | Exception]:
+        done: list[int | Exception] = []
+        for write, numbers, meta in commits:
+            try:
+                done.append(write.commit(numbers, meta))
+            except Exception as e:  # noqa: BLE001 - as the real ones
+                done.append(e)
+        self.commits.append(len(commits))
+        return done
 
     def fetch_many(self, wanted: Sequence[tuple[str, int]], nodes: Sequence[NodeId]) -> list[Any]:
         found: list[Any] = []
