@@ -15,7 +15,10 @@ RUN = "chaos.log"
 MOST = 20
 """Faults of one log that are told."""
 _RECORD = re.compile(r"\d{4}-\d\d-\d\d [\d:]+,\d+ ([A-Z]+) (\S+): ")
-_FAULT = re.compile(r"a fault in elastic|ProtocolViolation|Exception in thread ")
+_FAULT = re.compile(
+    r'a fault in elastic|ProtocolViolation|Exception in thread (?!"hz\.[^"]*" java\.util\.concurrent\.RejectedExecutionException)'
+)
+"""A Hazelcast member that shuts down ends its executors before those of its own tasks that would have themselves called again."""
 _CLIENTS = ("hazelcast", "kazoo")
 """Libraries that note down why a connection has broken: whoever was at its other end was killed."""
 _TRACEBACK = "Traceback (most recent call last):"

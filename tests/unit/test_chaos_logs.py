@@ -26,6 +26,16 @@ AGAIN = f"\nDuring handling of the above exception, another exception occurred:\
         (f"{AT} ERROR elastic.nimbus: reconciling failed\n{TRACE}{AGAIN}", 2, "reconciling failed"),
         (f"{AT} INFO elastic.nimbus: taken up anew: a fault in elastic: no such\n", 1, "a fault in elastic"),
         (f"{AT} WARNING x: y\nException in thread Thread-1:\n{TRACE}", 2, "Exception in thread"),
+        (
+            'Exception in thread "hz.gnu.cached.thread-5" java.util.concurrent.RejectedExecutionException: x\n',
+            0,
+            "",
+        ),
+        (
+            'Exception in thread "hz.gnu.cached.thread-5" java.lang.NullPointerException: x\n',
+            1,
+            "NullPointer",
+        ),
         (TRACE, 1, "Traceback"),
         (f"{AT} WARNING x: y\n{TRACE}elastic.errors.ProtocolViolation: z\n", 5, "ProtocolViolation"),
         (f"{AT} ERROR kazoo.client: the connection has broken\n{TRACE}", 0, ""),
