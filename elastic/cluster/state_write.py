@@ -261,15 +261,16 @@ Commit = tuple[StateWrite, Sequence[int], bytes]
 """A write, and the arguments of its `commit`."""
 
 
-def commit_many(commits: Sequence[Commit]) -> list[int | Exception]:
-    """Commit several: with one message to each store of this machine, as far as what was put goes along with it. Who waits for one of
+def commit_many(commits: Sequence[Commit]) -> list[int | None]:
+    """Commit several with one message to each store of this machine, as far as what was put goes along with it. Who waits for one of
     them does not wait for as many turns on the interpreter and answers as there are of all.
 
     Args:
         commits: Each of another write, with the arguments of its `commit`.
 
     Returns:
-        For each in order: the bytes of the state, or what `commit` would raise.
+        For each in order: the bytes of the state. None: it is to be committed by itself, as it goes to another machine, or in a file, or
+        as a store has refused it, or has not answered: `commit` says why, and does nothing where it was done.
     """
     parts = [write.together(numbers, meta) for write, numbers, meta in commits]
     ready = [at for at, part in enumerate(parts) if part]
@@ -279,7 +280,7 @@ def commit_many(commits: Sequence[Commit]) -> list[int | Exception]:
         if len(some) > 1:
             done |= _committed_together({at: parts[at] for at in some})
     return [
-        write._committed(numbers, meta) if at in done else _by_itself(write, numbers, meta)
+        write._committed(numbers, meta) if at in done else None
         for at, (write, numbers, meta) in enumerate(commits)
     ]
 
@@ -307,10 +308,3 @@ def _committed_together(parts: Mapping[int, Sequence[tuple[NodeId, Way, Small]]]
             f"save {len(parts)} states",
         )
     return {at for at, count in confirmed.items() if count == len(parts[at])}
-
-
-def _by_itself(write: StateWrite, numbers: Sequence[int], meta: bytes) -> int | Exception:
-    try:
-        return write.commit(numbers, meta)
-    except Exception as error:  # noqa: BLE001 - whatever it is: the others do not fail with it
-        return error

@@ -62,7 +62,7 @@ class WorkerStores:
         """See the port."""
         self._reached().reserve(epoch, sizes, nodes)
 
-    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | Exception]:
+    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | None]:
         """See the port."""
         return state_write.commit_many(cast("Sequence[state_write.Commit]", commits))
 

@@ -41,7 +41,7 @@ class _NoStores:
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         raise Unavailable("this worker has no state stores")
 
-    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | Exception]:
+    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | None]:
         raise Unavailable("this worker has no state stores")
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:

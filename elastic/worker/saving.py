@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
@@ -255,16 +255,35 @@ class Saving:
 
     def _commit_part(self, nodes: Nodes, part: list[tuple[Going, Commit]]) -> None:
         """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
-        outcome: list[tuple[Going, int | Exception]]
+        sizes: Sequence[int | None] = [None]
+        if len(part) > 1:
+            try:
+                sizes = self._stores.commit_many([commit for _, commit in part])
+                self._saved(
+                    [(old, s) for (old, _), s in zip(part, sizes, strict=True) if s is not None], nodes
+                )
+            except Exception as e:
+                for old, _ in part:
+                    self._failed(old, e)
+                return
+        alone = [one for one, s in zip(part, sizes, strict=True) if s is None]
+        for at, (old, commit) in enumerate(alone):
+            try:
+                if at == len(alone) - 1:
+                    self._commit_alone(old, nodes, commit)
+                else:  # what one of them waits for, the others do not
+                    self._submit(old.use, self._commit_alone, nodes, commit)
+            except Exception as e:
+                self._failed(old, e)
+
+    def _commit_alone(self, old: Going, nodes: Nodes, commit: Commit) -> None:
+        write, order, meta = commit
         try:
-            outcomes = self._stores.commit_many([commit for _, commit in part])
-            outcome = [(old, found) for (old, _), found in zip(part, outcomes, strict=True)]
+            size = write.commit(order, meta)
         except Exception as e:
-            outcome = [(old, e) for old, _ in part]
-        self._saved([(old, found) for old, found in outcome if isinstance(found, int)], nodes)
-        for old, found in outcome:
-            if isinstance(found, Exception):
-                self._failed(old, found)
+            self._failed(old, e)
+            return
+        self._saved([(old, size)], nodes)
 
     def _save_many(self, nodes: Nodes, lot: list[tuple[Going, ac.Save, EngineState]]) -> None:
         """In parts: what is encoded is on its way while what follows is being encoded, on this side and on the other."""

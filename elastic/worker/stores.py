@@ -105,8 +105,8 @@ class StateStores(Protocol):
     def reserve(self, epoch: int, sizes: Mapping[str, int], nodes: Sequence[NodeId]) -> None:
         """Keep room for small states (bytes by key) in all of these nodes' stores, or raise."""
 
-    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | Exception]:
-        """`commit` of several writes at once. For each in order: what it returns, or would raise."""
+    def commit_many(self, commits: Sequence[Commit]) -> Sequence[int | None]:
+        """`commit` of several writes at once. For each in order: what it returns; None: it is to be done by itself."""
 
     def save_many(self, states: Sequence[SmallState], nodes: Sequence[NodeId]) -> Sequence[Exception | None]:
         """For each state in order: None when every node has confirmed it, else why not."""

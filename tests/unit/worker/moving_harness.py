@@ -76,13 +76,14 @@ class Stores:
         self.lots.append(len(states))
         return [None] * len(states)
 
-    def commit_many(self, commits: Sequence[Any]) -> list[int | Exception]:
-        done: list[int | Exception] = []
+    def commit_many(self, commits: Sequence[Any]) -> list[int | None]:
+        """All but the first, which is to go by itself."""
+        done: list[int | None] = []
         for write, numbers, meta in commits:
             try:
-                done.append(write.commit(numbers, meta))
-            except Exception as e:  # noqa: BLE001 - as the real ones
-                done.append(e)
+                done.append(write.commit(numbers, meta) if done else None)
+            except Exception:  # noqa: BLE001 - as the real ones
+                done.append(None)
         self.commits.append(len(commits))
         return done
 
