@@ -126,9 +126,8 @@ class NearWay:
     def start_commit(
         self, ticket: Ticket, sequence: int, pieces: Sequence[Piece], meta: bytes, load: Load
     ) -> Finish:
-        body = ["commit", ticket.key, ticket.epoch, ticket.writer, sequence, pack(pieces), meta]
-        body += [pack(p for p, _ in load.inline), pack(p for p, _ in load.placed)]
-        body.append([offset for _, offset in load.placed])
+        body = ["commit", *_described(Small(ticket, sequence, pieces, meta, load.inline))]
+        body += [pack(p for p, _ in load.placed), [offset for _, offset in load.placed]]
         files = [load.parcel.file] if load.parcel is not None and load.placed else []
         return _finish(self._store.submit(body, [data for _, data in load.inline], files))
 
@@ -149,11 +148,8 @@ class NearWay:
         return lambda: took(self._store.end_many(call))
 
     def start_commits(self, commits: Sequence[Small], took: Callable[[Outcomes], None]) -> Finish:
-        bodies = [
-            [c.ticket.key, c.ticket.epoch, c.ticket.writer, c.sequence, pack(c.pieces), c.meta, pack(p for p, _ in c.inline)]
-            for c in commits
-        ]  # fmt: skip
-        call = self._store.submit(["commits", bodies], [data for c in commits for _, data in c.inline])
+        payload = [data for c in commits for _, data in c.inline]
+        call = self._store.submit(["commits", list(map(_described, commits))], payload)
         return lambda: took(self._store.end_many(call))
 
     def fetch(
@@ -336,6 +332,12 @@ def groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         size += mine
     if begin < len(sizes):
         yield begin, len(sizes)
+
+
+def _described(c: Small) -> list[object]:
+    """What a commit's message says of it and of what comes along with it."""
+    inline = pack(piece for piece, _ in c.inline)
+    return [c.ticket.key, c.ticket.epoch, c.ticket.writer, c.sequence, pack(c.pieces), c.meta, inline]
 
 
 def _finish(call: Call) -> Finish:

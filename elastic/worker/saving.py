@@ -256,17 +256,17 @@ class Saving:
     def _commit_part(self, nodes: Nodes, part: list[tuple[Going, Commit]]) -> None:
         """Of each of them it is said how it ended: nothing is raised, which would cost those that come after them in the lot."""
         sizes: Sequence[int | None] = [None]
-        if len(part) > 1:
-            try:
+        try:
+            if len(part) > 1:
                 sizes = self._stores.commit_many([commit for _, commit in part])
-                self._saved(
-                    [(old, s) for (old, _), s in zip(part, sizes, strict=True) if s is not None], nodes
-                )
-            except Exception as e:
-                for old, _ in part:
-                    self._failed(old, e)
-                return
-        alone = [one for one, s in zip(part, sizes, strict=True) if s is None]
+            outcome = list(zip(part, sizes, strict=True))
+        except Exception as e:
+            for old, _ in part:
+                self._failed(old, e)
+            return
+        if saved := [(old, size) for (old, _), size in outcome if size is not None]:
+            self._saved(saved, nodes)
+        alone = [one for one, size in outcome if size is None]
         for at, (old, commit) in enumerate(alone):
             try:
                 if at == len(alone) - 1:

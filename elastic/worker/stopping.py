@@ -1,4 +1,4 @@
-"""Tasks with small states that are about to stand still: who saves one of them waits a moment for the others."""
+"""Tasks that are about to stand still: who saves one of them waits a moment for the others."""
 
 from __future__ import annotations
 

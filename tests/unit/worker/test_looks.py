@@ -14,23 +14,11 @@ from elastic.worker.batch import Batch
 from elastic.worker.bolts import BoltDriver
 from elastic.worker.looks import FIRST, LATE, MOST
 from elastic.worker.spouts import SpoutDriver
+from tests.unit.worker.test_spout_slices import Clock, Task
 
 FAST = 1e-7
 SLOW = 10.0
 ROWS = 512
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now, self.looks = 100.0, 0
-
-    def monotonic(self) -> float:
-        self.looks += 1
-        return self.now
-
-
-class Task(SimpleNamespace):
-    """That can be referred to weakly."""
 
 
 class Works:
