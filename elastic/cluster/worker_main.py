@@ -114,6 +114,7 @@ class WorkerProcess:
             progress.write_first,
             self._feed,
             lambda path, value: self._views.wrote(path, value),
+            progress.nothing_first,
         )
         outside = Outside(self._marks, self._stores, lambda: progress.life)
         self.worker = Worker(self.spec, id, incarnation, components, self, transport, outside)

@@ -1,10 +1,13 @@
 """What a worker process writes in coordination for moves: its own marks.
 
-On a thread of its own, so that no mark waits for a view that is being read.
+Whoever has something to say begins to write it, and goes on with what follows when the answer is here, on the thread that reads it: each
+thread that has to be woken beside busy executors takes a millisecond or several of a pause. What may have to wait, because something
+else comes before it, or because it did not go well, is for a thread of its own: no mark waits for a view that is being read.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -30,6 +33,7 @@ class MarksWriter:
 
     Args:
         before: Called before each write, with what is to be written: something else may have to be written down first.
+        free: Whether `before` would do nothing with that. Must not wait.
         feed: Takes the events that follow.
         wrote: Told of what was written.
     """
@@ -42,13 +46,16 @@ class MarksWriter:
         before: Callable[[Marks], None],
         feed: Callable[[ev.MarksRead], None],
         wrote: Callable[[str, Versioned], None],
+        free: Callable[[Marks], bool] = lambda marks: False,
     ) -> None:
         self._coordination = coordination
         self._topology = topology
         self._me = me
         self._wrote = wrote
         self._before = before
+        self._free = free
         self._feed = feed
+        self._closed = False
         self._orders: queue.SimpleQueue[ac.WriteMarks | int | None] = queue.SimpleQueue()
         self._unknown: set[int] = set()  # moves of which a write's fate is not known
         self._again_at = 0.0  # when they are asked for although nothing says that it may go now; 0.0: never
@@ -62,6 +69,7 @@ class MarksWriter:
 
     def close(self) -> None:
         """Write no more. Safe to call twice."""
+        self._closed = True
         if self._watch is not None:
             self._watch.cancel()
         self._orders.put(None)
@@ -70,7 +78,35 @@ class MarksWriter:
 
     def write(self, action: ac.WriteMarks) -> None:
         """See the port."""
-        self._orders.put(action)
+        if not self._begin(action):
+            self._orders.put(action)
+
+    def _begin(self, action: ac.WriteMarks) -> bool:
+        """Whether it is being written, and nobody waits for that."""
+        if self._closed or not self._free(action.marks):
+            return False
+        try:
+            path, data = self._encoded(action, action.marks)
+            self._coordination.begin_set(
+                path,
+                data,
+                version=action.version,
+                then=functools.partial(self._answered, action, path, data),
+            )
+        except Exception:  # noqa: BLE001 - the other way may wait for a connection, or says what is wrong
+            return False
+        return True
+
+    def _answered(self, action: ac.WriteMarks, path: str, data: bytes, answer: Callable[[], int]) -> None:
+        try:
+            version = answer()
+        except Exception as e:  # noqa: BLE001 - whatever it is, what is there is read by the thread
+            log.info("marks of move %d were not written at once: %s", action.epoch, e)
+            self._unknown.add(action.epoch)
+            self._orders.put(action.epoch)
+            return
+        self._wrote(path, Versioned(data, version))
+        self._feed(ev.MarksRead(action.epoch, Marked(action.marks, version)))
 
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
@@ -124,13 +160,16 @@ class MarksWriter:
             return self._set(action, action.marks.brief())
 
     def _set(self, action: ac.WriteMarks, marks: Marks) -> Marked | None:
-        path, data = paths.move_marks(self._topology, Epoch(action.epoch), self._me), encode_marks(marks)
+        path, data = self._encoded(action, marks)
         try:
             version = self._coordination.set(path, data, version=action.version)
         except (Conflict, NotFound):
             return self._read(action.epoch)
         self._wrote(path, Versioned(data, version))
         return Marked(marks, version)
+
+    def _encoded(self, action: ac.WriteMarks, marks: Marks) -> tuple[str, bytes]:
+        return paths.move_marks(self._topology, Epoch(action.epoch), self._me), encode_marks(marks)
 
     def _read(self, epoch: int) -> Marked | None:
         path = paths.move_marks(self._topology, Epoch(epoch), self._me)

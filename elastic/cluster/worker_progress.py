@@ -194,8 +194,20 @@ class ProgressWriter:
             return
         with self._lock:
             progress = self._now()
-            if self._is_urgent(progress) and worth_writing(progress):
+            if self._comes_first(progress):
                 self._write(progress)
+
+    def nothing_first(self, marks: Marks) -> bool:
+        """Whether `write_first` would write nothing. False as well when that cannot be told without waiting."""
+        if marks.closed or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return not self._comes_first(self._now())
+        finally:
+            self._lock.release()
+
+    def _comes_first(self, progress: Progress) -> bool:
+        return self._is_urgent(progress) and worth_writing(progress)
 
     def _is_urgent(self, progress: Progress) -> bool:
         before = self._written

@@ -10,14 +10,16 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Auth
 from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 
@@ -35,6 +37,8 @@ _CONNECTS = 12
 When a connection has broken because nothing came any more, a sixth of the time is left."""
 _CHUNK = 64 << 10
 """Bytes that are asked for at a time."""
+_MOST = (1 << 31) - 1
+"""The greatest number that a request may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,13 @@ class _Waker:
     kazoo sends a byte for each request, and waits while 278 of them have not been read. The thread that reads them makes requests itself,
     one or two for each change that it is told of: many changes at once, or many requests of others at that moment, and it would wait for
     itself. So requests are counted, and a byte lies there as long as there are some.
+
+    Args:
+        sends: Sends a request that waits, if that can be done here and now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sends: Callable[[], bool]) -> None:
+        self._sends = sends
         self._ours, self._theirs = socket.socketpair()
         self._lock = threading.Lock()
         self._closed = False
@@ -65,6 +73,9 @@ class _Waker:
         """Requests that are to be sent."""
 
     def send(self, _byte: bytes) -> int:
+        """A request more waits; or one is on its way, and as many wait as before."""
+        if self._sends():
+            return 1
         with self._lock:
             if self._closed:
                 raise OSError(errno.EBADF, "closed")
@@ -93,6 +104,33 @@ class _Waker:
             self._theirs.close()
 
 
+class Answer(AsyncResult):  # type: ignore[misc]
+    """kazoo's, of which one can be told without another thread being woken."""
+
+    def __init__(self, handler: SequentialThreadingHandler) -> None:
+        super().__init__(handler)
+        self._told: Callable[[], None] | None = None
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Have somebody called when it is here: at once, or by who brings it, which is the connection's thread. Must not wait."""
+        with self._condition:
+            self._told = told
+            if self.ready():
+                self._tell()
+
+    def _do_callbacks(self) -> None:
+        super()._do_callbacks()
+        self._tell()
+
+    def _tell(self) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            try:
+                told()
+            except Exception:  # the session would end with this thread
+                log.exception("who waits for an answer of ZooKeeper raised")
+
+
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Takes word of changes on the connection's own thread: before the answers that come after it.
 
@@ -104,6 +142,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self._refused = refused
         self.ahead: Callable[[Sequence[Any]], list[Any]] = lambda rlist: []
+        self.sends: Callable[[], bool] = lambda: False
 
     def dispatch_callback(self, callback: Any) -> None:
         if isinstance(callback.func, Note):
@@ -139,8 +178,11 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return readable, writable, []
 
     def create_socket_pair(self) -> tuple[_Waker, _Waker]:
-        waker = _Waker()
+        waker = _Waker(lambda: self.sends())
         return waker, waker
+
+    def async_result(self) -> Answer:
+        return Answer(self)
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
@@ -157,18 +199,100 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     Each call to the system lets go of the interpreter. Beside computing threads its caller gets that back only when their turn is over,
     milliseconds later: kazoo's five calls for each message that it reads were most of what a move's marks took on their way.
+
+    So is each thread that has to be woken: who makes a request sends it, if nobody else is sending, as far as the socket takes it. Else
+    the connection's thread does, as kazoo has it, and what is left.
     """
 
     def __init__(self, client: KazooClient, patience: KazooRetry, lease: Lease) -> None:
         super().__init__(client, patience, logger=client.logger)
         self._lease = lease
         self._unread = bytearray()  # what came with what was asked for: the beginning of the next message
+        # Held from before something is sent until it is known what answer belongs to it.
+        self._sending = threading.Lock()
+        self._open = False  # under it: requests may be sent
+        self._at_once = False  # under it: by a thread that must not wait
+        self._rest = b""  # under it: of a request that such a thread has sent a part of
         client.handler.ahead = self._ahead
+        client.handler.sends = self._send_at_once
+
+    def _connect_attempt(self, *args: Any) -> Any:
+        try:
+            return super()._connect_attempt(*args)
+        finally:
+            with self._sending:
+                self._open = False
+            # Sent while kazoo was giving up what this connection had asked for: nobody answers that any more.
+            self._give_up(self.client._pending)
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self._lease.connecting()
         self._unread.clear()
-        return super()._connect(host, hostip, port)
+        self._rest = b""
+        timeouts = super()._connect(host, hostip, port)
+        with self._sending:
+            self._open = True
+        return timeouts
+
+    def _send_at_once(self) -> bool:
+        """Send the request that has waited longest, on whatever thread. False: there is something to do for the connection's thread."""
+        if not self._open or not self._sending.acquire(blocking=False):
+            return False
+        client, lost = self.client, None
+        try:
+            if not self._open or self._rest:
+                return False
+            try:
+                request, answer = waiting = client._queue.popleft()
+            except IndexError:  # given up meanwhile
+                return True
+            if not _is_usual(request):
+                client._queue.appendleft(waiting)
+                return False
+            xid = self._xid % _MOST + 1  # type: ignore[has-type]
+            self._xid = xid
+            self._at_once = True
+            try:
+                self._submit(request, 0.0, xid)
+            except Exception as error:  # noqa: BLE001 - most likely it is broken, which its own thread finds as well
+                log.debug("a request was not sent: %s", error)
+                lost = answer
+                return True
+            finally:
+                self._at_once = False
+            client._pending.append((request, answer, xid))
+            return not self._rest
+        finally:
+            self._sending.release()
+            if lost is not None:
+                lost.set_exception(ConnectionLoss())
+
+    @staticmethod
+    def _give_up(pending: deque[tuple[Any, Any, int]]) -> None:
+        while True:
+            try:
+                _, answer, _ = pending.popleft()
+            except IndexError:
+                return
+            if answer is not None:
+                answer.set_exception(ConnectionLoss())
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        with self._sending:
+            if self._rest:
+                self._write(b"", connect_timeout)
+            super()._send_request(read_timeout, connect_timeout)
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        with self._sending:
+            super()._send_ping(connect_timeout)
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        with (
+            self._sending
+        ):  # it may be here before whoever has sent the request has written down that it is under way
+            pass
+        return super()._read_response(header, buffer, offset)
 
     def _ahead(self, rlist: Sequence[Any]) -> list[Any]:
         """The socket, when the loop is about to wait for it while something of it has been read already. And whether there are requests:
@@ -195,10 +319,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return taken
 
     def _write(self, msg: bytes, timeout: float) -> None:
+        if self._rest:
+            msg, self._rest = self._rest + msg, b""
         sent = 0
         with self._socket_error_handling(), contextlib.suppress(BlockingIOError):
             sent = self._socket.send(msg)
-        if sent < len(msg):
+        if sent == len(msg):
+            return
+        if self._at_once:
+            self._rest = bytes(msg[sent:])
+        else:
             super()._write(msg[sent:], timeout)
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -217,6 +347,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         header = super()._read_header(timeout)
         self._lease.answered(header[0].xid)
         return header
+
+
+def _is_usual(request: Any) -> bool:
+    """Whether it is a question to the server: not a sign for kazoo's own thread, nor one that begins or ends a session."""
+    kind = getattr(request, "type", 0)
+    return isinstance(kind, int) and 0 < kind < int(Auth.type)
 
 
 def make_client(hosts: str, lease: Lease, refused: Callable[[str, float], None]) -> KazooClient:

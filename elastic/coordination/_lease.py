@@ -25,7 +25,8 @@ PING = -2
 
 
 class Lease:
-    """See the module. Told of everything by one thread; others may read `deadline`.
+    """See the module. Told of everything by one thread, but for what is sent: that by one at a time, and not while it connects. Any may
+    read `deadline`.
 
     Args:
         timeout: Seconds, until the server has said what it grants.

@@ -79,18 +79,44 @@ class Requests:
                 if lost is not None:
                     lost.happened = True
                     if lost.once:
-                        raise NotConnected(f"{what}: no answer from ZooKeeper at {self._address}") from error
+                        raise self._ours(what, error) from error
                 self._watches.wait_disconnected(_MOMENT)
-            except kz.SessionExpiredError as error:
-                raise self._expired(what) from error
-            except kz.NoNodeError as error:
-                raise NotFound(f"{what}: there is no such node") from error
-            except _CONFLICTS as error:
-                raise Conflict(f"{what}: {said(error)}") from error
             except kz.KazooException as error:
-                raise Unavailable(
-                    f"{what}: refused by ZooKeeper at {self._address}: {said(error)}"
-                ) from error
+                raise self._ours(what, error) from error
+
+    def begin(self, what: str, request: Callable[[], Any], then: Callable[[Callable[[], Any]], None]) -> None:
+        """Send a request once, and wait for nothing.
+
+        Args:
+            what: For messages.
+            request: Makes it; its answer is an `Answer`.
+            then: Called with what returns the answer, or raises; see `Answer.tell`.
+
+        Raises:
+            NotConnected: There is no connection; nothing was asked for.
+        """
+        if self._watches.state is not SessionState.CONNECTED:
+            raise NotConnected(f"{what}: no connection to ZooKeeper at {self._address}")
+        asked = request()
+
+        def answer() -> Any:
+            try:
+                return asked.get_nowait()
+            except kz.KazooException as error:
+                raise self._ours(what, error) from error
+
+        asked.tell(lambda: then(answer))
+
+    def _ours(self, what: str, error: Exception) -> Exception:
+        if isinstance(error, _LOST_ANSWER):
+            return NotConnected(f"{what}: no answer from ZooKeeper at {self._address}")
+        if isinstance(error, kz.SessionExpiredError):
+            return self._expired(what)
+        if isinstance(error, kz.NoNodeError):
+            return NotFound(f"{what}: there is no such node")
+        if isinstance(error, _CONFLICTS):
+            return Conflict(f"{what}: {said(error)}")
+        return Unavailable(f"{what}: refused by ZooKeeper at {self._address}: {said(error)}")
 
     def _answer(self, asked: Any, deadline: float) -> Any:
         """Whoever waits gives the session up when it is time: it may be the very thread that would else see to that."""

@@ -121,6 +121,20 @@ class Coordination(Protocol):
     def set(self, path: str, data: bytes, *, version: int = -1) -> int:
         """Returns the new version. Raises `Conflict` when the version is another, `NotFound` when there is no such node."""
 
+    def begin_set(
+        self, path: str, data: bytes, *, version: int = -1, then: Callable[[Callable[[], int]], None]
+    ) -> None:
+        """As `set`, without waiting for the answer.
+
+        Args:
+            then: Called once with what returns the new version, or raises what `set` would. If that is an `Unavailable` it may have been
+                done. It may be called before this returns, or on a thread of the adapter's own which reads the answers of all others: it
+                must not wait.
+
+        Raises:
+            NotConnected: Nothing was asked for, and `then` is not called.
+        """
+
     def put(self, path: str, data: bytes) -> int:
         """Create or set, whatever is there; makes parents. Persistent.
 

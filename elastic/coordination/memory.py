@@ -12,6 +12,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from elastic.coordination import _checks
 from elastic.coordination._checks import check, parent
 from elastic.coordination._watches import GONE, Kind, Subscription, Watches
 from elastic.coordination.base import Check, Create, Delete, Looked, Operation, SessionState, Set, Versioned
-from elastic.errors import Conflict, NotConnected, NotFound, SessionExpired
+from elastic.errors import Conflict, ElasticError, NotConnected, NotFound, SessionExpired
 
 
 @dataclass(slots=True)
@@ -207,6 +208,19 @@ class MemoryCoordination:
     def set(self, path: str, data: bytes, *, version: int = -1) -> int:
         with self._connected(check(path, data)):
             return self._server._set(path, data, version)
+
+    def begin_set(
+        self, path: str, data: bytes, *, version: int = -1, then: Callable[[Callable[[], int]], None]
+    ) -> None:
+        check(path, data)
+        if self.state is not SessionState.CONNECTED:
+            raise NotConnected(f"set {path}: no connection")
+        done: Future[int] = Future()
+        try:
+            done.set_result(self.set(path, data, version=version))
+        except ElasticError as error:
+            done.set_exception(error)
+        then(done.result)
 
     def put(self, path: str, data: bytes) -> int:
         with self._connected(check(path, data)):

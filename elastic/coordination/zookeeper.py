@@ -285,6 +285,17 @@ class ZooKeeperCoordination:
                 return now.version
             raise
 
+    def begin_set(
+        self, path: str, data: bytes, *, version: int = -1, then: Callable[[Callable[[], int]], None]
+    ) -> None:
+        check(path, data)
+        what = f"set {path}"
+        self._requests.begin(
+            what,
+            lambda: self._client.set_async(path, data, version),
+            lambda answer: then(lambda: int(answer().version)),
+        )
+
     def put(self, path: str, data: bytes) -> int:
         for _ in range(_RACES):
             try:

@@ -42,6 +42,11 @@ class Session:
             self.written.append(path)
         return self._inner.set(path, data, version=version)
 
+    def begin_set(self, path: str, data: bytes, *, version: int = -1, then: Any) -> None:
+        if self._withholds:
+            self.written.append(path)
+        self._inner.begin_set(path, data, version=version, then=then)
+
     def watch_value(self, path: str, callback: Any, *, early: Any = None, **more: Any) -> Any:
         return self._inner.watch_value(
             path, self._through(path, True, callback), early=self._through(path, False, early), **more

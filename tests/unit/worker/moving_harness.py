@@ -153,6 +153,10 @@ class _Write:
         self.stores.closed.append(self.key)
 
 
+def _nothing_before(marks: Marks) -> None:
+    """Before marks nothing is written: they may be written at once."""
+
+
 class Process:
     """What surrounds a worker."""
 
@@ -172,6 +176,7 @@ class Process:
             lambda marks: world.before_marks(marks),
             self._feed,
             lambda path, value: self.views.wrote(path, value),
+            lambda marks: world.before_marks is _nothing_before,
         )
         outside = Outside(self.marks, world.stores, world.next_life)
         self.worker = Worker(
@@ -232,7 +237,7 @@ class Moving:
         self.server = server or MemoryZooKeeper()
         self.stores = Stores()
         self.session = self.server.connect()
-        self.before_marks: Callable[[Marks], None] = lambda marks: None
+        self.before_marks: Callable[[Marks], None] = _nothing_before
         self.events: list[Event] = []
         self.failures: list[str] = []
         self.changed = threading.Condition()

@@ -10,7 +10,6 @@ import pytest
 
 from elastic import Fields, KeyedState, StatefulBolt, StatefulSpout, Topology, TopologyBuilder
 from elastic.api import tracking
-from elastic.cluster.worker_marks import MarksWriter
 from elastic.errors import ElasticError
 from elastic.migration.record import Marks, Outcome
 from elastic.model.ids import ComponentId
@@ -131,21 +130,20 @@ def begun_before_saved(entries: int, patience: float) -> bool:
     """Whether the task runs at its new place while `saved` is still to be written, which waits for that so many seconds."""
     name, topology, large = with_a_large_state(entries)
     begun, first = threading.Event(), []
-    begin, write = MovingTasks.begin, MarksWriter._write
+    begin = MovingTasks.begin
 
     def begins(self: MovingTasks, action: Any) -> None:
         begin(self, action)
         begun.set()
 
-    def writes(self: MarksWriter, action: Any) -> Any:
-        if action.marks.saved and not first:
+    def waits(marks: Marks) -> None:
+        if marks.saved and not first:
             first.append(begun.wait(patience))
-        return write(self, action)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MovingTasks, "begin", begins)
-        patch.setattr(MarksWriter, "_write", writes)
         with Moving(topology, 2, lambda c, i: 0) as cluster:
+            cluster.before_marks = waits
             (part,) = cluster.move({large: 1}).tasks
             assert (part.outcome, part.reason) == (Outcome.COMMITTED, "")
             cluster.wait_finished()
@@ -345,7 +343,6 @@ def test_that_saving_has_failed_is_said_before_the_stores_are_told() -> None:
     """One of them does not answer, mostly: the task would stand still for as long as that is waited for once more."""
     name, topology, large = with_a_large_state()
     said, given_up = threading.Event(), threading.Event()
-    write = MarksWriter._write
 
     def fails() -> None:
         raise ElasticError("the store does not answer")
@@ -354,14 +351,13 @@ def test_that_saving_has_failed_is_said_before_the_stores_are_told() -> None:
         if said.wait(10.0):
             given_up.set()
 
-    def writes(self: MarksWriter, action: Any) -> Any:
-        if action.marks.failed:
+    def notes(marks: Marks) -> None:
+        if marks.failed:
             said.set()
-        return write(self, action)
 
-    with pytest.MonkeyPatch.context() as patch, Moving(topology, 2, lambda c, i: 0) as cluster:
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
         cluster.stores.on_commit, cluster.stores.on_abort = fails, waits
-        patch.setattr(MarksWriter, "_write", writes)
+        cluster.before_marks = notes
         (part,) = cluster.move({large: 1}).tasks
         assert (part.outcome, part.reason) == (Outcome.ROLLED_BACK, "the store does not answer")
         cluster.wait(lambda: bool(cluster.stores.given_up))
