@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from coordination_harness import PATIENCE, Memory, Real, Seen, Service
 
 from elastic.coordination.base import Check, Coordination, Create, Delete, SessionState, Set, Versioned
-from elastic.errors import Conflict, NotConnected, NotFound, Refused, SessionExpired
+from elastic.errors import Conflict, ElasticError, NotConnected, NotFound, Refused, SessionExpired
 
 
 @pytest.fixture(params=["memory", "zookeeper"])
@@ -66,6 +66,41 @@ def test_set_counts_versions_and_refuses_another(session: Coordination) -> None:
     with pytest.raises(NotFound, match="/b"):
         session.set("/b", b"3")
     assert session.get("/a") == Versioned(b"2", 2)
+
+
+def test_a_set_that_nobody_waits_for_says_how_it_ended(session: Coordination) -> None:
+    session.create("/a", b"0")
+    ended: Seen[int | ElasticError] = Seen()
+
+    def then(answer: Callable[[], int]) -> None:
+        try:
+            ended(answer())
+        except ElasticError as error:
+            ended(error)
+
+    session.begin_set("/a", b"1", then=then)
+    session.begin_set("/a", b"2", version=1, then=then)
+    session.begin_set("/a", b"3", version=1, then=then)
+    session.begin_set("/none", b"3", then=then)
+    first, second, conflict, missing = ended.wait(lambda calls: len(calls) == 4)
+    assert (first, second) == (1, 2)
+    assert isinstance(conflict, Conflict) and "/a" in conflict.message
+    assert isinstance(missing, NotFound) and "/none" in missing.message
+    assert session.get("/a") == Versioned(b"2", 2)
+
+
+def test_a_set_that_nobody_waits_for_is_not_begun_without_a_connection(
+    service: Service, session: Coordination
+) -> None:
+    session.create("/a", b"0")
+    seen = states(session)
+    service.cut(session)
+    seen.until_last(SessionState.SUSPENDED)
+    with pytest.raises(NotConnected):
+        session.begin_set("/a", b"1", then=lambda answer: pytest.fail("it was not begun"))
+    service.restore(session)
+    seen.until_last(SessionState.CONNECTED)
+    assert session.get("/a") == Versioned(b"0", 0)
 
 
 def test_put_creates_or_sets(session: Coordination) -> None:

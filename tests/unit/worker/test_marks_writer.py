@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from elastic.cluster.worker_marks import MarksWriter
 from elastic.coordination import _checks, paths
 from elastic.coordination.base import SessionState
 from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
-from elastic.errors import NotConnected
+from elastic.errors import NotConnected, Refused
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import REASON, Marks, decode_marks, encode_marks
@@ -29,11 +30,13 @@ _Drive = Callable[[], None]
 
 
 @contextmanager
-def written(before: Callable[[Marks], None] = lambda _: None) -> Iterator[tuple[Scribe, _Drive]]:
+def written(
+    before: Callable[[Marks], None] = lambda _: None, free: Callable[[Marks], bool] = lambda _: False
+) -> Iterator[tuple[Scribe, _Drive]]:
     session = MemoryZooKeeper().connect()
     session.create(AT, encode_marks(Marks(ME)))
     read: queue.SimpleQueue[ev.MarksRead] = queue.SimpleQueue()
-    writer = MarksWriter(session, NAME, ME, before, read.put, lambda path, value: None)
+    writer = MarksWriter(session, NAME, ME, before, read.put, lambda path, value: None, free)
     scribe = Scribe(int(EPOCH))
     writer.start()
 
@@ -133,3 +136,66 @@ def test_marks_are_written_after_answers_that_did_not_come_although_the_session_
         scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
         scribe.add(ac.Mark(1, 0, "closed"))
         drive()
+
+
+def mark_all(scribe: Scribe, drive: _Drive) -> None:
+    scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
+    drive()
+    scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
+    scribe.add(ac.Mark(1, 0, "closed"))
+    drive()
+
+
+def test_marks_before_which_nothing_is_written_are_begun_by_who_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: set[str] = set()
+    begin = MemoryCoordination.begin_set
+
+    def notes(self: MemoryCoordination, *arguments: object, **options: Any) -> None:
+        threads.add(threading.current_thread().name)
+        begin(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MemoryCoordination, "begin_set", notes)
+    monkeypatch.setattr(MarksWriter, "_write", lambda self, action: pytest.fail("nobody is to be woken"))
+    with written(free=lambda marks: True) as (scribe, drive):
+        mark_all(scribe, drive)
+    assert threads == {threading.current_thread().name}
+
+
+@pytest.mark.parametrize(
+    "fault", ["no connection", "no answer", "done, and no answer", "somebody else", "no room"]
+)
+def test_marks_that_cannot_be_written_at_once_are_written_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    begin = MemoryCoordination.begin_set
+    faults = [fault]
+
+    def lost() -> int:
+        raise NotConnected("no answer")
+
+    def fails(self: MemoryCoordination, path: str, data: bytes, *, version: int, then: Any) -> None:
+        if not faults:
+            begin(self, path, data, version=version, then=then)
+            return
+        faults.pop()
+        match fault:
+            case "no connection":
+                raise NotConnected("planted")
+            case "no room":
+                raise Refused("planted")
+            case "somebody else":
+                found = self.get(path)
+                assert found is not None
+                self.set(path, found.data)
+                begin(self, path, data, version=version, then=then)
+            case "done, and no answer":
+                begin(self, path, data, version=version, then=lambda _: then(lost))
+            case _:
+                then(lost)
+
+    monkeypatch.setattr(MemoryCoordination, "begin_set", fails)
+    with written(free=lambda marks: True) as (scribe, drive):
+        mark_all(scribe, drive)
+    assert not faults
