@@ -91,6 +91,7 @@ class Executor:
         self._dirty: dict[int, Task] = {}
         self._dirty_since = 0.0
         self._flush_at = 0.0  # when what is dirty may be handed on, if there is nothing else to do
+        self._starve_at = 0.0  # and when to those who have nothing to do
         self._flush_cost = 0.0  # processor time that handing on has taken for each task
         self._flushes = 0
         self._links: set[Link] = set()
@@ -445,8 +446,9 @@ class Executor:
         if task.deferred:
             self._do_deferred(task)
         outputs = task.outputs
-        if not task.stopped and outputs.starving():
+        if began >= self._starve_at and not task.stopped and outputs.starving():
             self.hand_on(task, outputs.flush_starving)
+            self._starve_at = time.monotonic() + min(self._linger, FLUSH_REST * self._flush_cost)
         if task.stopped:
             return
         if outputs.pending():
@@ -472,7 +474,8 @@ class Executor:
         self.flush_links()
         if measured:
             self._flush_cost = (time.thread_time() - began) / count
-        self._flush_at = time.monotonic() + min(self._linger, FLUSH_REST * count * self._flush_cost)
+        rest = min(self._linger, FLUSH_REST * count * self._flush_cost)
+        self._flush_at = self._starve_at = time.monotonic() + rest
 
 
 def _stand_still(task: Task, told: Callable[[], None]) -> None:

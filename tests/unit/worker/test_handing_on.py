@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,3 +162,57 @@ def test_one_that_measures_each_time_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(executor_module, "MEASURED", 1)
     with pytest.raises(AssertionError):
         test_an_idle_executor_rests_in_proportion_to_what_handing_on_takes(monkeypatch)
+
+
+def handed_on_to_the_starving(
+    cost: float, turns: int, monkeypatch: pytest.MonkeyPatch, linger: float = 10.0
+) -> list[float]:
+    """When a task that has its turn every millisecond hands on to those who have nothing to do.
+
+    Args:
+        cost: Seconds that handing on has taken for it.
+    """
+    now = 0.0
+    handed: list[float] = []
+    monkeypatch.setattr(
+        executor_module, "time", SimpleNamespace(monotonic=lambda: now, thread_time=lambda: 0.0)
+    )
+    executor: Any = Executor(
+        ExecutorId(ComponentId("c"), TaskId(1), TaskId(1)), linger, lambda e: None, Hands(), Haste()
+    )
+    executor._flush_cost = cost
+    outputs = SimpleNamespace(
+        starving=lambda: True, pending=lambda: False, flush_starving=lambda: handed.append(now)
+    )
+    task = SimpleNamespace(
+        executor=executor, brake=None, stopped=False, executed=0, deferred=deque(), outputs=outputs,
+        pace=SimpleNamespace(is_due=lambda at: False), run=lambda until: False,
+    )  # fmt: skip
+    for turn in range(1, turns + 1):
+        now = turn / 1000
+        executor._run_task(task)
+    return handed
+
+
+def test_who_has_nothing_to_do_is_handed_a_few_tuples_at_once_where_that_costs_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert len(handed_on_to_the_starving(0.00001, 40, monkeypatch)) == 40
+
+
+def test_handing_on_to_many_who_have_nothing_to_do_rests_as_all_of_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tuple or two for each of a hundred tasks, every millisecond, was a fifth of what a worker did at half of its load."""
+    handed = handed_on_to_the_starving(0.00055, 40, monkeypatch)
+    assert [b - a for a, b in pairwise(handed)] == pytest.approx([0.005] * (len(handed) - 1))
+    assert len(handed) == 8
+    assert len(handed_on_to_the_starving(1.0, 40, monkeypatch, linger=0.005)) == 8, (
+        "never for longer than that"
+    )
+
+
+def test_one_that_hands_on_with_each_turn_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor_module, "FLUSH_REST", 0)
+    with pytest.raises(AssertionError):
+        test_handing_on_to_many_who_have_nothing_to_do_rests_as_all_of_it_does(monkeypatch)
