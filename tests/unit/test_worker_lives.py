@@ -499,3 +499,20 @@ def test_when_the_session_is_lost_the_process_ends_whatever_its_main_thread_is_a
 def test_a_worker_does_not_give_up_coordination_before_its_supervisor_looks() -> None:
     """A server that is being started again on a busy machine takes longer than a command would wait for it."""
     assert 60.0 <= REACHED < SupervisorOptions().start_timeout
+
+
+def test_marks_before_which_nothing_is_to_be_written_are_known(life: Any) -> None:
+    """They need no thread of their own; whoever says so of others would have them written too early."""
+    progress = life._progress
+    progress.inherit()
+    life.worker.will_start(2)
+    assert not progress.nothing_first(Marks(SECOND)), "that it is started here"
+    progress.write()
+    life.worker.tasks[2] = standing()
+    version = life._coordination.get(PATH).version
+    assert progress.nothing_first(Marks(SECOND, restored={2: 1}))
+    progress.write_first(Marks(SECOND, restored={2: 1}))
+    assert life._coordination.get(PATH).version == version
+    assert not progress.nothing_first(Marks(SECOND, closed=True)), "since when it is here"
+    with progress._lock:
+        assert not progress.nothing_first(Marks(SECOND)), "somebody is writing, and it does not wait for that"
