@@ -83,9 +83,9 @@ class MarksWriter:
 
     def _begin(self, action: ac.WriteMarks) -> bool:
         """Whether it is being written, and nobody waits for that."""
-        if self._closed or not self._free(action.marks):
-            return False
         try:
+            if self._closed or not self._free(action.marks):
+                return False
             path, data = self._encoded(action, action.marks)
             self._coordination.begin_set(
                 path,

@@ -288,9 +288,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             super()._send_ping(connect_timeout)
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
-        with (
-            self._sending
-        ):  # it may be here before whoever has sent the request has written down that it is under way
+        # It may be here before whoever has sent the request has written down that it is under way.
+        with self._sending:
             pass
         return super()._read_response(header, buffer, offset)
 
