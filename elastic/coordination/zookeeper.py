@@ -21,6 +21,9 @@ and answer others: unless it is our own, and this machine's kernel says that no 
 
 Callbacks of kazoo only leave a note for the thread of `Watches`, which may block and call back into this
 adapter. Registering a watch returns at once; the first call comes from that thread.
+
+`begin_set` waits for nothing, and its answer is told on kazoo's own connection thread: waking another one
+beside threads that compute takes longer than all the rest of it. It is asked for once.
 """
 
 from __future__ import annotations
