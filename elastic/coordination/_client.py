@@ -10,7 +10,6 @@ import select
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,7 +177,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return readable, writable, []
 
     def create_socket_pair(self) -> tuple[_Waker, _Waker]:
-        waker = _Waker(lambda: self.sends())
+        waker = _Waker(self.sends)
         return waker, waker
 
     def async_result(self) -> Answer:
@@ -223,7 +222,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             with self._sending:
                 self._open = False
             # Sent while kazoo was giving up what this connection had asked for: nobody answers that any more.
-            self._give_up(self.client._pending)
+            pending = self.client._pending
+            while pending:
+                _, answer, _ = pending.popleft()
+                if answer is not None:
+                    answer.set_exception(ConnectionLoss())
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self._lease.connecting()
@@ -266,16 +269,6 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self._sending.release()
             if lost is not None:
                 lost.set_exception(ConnectionLoss())
-
-    @staticmethod
-    def _give_up(pending: deque[tuple[Any, Any, int]]) -> None:
-        while True:
-            try:
-                _, answer, _ = pending.popleft()
-            except IndexError:
-                return
-            if answer is not None:
-                answer.set_exception(ConnectionLoss())
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         with self._sending:
@@ -350,8 +343,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 def _is_usual(request: Any) -> bool:
     """Whether it is a question to the server: not a sign for kazoo's own thread, nor one that begins or ends a session."""
-    kind = getattr(request, "type", 0)
-    return isinstance(kind, int) and 0 < kind < int(Auth.type)
+    return bool(0 < getattr(request, "type", 0) < Auth.type)
 
 
 def make_client(hosts: str, lease: Lease, refused: Callable[[str, float], None]) -> KazooClient:

@@ -71,7 +71,7 @@ class Requests:
             if state is SessionState.LOST:
                 raise self._expired(what)
             if state is SessionState.SUSPENDED or deadline <= time.monotonic():
-                raise NotConnected(f"{what}: no connection to ZooKeeper at {self._address}")
+                raise self._away(what)
             try:
                 asked, begun = begun or request(), None
                 return self._answer(asked, deadline)
@@ -96,7 +96,7 @@ class Requests:
             NotConnected: There is no connection; nothing was asked for.
         """
         if self._watches.state is not SessionState.CONNECTED:
-            raise NotConnected(f"{what}: no connection to ZooKeeper at {self._address}")
+            raise self._away(what)
         asked = request()
 
         def answer() -> Any:
@@ -130,6 +130,9 @@ class Requests:
                     self._give_up()
                 if now >= min(deadline, self._lease.deadline):
                     raise
+
+    def _away(self, what: str) -> NotConnected:
+        return NotConnected(f"{what}: no connection to ZooKeeper at {self._address}")
 
     def _expired(self, what: str) -> SessionExpired:
         why = "was closed" if self.closed else "has expired"

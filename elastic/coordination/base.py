@@ -132,7 +132,7 @@ class Coordination(Protocol):
                 must not wait.
 
         Raises:
-            NotConnected: Nothing was asked for, and `then` is not called.
+            NotConnected, Refused: Nothing was asked for, and `then` is not called.
         """
 
     def put(self, path: str, data: bytes) -> int:

@@ -448,7 +448,7 @@ class Executor:
         outputs = task.outputs
         if began >= self._starve_at and not task.stopped and outputs.starving():
             self.hand_on(task, outputs.flush_starving)
-            self._starve_at = time.monotonic() + min(self._linger, FLUSH_REST * self._flush_cost)
+            self._starve_at = self._rested_after(1)
         if task.stopped:
             return
         if outputs.pending():
@@ -474,8 +474,11 @@ class Executor:
         self.flush_links()
         if measured:
             self._flush_cost = (time.thread_time() - began) / count
-        rest = min(self._linger, FLUSH_REST * count * self._flush_cost)
-        self._flush_at = self._starve_at = time.monotonic() + rest
+        self._flush_at = self._starve_at = self._rested_after(count)
+
+    def _rested_after(self, tasks: int) -> float:
+        """When there has been a rest after handing on for so many tasks, monotonic seconds."""
+        return time.monotonic() + min(self._linger, FLUSH_REST * tasks * self._flush_cost)
 
 
 def _stand_still(task: Task, told: Callable[[], None]) -> None:

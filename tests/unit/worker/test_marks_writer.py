@@ -59,6 +59,19 @@ def written(
     assert all(len(f.reason) <= REASON + 3 for f in there.failed.values())
 
 
+def end(scribe: Scribe, drive: _Drive) -> None:
+    """What is there when all is well (`written`)."""
+    scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
+    scribe.add(ac.Mark(1, 0, "closed"))
+    drive()
+
+
+def mark_all(scribe: Scribe, drive: _Drive) -> None:
+    scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
+    drive()
+    end(scribe, drive)
+
+
 @pytest.mark.parametrize(
     "reasons", [[CANNOT_BE_ENCODED], ["x" * 2000] * 600, ["\udcff" * 2000] * 300, ["\0" * 2000] * 300]
 )
@@ -67,9 +80,7 @@ def test_whatever_user_code_raises_the_other_marks_are_written(reasons: list[str
         for number, reason in enumerate(reasons):
             scribe.add(ac.Mark(1, 100 + number, "failed", 1, reason=reason))
         drive()
-        scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
-        scribe.add(ac.Mark(1, 0, "closed"))
-        drive()
+        end(scribe, drive)
 
 
 def test_marks_are_written_after_a_fault_that_nothing_tells_the_end_of(
@@ -83,11 +94,7 @@ def test_marks_are_written_after_a_fault_that_nothing_tells_the_end_of(
             raise faults.pop()
 
     with written(before) as (scribe, drive):
-        scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
-        drive()
-        scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
-        scribe.add(ac.Mark(1, 0, "closed"))
-        drive()
+        mark_all(scribe, drive)
     assert not faults
 
 
@@ -96,9 +103,7 @@ def test_reasons_are_left_out_where_there_is_no_room_for_them(monkeypatch: pytes
     with written() as (scribe, drive):
         for number in range(100):
             scribe.add(ac.Mark(1, 100 + number, "failed", 1, reason="x" * 200))
-        scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
-        scribe.add(ac.Mark(1, 0, "closed"))
-        drive()
+        end(scribe, drive)
 
 
 def test_marks_are_written_after_answers_that_did_not_come_although_the_session_stands(
@@ -133,17 +138,7 @@ def test_marks_are_written_after_answers_that_did_not_come_although_the_session_
         scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
         drive()
         assert not faults
-        scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
-        scribe.add(ac.Mark(1, 0, "closed"))
-        drive()
-
-
-def mark_all(scribe: Scribe, drive: _Drive) -> None:
-    scribe.add(ac.Mark(1, 8, "failed", 1, reason="it does not want to"))
-    drive()
-    scribe.add(ac.Mark(1, 7, "saved", nodes=(NodeId("a"),), size=1))
-    scribe.add(ac.Mark(1, 0, "closed"))
-    drive()
+        end(scribe, drive)
 
 
 def test_marks_before_which_nothing_is_written_are_begun_by_who_has_them(
