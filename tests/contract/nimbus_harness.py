@@ -25,6 +25,7 @@ from elastic.model.topology import ComponentSpec, FieldSpec, InputSpec, StreamSp
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import MemoryNodeGateway, NodeGateway, StateCleaning
+from elastic.nimbus.reign import Reign
 
 _lives = itertools.count(1)
 
@@ -298,6 +299,13 @@ class Cluster:
         reign = nimbus._reign
         assert reign is not None
         assert reign.mirror.wait_for(condition, PATIENCE), why()
+
+    def leads_anew(self, nimbus: Nimbus, earlier: Reign | None) -> None:
+        """Wait until this Nimbus leads again, after a reign that is over: nothing more comes to that one's mirror."""
+        with nimbus._changed:
+            assert nimbus._changed.wait_for(
+                lambda: nimbus._reign not in (None, earlier) and nimbus.leading, PATIENCE
+            )
 
     def gone(self, path: str) -> None:
         """Wait until a node of coordination is gone."""

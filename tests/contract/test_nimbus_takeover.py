@@ -272,7 +272,7 @@ def test_a_request_that_comes_late_is_not_decided_by_a_reign_that_is_over(
     cluster.service.cut(session)
     states.until_last(SessionState.SUSPENDED)
     cluster.service.restore(session)
-    cluster.until(nimbus, lambda: nimbus._reign not in (None, earlier) and nimbus.leading)
+    cluster.leads_anew(nimbus, earlier)
     cluster.started(nimbus, spec("first", workers=1))
     release.set()
     with pytest.raises(Superseded, match="does not lead any more"):
