@@ -31,6 +31,12 @@ from elastic.model.ids import Incarnation
 
 Buffer = bytes | bytearray | memoryview
 
+Share = tuple[int, int, int]
+"""A target, and the bytes and rows of a frame for several that it is charged with."""
+
+SEVERAL = 0xFFFFFFFE
+"""In place of the target of a frame that was offered for several (`Link.offer_together`)."""
+
 LARGEST_URGENT = 1024
 """Payload bytes of the largest urgent frame: what no bound stops has to be small."""
 
@@ -74,7 +80,11 @@ class Receiver(Protocol):
     """What the worker gives to its transport. Called on the transport's threads; must not block."""
 
     def on_frame(self, source: Incarnation, target: int, payload: memoryview) -> None:
-        """A frame has arrived; its payload stays valid. `Transport.consumed` is called when the task has taken it."""
+        """A frame has arrived; its payload stays valid. `Transport.consumed` is called when the task has taken it.
+
+        Args:
+            target: The task; `SEVERAL` for a frame that was offered for several: of each of them it is then said what that has taken.
+        """
 
     def on_room(self, peer: Incarnation, target: int) -> None:
         """`offer` to that target said False before, and is worth another try."""
@@ -111,6 +121,20 @@ class Link(Protocol):
         Raises:
             TupleTooLarge: Larger than `max_frame`.
             ValueError: Urgent, and larger than `LARGEST_URGENT`.
+        """
+
+    def offer_together(self, shares: Sequence[Share], payload: Sequence[bytes]) -> bool:
+        """Take one frame for several targets, to be sent at the next `flush`.
+
+        With a hundred targets that get a few tuples each, a frame of its own for each of them is most of the work, at either end.
+
+        Args:
+            shares: Each target once, with what it is charged with: the peer says the same numbers to `Transport.consumed`, for each target.
+            payload: Its content, in parts; it says by itself what is for whom.
+
+        Returns:
+            False when one of them, or the peer's in-flight bound, has no room for it: nothing was taken, nobody will be told of room, and
+            nothing is reserved. What is offered to each target by itself then is refused or taken as always.
         """
 
     def outstanding(self, target: int) -> tuple[int, int]:

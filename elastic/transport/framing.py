@@ -14,6 +14,9 @@ The process that has something to send dials (`docs/transport.md` has the whole 
                 What has been consumed of that target since the session began.
                 Target 0xFFFFFFFF: the number of the last frame that was received, and 0; frames are counted from 1.
 
+A frame of target 0xFFFFFFFE (`elastic.transport.base.SEVERAL`) is one for several targets: which ones, and what of it each is charged
+with, is in its payload.
+
 Frames carry no number: a connection keeps their order, and the Welcome says where to go on. Reports say totals, never
 differences, so that one which got lost with its connection is made good by the next.
 """

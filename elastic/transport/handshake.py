@@ -18,7 +18,7 @@ from elastic.model.ids import Incarnation
 from elastic.transport.framing import LARGEST_FRAME, ProtocolError
 
 MAGIC = b"ELTR"
-VERSION = 2
+VERSION = 3
 LONGEST = 4096
 """Bytes of the longest Hello or Welcome."""
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from elastic.model.ids import Incarnation
-from elastic.transport.base import Buffer, Receiver, TransportOptions
+from elastic.transport.base import Buffer, Receiver, Share, TransportOptions
 from elastic.transport.framing import Report
 from elastic.transport.loop import Loop, Timer
 from elastic.transport.session import Outbound
@@ -86,6 +86,11 @@ class BaseLink(ABC):
         if not taken:
             self.flush()
         return taken
+
+    def offer_together(self, shares: Sequence[Share], payload: Sequence[bytes]) -> bool:
+        """See `Link.offer_together`."""
+        with self._lock:
+            return not self._closed and self._outbound.offer_together(shares, payload)
 
     @abstractmethod
     def flush(self) -> None:

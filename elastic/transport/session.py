@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from elastic.errors import TupleTooLarge
-from elastic.transport.base import LARGEST_URGENT, Buffer, TransportOptions
+from elastic.transport.base import LARGEST_URGENT, SEVERAL, Buffer, Share, TransportOptions
 from elastic.transport.framing import (
     ALL_TARGETS,
     HEADER,
@@ -170,11 +170,7 @@ class Outbound:
                 f" ({self._max_frame} bytes)",
                 remedy="emit smaller tuples, or raise the transport's max_frame",
             )
-        window = self._windows.get(target)
-        if window is None:
-            if not 0 <= target < ALL_TARGETS:
-                raise ValueError(f"{target} is not a task's number")
-            window = self._windows[target] = _Window()
+        window = self._windows.get(target) or self._opened(target)
         cost = size + HEADER_SIZE
         if urgent:
             if size > LARGEST_URGENT:
@@ -201,13 +197,45 @@ class Outbound:
             self._reserved = 0
         window.sent += size
         window.rows_sent += rows
-        self._flight += cost
+        self._keep(target, size, payload)
+        return True
+
+    def offer_together(self, shares: Sequence[Share], payload: Sequence[bytes]) -> bool:
+        """As `Link.offer_together`."""
+        size = sum(map(len, payload))
+        if self._reserved or self._flight + size + HEADER_SIZE > self._in_flight or size > self._max_frame:
+            return False
+        windows = []
+        for target, part, rows in shares:
+            window = self._windows.get(target) or self._opened(target)
+            if (
+                window.reserved
+                or window.waiting >= 0
+                or window.sent - window.consumed + part > self._window
+                or window.rows_sent - window.rows_consumed + rows > self._window_rows
+            ):
+                return False
+            windows.append(window)
+        for window, (_, part, rows) in zip(windows, shares, strict=True):
+            window.sent += part
+            window.rows_sent += rows
+        self._keep(SEVERAL, size, payload)
+        return True
+
+    def _opened(self, target: int) -> _Window:
+        if not 0 <= target < SEVERAL:
+            raise ValueError(f"{target} is not a task's number")
+        window = self._windows[target] = _Window()
+        return window
+
+    def _keep(self, target: int, size: int, payload: Sequence[Buffer]) -> None:
+        """Take a frame: it is written, and kept until it is confirmed."""
+        self._flight += size + HEADER_SIZE
         self._bytes += size
         frame = (_pack(size, target), *payload)
         self._frames.append((size, frame))
         if self._writable:
             self.unsent += frame
-        return True
 
     def take(self) -> list[Buffer]:
         """What is to be written next, in order."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elastic.api.components import Bolt, TaskHook
 from elastic.api.context import Source
 from elastic.worker import wire
-from elastic.worker.batch import Batch, Mark
+from elastic.worker.batch import Batch
 from elastic.worker.looks import FIRST, LATE, MOST
 from elastic.worker.part import Part
 from elastic.worker.wiring import observed
@@ -43,23 +43,26 @@ class BoltDriver(Part):
     def run(self, until: float) -> bool:
         """Work for a slice of time; returns whether there is something left to do."""
         task = self._task
-        while not task.failures.broken:
+        failures, context, sources, clock = task.failures, task.context, self._sources, time.monotonic
+        now = 0.0
+        while not failures.broken:
             if self._current is None:
                 item = task.next()
                 if item is None:
                     return False
-                if isinstance(item, Mark):
-                    task.marks.receive(item)
-                else:
-                    found = self._sources.get((item.stream.index, item.source))
-                    task.context.source = found if found is not None else self._source(item)
+                if isinstance(item, Batch):
+                    context.source = sources.get((item.stream.index, item.source)) or self._source(item)
                     if self._vector:
                         self._work_vector(item)
+                        now = clock()
                     else:
                         self._begin(item)
+                else:
+                    task.marks.receive(item)
+                    now = clock()
             if self._current is not None:
-                self._work()
-            if task.stopping is not None or time.monotonic() >= until:
+                now = self._work(task, self._current)
+            if task.stopping is not None or now >= until:
                 return True
         task.discard()
         return False
@@ -93,11 +96,10 @@ class BoltDriver(Part):
             return
         self._current = (batch, iter(rows), batch.count)
 
-    def _work(self) -> None:
-        """Execute some tuples of the present batch: as many as take about a slice."""
-        assert self._current is not None
-        batch, rows, left = self._current
-        task, execute = self._task, self._execute
+    def _work(self, task: Task, current: tuple[Batch, Iterator[Any], int]) -> float:
+        """Execute some tuples of the present batch: as many as take about a slice. Returns when that was done, monotonic seconds."""
+        batch, rows, left = current
+        execute = self._execute
         chunk = self._chunk if self._chunk < left else left
         began = time.monotonic()
         tup: Any = None
@@ -122,7 +124,8 @@ class BoltDriver(Part):
             task.failures.failed(e, tup)
         else:
             task.executed += chunk
-        took = time.monotonic() - began
+        now = time.monotonic()
+        took = now - began
         if took < SLICE / 4 and chunk == self._chunk and self._chunk < 1 << 16:
             self._chunk *= 2
         elif took > SLICE and chunk > 1:
@@ -130,9 +133,10 @@ class BoltDriver(Part):
         left -= chunk
         if left > 0 and not task.failures.broken:
             self._current = (batch, rows, left)
-            return
+            return now
         self._current = None
         task.done(batch)
+        return now
 
     def _work_vector(self, batch: Batch) -> None:
         task = self._task

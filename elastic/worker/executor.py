@@ -26,6 +26,7 @@ from elastic.worker.destination import Destination, ExecutorStopped, TaskRelease
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
+from elastic.worker.parcels import Parcels
 from elastic.worker.task import Task
 from elastic.worker.unread import Unread
 
@@ -40,6 +41,8 @@ FLUSH_REST = 8
 """An idle executor waits so many times as long as handing on has taken before it does so again, up to `linger`.
 With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames. Who
 hands a batch on has a tenth of the work that it makes: the cheaper that is, the more often it would be done, and the less went through."""
+PARCELS_REST = 32
+"""The same where it was done in parcels: that takes a third for each of their links, and what it makes others do is as much."""
 MEASURED = 16
 """One in so many times it is measured what handing on takes. To ask for the processor time of a thread is a call to the system, of 0.8 to
 1.5 us: done each time, it was a tenth of what a worker did whose batches are of a few tuples."""
@@ -93,8 +96,10 @@ class Executor:
         self._flush_at = 0.0  # when what is dirty may be handed on, if there is nothing else to do
         self._starve_at = 0.0  # and when to those who have nothing to do
         self._flush_cost = 0.0  # processor time that handing on has taken for each task
+        self._flush_rest = FLUSH_REST
         self._flushes = 0
         self._links: set[Link] = set()
+        self._parcels = Parcels(self)
         self._timers: list[tuple[float, int, Task]] = []
         self.unread = Unread(self)
         self._order = itertools.count()
@@ -429,7 +434,9 @@ class Executor:
         executed = task.executed
         self.current, self.busy_since = task, began
         try:
-            again = task.run(began + self._slice_of(brake))
+            again = task.run(
+                began + (SLICE if brake is None and not self._haste.on else self._slice_of(brake))
+            )
         except TaskReleased:
             again = False
         except ExecutorStopped:
@@ -468,6 +475,8 @@ class Executor:
         count, measured = len(self._dirty), self._flushes % MEASURED == 0
         self._flushes += 1
         began = time.thread_time() if measured else 0.0
+        in_parcels = self._parcels.hand_on([task.outputs for task in self._dirty.values()])
+        self._flush_rest = PARCELS_REST if in_parcels else FLUSH_REST
         while self._dirty:
             _, task = self._dirty.popitem()
             self.hand_on(task, task.outputs.flush)
@@ -478,7 +487,7 @@ class Executor:
 
     def _rested_after(self, tasks: int) -> float:
         """When there has been a rest after handing on for so many tasks, monotonic seconds."""
-        return time.monotonic() + min(self._linger, FLUSH_REST * tasks * self._flush_cost)
+        return time.monotonic() + min(self._linger, self._flush_rest * tasks * self._flush_cost)
 
 
 def _stand_still(task: Task, told: Callable[[], None]) -> None:

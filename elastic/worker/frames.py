@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, worker_of
-from elastic.transport.base import Transport
+from elastic.transport.base import SEVERAL, Transport
 from elastic.worker import wire
 from elastic.worker.batch import Item
 from elastic.worker.failures import described
@@ -29,16 +29,14 @@ class Frames:
 
     def on_frame(self, source: Incarnation, target: int, payload: memoryview) -> None:
         """See the port."""
+        if target == SEVERAL:
+            self._on_parcel(source, payload)
+            return
         worker = self._worker
         try:
             item, life, first = wire.decode(payload, worker.streams, source)
         except Exception as e:
-            worker.event(
-                "frame-unreadable",
-                f"A frame from {source} for task {target} could not be read: {described(e)}",
-                Severity.ERROR,
-                task=target,
-            )
+            self._unreadable(source, target, e)
             self._consumed(source, target, len(payload), 0)
             return
         if isinstance(item, wire.Told):
@@ -59,6 +57,30 @@ class Frames:
         if task is None or not task.take_in(item, life, first):
             worker.moves.arrived(target, life, first, item)
             worker.moves.work()
+
+    def _on_parcel(self, source: Incarnation, payload: memoryview) -> None:
+        worker, late = self._worker, False
+        try:
+            parts = list(wire.parcel_in(payload, worker.streams, source))
+        except Exception as e:
+            self._unreadable(source, 0, e)
+            return
+        tasks = worker.tasks
+        for target, batch, life, first in parts:
+            task = tasks.get(target)
+            if task is None or not task.take_in(batch, life, first):
+                worker.moves.arrived(target, life, first, batch)
+                late = True
+        if late:
+            worker.moves.work()
+
+    def _unreadable(self, source: Incarnation, target: int, error: Exception) -> None:
+        self._worker.event(
+            "frame-unreadable",
+            f"A frame from {source} for {f'task {target}' if target else 'several tasks'} could not be read: {described(error)}",
+            Severity.ERROR,
+            task=target,
+        )
 
     def on_room(self, peer: Incarnation, target: int) -> None:
         """See the port."""

@@ -18,7 +18,9 @@ from elastic.errors import ExecutionError, NotFound
 from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.table import EmitterState
 from elastic.model.grouping import GroupingKind
+from elastic.model.ids import Incarnation
 from elastic.model.topology import ComponentSpec
+from elastic.transport.base import Link
 from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, Stream, Streams
 from elastic.worker.crossing import ASK, FULL, TAKEN, Crossing, Out, Subscription
@@ -42,6 +44,8 @@ class Outputs:
         on_unsendable: Told of a tuple that cannot be sent to another process; it is left out. Without it, the error is raised.
 
     Attributes:
+        list: What it has for each of its targets.
+        me: This worker process.
         local_first: Who chooses by which targets are in this worker.
         gate: Held while something is put on a link: what a move asks of the link comes before it or after it.
     """
@@ -65,7 +69,7 @@ class Outputs:
         self.unrouted = 0
         self._on_emit = on_emit
         self._crossing = crossing
-        self._me = crossing.me
+        self.me = crossing.me
         self.gate = threading.RLock()
         self._released = False
         self.on_unsendable = on_unsendable or _raise
@@ -73,10 +77,11 @@ class Outputs:
         self._subscriptions = subscriptions
         targets = sorted({t for subs in subscriptions.values() for s in subs for t in s.targets})
         self.outs: dict[int, Out] = {t: Out(destination(t)) for t in targets}
-        self._list = list(self.outs.values())
+        self.list = list(self.outs.values())
         # All buffers together stay small enough to be in the processor's cache when they are handed on.
         self._limit = max(1, min(batch_rows, max(32, 4 * batch_rows // max(1, len(targets)))))
-        self._by_rows = {id(o.rows): o for o in self._list}
+        self._rows = [o.rows for o in self.list]
+        self._by_rows = {id(o.rows): o for o in self.list}
         for consumer in {s.consumer.id for subs in subscriptions.values() for s in subs}:
             here = [s for subs in subscriptions.values() for s in subs if s.consumer.id == consumer]
             if len({s.spec.stream for s in here}) > 1:
@@ -190,17 +195,30 @@ class Outputs:
 
     def pending(self) -> bool:
         """Whether something waits to be handed on."""
-        return any(o.rows for o in self._list)
+        return any(self._rows)
 
     def waiting(self) -> int:
         """How many tuples wait to be handed on."""
-        return sum(len(o.rows) for o in self._list)
+        return sum(map(len, self._rows))
 
     def flush(self) -> None:
         """Hand on everything."""
-        for out in self._list:
+        for out in self.list:
             if out.rows:
                 self._flush(out)
+
+    def stream_of(self, kind: type) -> Stream:
+        """The stream of tuples of that class."""
+        return self._streams.by_kind[kind]
+
+    def way(self, where: Incarnation) -> Link | None:
+        """To another worker."""
+        return self._crossing.link(where)
+
+    def count(self, out: Out, stream: Stream, count: int, size: int) -> None:
+        """So many tuples, of so many bytes, have left this process."""
+        out.bytes += size
+        self._count(out, stream, count)
 
     def starving(self) -> bool:
         """Whether something waits for an executor with nothing to do."""
@@ -215,14 +233,14 @@ class Outputs:
             self._flush(out)
 
     def _starving(self) -> Iterator[Out]:
-        return (o for o in self._list if o.rows and o.destination.starves(self.emitter))
+        return (o for o in self.list if o.rows and o.destination.starves(self.emitter))
 
     def flush_besides(self, full: Out) -> None:
         """Hand on what is for others, as far as there is room for it: whoever waits for room there may do so for long.
 
         Not to whom something is being handed on already, further out: what is in the buffer was emitted after that.
         """
-        for out in self._list:
+        for out in self.list:
             if out is not full and out.rows and not out.handing:
                 if out.destination.hungry():
                     self._flush(out)
@@ -237,13 +255,13 @@ class Outputs:
         if not rows:
             return
         stream = self._streams.by_kind[type(rows[0])]
-        if self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows):
+        if self._here_at_once(out, stream, rows) or self._at_once(out, stream, rows):
             out.rows.clear()
 
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
         assert self.emitter is not None
-        for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
+        for out in self.list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
             if out.rows:
                 self._flush(out)
             self._put(out, mark)
@@ -259,9 +277,9 @@ class Outputs:
         """The task runs elsewhere: what is emitted here from now on goes nowhere."""
         with self.gate:
             self._released = True
-            for out in self._list:
+            for out in self.list:
                 out.link = None
-        for out in self._list:
+        for out in self.list:
             out.rows.clear()
             out.destination.signal()
 
@@ -273,7 +291,7 @@ class Outputs:
         kinds = self._streams.by_kind
         if not out.mixed:
             stream = kinds[type(rows[0])]
-            if self._at_once(out, stream, rows) or self._here_at_once(out, stream, rows):
+            if self._here_at_once(out, stream, rows) or self._at_once(out, stream, rows):
                 return
             runs = [(stream, rows)]
         else:
@@ -290,14 +308,14 @@ class Outputs:
         hundred targets batches are a few tuples each, and what is done for each batch is most of the work. False: nothing was handed on.
         """
         link, emitter = out.link, self.emitter
-        if link is None or emitter is None or link.state is not FLOWING or link.where == self._me:
+        if link is None or emitter is None or link.state is not FLOWING or link.where == self.me:
             return False
         body = wire.packed(stream, rows)
         if body is None:
             return False
         count = len(rows)
         with self.gate:
-            if link.state is not FLOWING or link.where == self._me or out.link is not link:
+            if link.state is not FLOWING or link.where == self.me or out.link is not link:
                 return False
             way = self._crossing.link(link.where)
             if way is None:
@@ -307,16 +325,17 @@ class Outputs:
                 return False
             link.left(count)
         emitter.written(way)
-        out.bytes += len(body)
-        self._count(out, stream, count)
+        self.count(out, stream, count, len(body))
         return True
 
     def _here_at_once(self, out: Out, stream: Stream, rows: list[Any]) -> bool:
         """The same for a task of this worker. False: nothing was handed on."""
+        if out.destination.local is None:
+            return False
         count = len(rows)
         with self.gate:
             link, local = out.link, out.destination.local
-            if link is None or local is None or link.state is not FLOWING or link.where != self._me:
+            if link is None or local is None or link.state is not FLOWING or link.where != self.me:
                 return False
             if local.offer(Batch(stream, self.task, count, rows), link.life, link.sent + 1) != TAKEN:
                 return False
@@ -359,7 +378,7 @@ class Outputs:
             ExecutorStopped: The executor has to end; `TaskReleased`: the task has.
             ExecutionError: It cannot be sent to another process (`TupleTooLarge`, unpicklable); or the task does not run here yet.
         """
-        crossing, me, destination, emitter = self._crossing, self._me, out.destination, self.emitter
+        crossing, me, destination, emitter = self._crossing, self.me, out.destination, self.emitter
         assert emitter is not None
         frames: list[wire.Frame] | None = None
         blocked = False

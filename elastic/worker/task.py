@@ -145,7 +145,8 @@ class Task:
             knows, which whoever knows of the moves has to look at.
         """
         with self._lock:
-            if not self.has_room(item):
+            # Mostly there is room, and whoever has a hundred targets asks for each of a few tuples.
+            if self._rows + item.count > self._share and not self.has_room(item):
                 return FULL
             receiver = self.receivers.get(item.source)
             if receiver is None or not receiver.takes(life, first, item.weight):
@@ -400,19 +401,26 @@ class Task:
         self.context.source = None
         with self._lock:
             self._rows -= batch.count
-            if self._brought:
-                left = self._brought - (batch.count + WORKED_OFF - 1) // WORKED_OFF
-                self._brought = max(0, left) if self._rows > self._share else 0
-            refused = self._refused and (
-                self._rows <= low(self._share) + self._brought
-                or (any(s not in self._queue for s in self._kept_out) and self._lets_in(1))
-            )
-            if refused:
-                self._refused = False
-                self._kept_out.clear()
+            # Mostly nobody was kept out, and with many targets a batch is a few tuples.
+            refused = (self._brought or self._refused) and self._lets_in_again(batch.count)
         if refused:
             self._room()
-        self._listener.on_consumed(batch, self)
+        if batch.origin:
+            self._listener.on_consumed(batch, self)
+
+    def _lets_in_again(self, count: int) -> bool:
+        """Whether those are to be told that were kept out, now that so many tuples have been worked off. Under the lock."""
+        if self._brought:
+            left = self._brought - (count + WORKED_OFF - 1) // WORKED_OFF
+            self._brought = max(0, left) if self._rows > self._share else 0
+        refused = self._refused and (
+            self._rows <= low(self._share) + self._brought
+            or (any(s not in self._queue for s in self._kept_out) and self._lets_in(1))
+        )
+        if refused:
+            self._refused = False
+            self._kept_out.clear()
+        return refused
 
     def export(self) -> EngineState:
         """What the engine knows of it. While it stands still; from any thread."""

@@ -13,6 +13,8 @@ then the body:
     ALONG    what is left of the state of that task (`elastic.worker.along`); count is the move's epoch
     SAVED    the stores have all of the states of these tasks: number (4) and size (8) of each; count is the move's epoch
     RESTORED these tasks have begun where this comes from: number (4) and attempt (8) of each; count is the move's epoch
+    PARCEL   rows of one stream on several links: `count` links, each with target (4), source (4), rows (4), life (8) and position (8);
+             then all rows, in that order, as MSGPACK
     BEHIND   who is to have the state of the task that it is for takes so many milliseconds (8) for what changes of it meanwhile; count is
              the move's epoch
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,7 +40,9 @@ from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.failures import described
 
 MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED, BEHIND = range(1, 12)
+PARCEL = 12
 _HEAD = struct.Struct("!BHIIQQ")
+_ENTRY = struct.Struct("!IIIQQ")
 _EACH = struct.Struct("!IQ")
 TOLD_MOST = (LARGEST_URGENT - _HEAD.size) // _EACH.size
 """Tasks that one frame can say to be saved, or restored: it waits for no room, and such frames are small."""
@@ -120,6 +124,55 @@ def packed(stream: Stream, rows: list[Any]) -> bytes | None:
 def head(stream: Stream, source: int, count: int, life: int, first: int) -> bytes:
     """What stands before `packed`."""
     return _HEAD.pack(MSGPACK, stream.index, source, count, life, first)
+
+
+Entry = tuple[int, int, int, int, int]
+"""A link's part of a parcel: target, source, number of tuples, life of the source, position of the first."""
+
+
+def parcel(stream: Stream, entries: Sequence[Entry]) -> bytes:
+    """What stands before `packed` of the tuples of several links."""
+    pack = _ENTRY.pack
+    head = _HEAD.pack(PARCEL, stream.index, 0, len(entries), 0, 0)
+    return b"".join([head, *[pack(*entry) for entry in entries]])
+
+
+def share(body: int, count: int, rows: int) -> int:
+    """The bytes of a parcel that a link's target is charged with, at either end.
+
+    Args:
+        body: Bytes of all tuples.
+        count: How many of them are that link's.
+        rows: How many there are.
+    """
+    return _ENTRY.size + body * count // rows
+
+
+def parcel_in(
+    payload: memoryview, streams: Streams, origin: Incarnation
+) -> Iterator[tuple[int, Batch, int, int]]:
+    """What `parcel` was given: target, batch, life of its source and position, link by link.
+
+    The tuples are read at once. It takes a third of the time that it takes link by link, and none of them keeps the others' bytes.
+    """
+    _, index, _, links, _, _ = _HEAD.unpack_from(payload)
+    stream, start = streams[index], _HEAD.size + links * _ENTRY.size
+    entries, body = list(_ENTRY.iter_unpack(payload[_HEAD.size : start])), payload[start:]
+    total, size = sum(entry[2] for entry in entries), len(body)
+    try:
+        rows: list[Any] = stream.decoder.decode(body)
+        readable = len(rows) == total
+    except (ValueError, msgspec.DecodeError):
+        readable = False
+    at, each = 0, _ENTRY.size
+    for target, source, count, life, first in entries:
+        charged = each + size * count // total  # as `share`
+        if readable:
+            batch = Batch(stream, source, count, rows[at : at + count], None, None, origin, charged, count)
+            at += count
+        else:  # said where they would be executed, as of a batch
+            batch = Batch(stream, source, count, None, None, (MSGPACK, body[:0]), origin, charged, count)
+        yield target, batch, life, first
 
 
 def opened(source: int, life: int, position: int, epoch: int) -> tuple[Buffer, ...]:

@@ -9,11 +9,11 @@ import threading
 from collections import Counter
 
 import pytest
-from transport_harness import B2, BOUND, A, B, C, Worker, World, joined, push
+from transport_harness import B2, BOUND, SMALL, A, B, C, Worker, World, joined, push
 
 from elastic.errors import TupleTooLarge
 from elastic.model.ids import Incarnation
-from elastic.transport.base import TransportOptions
+from elastic.transport.base import SEVERAL, TransportOptions
 
 
 def test_a_frame_arrives_whole(world: World) -> None:
@@ -379,3 +379,60 @@ def test_many_threads_on_one_link_keep_each_its_order(world: World) -> None:
         sender, n = struct.unpack_from(">II", payload)
         found.setdefault(sender, []).append(n)
     assert found == {s: list(range(each)) for s in range(senders)}
+
+
+def test_a_frame_for_several_comes_between_what_was_offered_before_and_after(world: World) -> None:
+    _, _, _, at_b, link = joined(world)
+    assert link.offer(1, [b"before"])
+    assert link.offer_together([(1, 5, 0), (2, 4, 0)], [b"for ", b"both"])
+    assert link.offer(2, [b"after"])
+    link.flush()
+    at_b.until(lambda: len(at_b.frames) == 3)
+    assert [f[1:] for f in at_b.frames] == [(1, b"before"), (SEVERAL, b"for both"), (2, b"after")]
+
+
+def test_each_of_several_is_charged_with_its_share_and_gives_it_back_by_itself(world: World) -> None:
+    _, at_a, b, at_b, link = joined(world, SMALL)
+    assert link.offer_together([(1, 900, 0), (2, 100, 0)], [bytes(1000)])
+    assert (link.outstanding(1), link.outstanding(2)) == ((900, 0), (100, 0))
+    assert not link.offer(1, [bytes(101)])
+    assert link.offer(2, [bytes(900)])
+    link.flush()
+    at_b.until(lambda: len(at_b.frames) == 2)
+    b.consumed(A, 1, 900)
+    at_a.until(lambda: (B, 1) in at_a.rooms)
+    assert link.offer(1, [bytes(101)])
+
+
+def test_where_one_of_several_has_no_room_nobody_gets_anything_and_nobody_waits(world: World) -> None:
+    _, at_a, b, at_b, link = joined(world, SMALL)
+    assert link.offer(1, [bytes(950)])
+    assert not link.offer_together([(2, 10, 0), (1, 51, 0)], [bytes(61)])
+    assert link.outstanding(2) == (0, 0)
+    assert link.offer(2, [bytes(1000)]), "nothing is kept for what was refused"
+    link.flush()
+    at_b.until(lambda: len(at_b.frames) == 2)
+    b.consumed(A, 1, 950)
+    arrived = threading.Event()
+    link.when_received(arrived.set)
+    assert arrived.wait(BOUND)
+    assert not at_a.rooms
+    assert not link.offer_together([(1, 10, 0), (3, 10, 0)], [bytes(SMALL.in_flight)]), "in flight"
+
+
+def test_what_several_have_not_received_comes_again_over_the_next_connection(world: World) -> None:
+    a, _, _, at_b, link = joined(world)
+    assert link.offer_together([(1, 5, 0), (2, 4, 0)], [b"first"])
+    link.flush()
+    at_b.until(lambda: len(at_b.frames) == 1)
+    world.sever(a, B)
+    assert link.offer_together([(1, 5, 0), (2, 4, 0)], [b"second"])
+    link.flush()
+    at_b.until(lambda: len(at_b.frames) == 2)
+    assert [payload for _, _, payload in at_b.frames] == [b"first", b"second"]
+
+
+def test_nothing_is_taken_for_several_over_a_link_that_has_ended(world: World) -> None:
+    _, _, _, _, link = joined(world)
+    link.close()
+    assert not link.offer_together([(1, 1, 0), (2, 1, 0)], [b"xy"])

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from elastic.errors import TupleTooLarge
-from elastic.transport.base import Buffer, TransportOptions
+from elastic.transport.base import SEVERAL, Buffer, Share, TransportOptions
 from elastic.transport.framing import (
     ALL_TARGETS,
     HEADER_SIZE,
@@ -58,7 +58,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.arrived: list[tuple[int, bytes]] = []
         self.queued: dict[int, deque[tuple[int, int]]] = {t: deque() for t in TASKS}
         # (number, size) of what arrived and was not consumed
-        self.rows: list[int] = []  # of every accepted frame
+        self.shares: list[dict[int, tuple[int, int]]] = []  # of every accepted frame, bytes and rows by task
         self.wants: dict[int, int] = {}  # refused, and not told of room: target -> size
         self.up = False
         self.wire = b""
@@ -81,7 +81,7 @@ class SessionMachine(RuleBasedStateMachine):
             assert not held or held + size <= WINDOW
             assert not rows or not held_rows or held_rows + rows <= ROWS
             self.accepted.append((task, content[:size]))
-            self.rows.append(rows)
+            self.shares.append({task: (size, rows)})
             self.wants.pop(task, None)
         else:
             self.wants[task] = size
@@ -92,8 +92,27 @@ class SessionMachine(RuleBasedStateMachine):
         content = self.serial.to_bytes(4, "big") * 10
         assert self.out.offer(task, [content[:size]], urgent=True)
         self.accepted.append((task, content[:size]))
-        self.rows.append(0)
+        self.shares.append({task: (size, 0)})
         self.urgent.add(len(self.accepted))
+
+    @rule(parts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), min_size=2, max_size=2))
+    def offer_together(self, parts: list[tuple[int, int]]) -> None:
+        """One frame for both tasks; it is refused where one of them has no room, and then nothing has happened."""
+        self.serial += 1
+        content = self.serial.to_bytes(4, "big") * 25
+        size = sum(part for part, _ in parts)
+        shares = dict(zip(TASKS, parts, strict=True))
+        held = {task: self.held(task) for task in TASKS}
+        before = self.out.last, {task: self.out.outstanding(task) for task in TASKS}
+        given: list[Share] = [(task, *share) for task, share in shares.items()]
+        if self.out.offer_together(given, [content[:size]]):
+            for task, (part, rows) in shares.items():
+                assert held[task][0] + part <= WINDOW and held[task][1] + rows <= ROWS
+                assert task not in self.wants, "somebody waits there for room"
+            self.accepted.append((SEVERAL, content[:size]))
+            self.shares.append(shares)
+        else:
+            assert before == (self.out.last, {task: self.out.outstanding(task) for task in TASKS})
 
     @rule()
     def ask_when_received(self) -> None:
@@ -165,7 +184,12 @@ class SessionMachine(RuleBasedStateMachine):
         frames = self.splitter.feed(part)
         for target, payload in frames:
             self.arrived.append((target, bytes(payload)))
-            self.queued[target].append((len(self.arrived), len(payload)))
+            number = len(self.arrived)
+            known = number <= len(self.shares)
+            for task, (charged, _) in (
+                self.shares[number - 1] if known else {target: (len(payload), 0)}
+            ).items():
+                self.queued[task].append((number, charged))
         due = self.into.arrived(len(frames), len(part))
         for _, target, body in self.splitter.requests:
             due = self.into.asked(target, *TOTALS.unpack(body)) or due
@@ -192,8 +216,8 @@ class SessionMachine(RuleBasedStateMachine):
         if not self.queued[task]:
             return
         number, size = self.queued[task].popleft()
-        assert number <= len(self.rows), "more came than was sent"
-        if self.into.consumed(task, size, self.rows[number - 1]):
+        assert number <= len(self.shares), "more came than was sent"
+        if self.into.consumed(task, size, self.shares[number - 1][task][1]):
             self.report()
 
     def report(self) -> None:
@@ -207,10 +231,10 @@ class SessionMachine(RuleBasedStateMachine):
 
     def held(self, task: int) -> tuple[int, int]:
         """Bytes and rows for a task that were accepted and not consumed, urgent ones too."""
-        here = len(self.arrived)
-        numbers = [n for n, _ in self.queued[task]]
-        numbers += [n for n, (t, _) in enumerate(self.accepted[here:], here + 1) if t == task]
-        return sum(len(self.accepted[n - 1][1]) for n in numbers), sum(self.rows[n - 1] for n in numbers)
+        there = {number for number, _ in self.queued[task]}
+        there.update(range(len(self.arrived) + 1, len(self.accepted) + 1))
+        shares = [self.shares[number - 1].get(task, (0, 0)) for number in there]
+        return sum(size for size, _ in shares), sum(rows for _, rows in shares)
 
     # what must hold
 
@@ -229,7 +253,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert sum(len(b) + HEADER_SIZE for _, _, b in missing) <= IN_FLIGHT or len(missing) == 1
         for target, queued in self.queued.items():
             held = [size for number, size in queued if number not in self.urgent]
-            held += [len(b) for _, t, b in missing if t == target]
+            held += [self.shares[n - 1][target][0] for n, _, _ in missing if target in self.shares[n - 1]]
             assert sum(held) <= WINDOW or sum(1 for size in held if size) == 1
 
     @invariant()
@@ -311,6 +335,32 @@ class LetsLargeFramesIn(Outbound):
         if window is not None and sum(map(len, payload)) > WINDOW:
             window.consumed = window.sent  # not only when it is empty
         return super().offer(target, payload, urgent, rows)
+
+
+class ChargesOneOfSeveral(Outbound):
+    def offer_together(self, shares: Sequence[Share], payload: Sequence[bytes]) -> bool:
+        (first, _, _), *others = shares
+        return super().offer_together([(first, sum(map(len, payload)), 0), *others], payload)
+
+
+class ChargesWhatItRefuses(Outbound):
+    def offer_together(self, shares: Sequence[Share], payload: Sequence[bytes]) -> bool:
+        taken = super().offer_together(shares, payload)
+        target, size, _ = shares[0]
+        if not taken and target in self._windows:
+            self._windows[target].sent += size
+        return taken
+
+
+class PassesWhoWaits(Outbound):
+    def offer_together(self, shares: Sequence[Share], payload: Sequence[bytes]) -> bool:
+        waiting = {w: w.waiting for w in self._waiting.values()}
+        for window in waiting:
+            window.waiting = -1
+        taken = super().offer_together(shares, payload)
+        for window, size in waiting.items():
+            window.waiting = size
+        return taken
 
 
 class LetsUrgentFramesOvertake(Outbound):
@@ -417,6 +467,9 @@ class AnswersHalfOfWhatIsAsked(Inbound):
         ResendsOneTooMany,
         KeepsUnsentOverABreak,
         LetsLargeFramesIn,
+        ChargesOneOfSeveral,
+        ChargesWhatItRefuses,
+        PassesWhoWaits,
         LetsUrgentFramesOvertake,
         DoesNotCountUrgentFrames,
         CallsWhenItIsWritten,
@@ -455,9 +508,16 @@ def run_at_random(machine: SessionMachine, chance: random.Random) -> None:
     def size() -> int:
         return chance.choice((chance.randrange(30), chance.randrange(120), chance.randrange(50, LARGEST)))
 
+    def part() -> int:
+        return chance.choice((0, chance.randrange(40)))
+
+    def few() -> int:
+        return chance.randrange(12)
+
     steps: list[tuple[Callable[[], bool], Callable[[], None]]] = [
         (lambda: True, lambda: machine.offer(task(), size(), rows())),
         (lambda: True, lambda: machine.offer_urgent(task(), chance.randrange(40))),
+        (lambda: True, lambda: machine.offer_together([(part(), few()), (part(), few())])),
         (lambda: True, machine.ask_when_received),
         (lambda: True, lambda: machine.fill(task(), chance.randrange(10, 50), rows())),
         (lambda: True, lambda: machine.fill_with_rows(task(), chance.randrange(1, 20))),

@@ -39,7 +39,7 @@ def outputs_to(way: _Way | None, where: Incarnation = THERE) -> tuple[Any, Any]:
     """The outputs of a task, and that to its only target; what has left is 4 tuples."""
     outputs: Any = Outputs.__new__(Outputs)
     outputs.task, outputs.emitted, outputs.gate = SOURCE, 4, threading.RLock()
-    outputs._me, outputs._on_emit = ME, None
+    outputs.me, outputs._on_emit = ME, None
     outputs._crossing = SimpleNamespace(link=lambda incarnation: way if incarnation == THERE else None)
     outputs.emitter = SimpleNamespace(written=lambda link: None)
     link = Emitter(SOURCE, TARGET, 5, 100)

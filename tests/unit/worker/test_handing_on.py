@@ -143,7 +143,10 @@ def rest_after(times: int, monkeypatch: pytest.MonkeyPatch) -> tuple[float, int]
     )
     one = ExecutorId(ComponentId("c"), TaskId(1), TaskId(3))
     executor: Any = Executor(one, 10.0, lambda e: None, Hands(), Haste())
-    tasks = [SimpleNamespace(id=n, deferred=deque(), outputs=SimpleNamespace(flush=flush)) for n in range(3)]
+    tasks = [
+        SimpleNamespace(id=n, deferred=deque(), outputs=SimpleNamespace(flush=flush, list=(), me="w#1"))
+        for n in range(3)
+    ]
     for _ in range(times):
         executor._dirty = {task.id: task for task in tasks}
         executor._flush_all()

@@ -20,7 +20,7 @@ from elastic.worker.turns import Turns
 
 def item(source: int, number: int, count: int = 1) -> Any:
     """What has a source is enough for the queue."""
-    return SimpleNamespace(source=source, number=number, count=count, weight=count)
+    return SimpleNamespace(source=source, number=number, count=count, weight=count, origin="")
 
 
 def taken(turns: Turns) -> list[tuple[int, int]]:

@@ -1,0 +1,152 @@
+"""What an executor hands on over many links that lead to the same worker: one frame for all of them.
+
+A component of a hundred tasks gets from each emitter a few tuples for each of them at a time. With a frame for each link most of the
+work, at either end, is done for frames. What is said of a link stays said of it: its position, and the room that its target has.
+
+Only what flows goes along, and only where it has room at once. All else is left where it is, for `Outputs.flush`, which knows what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from elastic.migration.table import EmitterState
+from elastic.model.ids import Incarnation
+from elastic.transport.base import Share
+from elastic.worker import wire
+from elastic.worker.batch import Stream
+from elastic.worker.crossing import Out
+from elastic.worker.destination import Emitter
+
+if TYPE_CHECKING:
+    from elastic.migration.emitter import Emitter as LinkEnd
+    from elastic.worker.outputs import Outputs
+
+FLOWING = EmitterState.FLOWING
+FEWEST = 4
+"""Links that are worth a parcel."""
+MOST = 1024
+"""Tuples in one: what is read in one go, at the other end, keeps the transport's thread for a third of a millisecond."""
+MORE = 16
+"""Of whose tuples so few fit one frame that it is no parcel, as they are large or have to be pickled: each time so many more are tried."""
+
+Part = tuple["Outputs", Out, "LinkEnd", int]
+"""Who emits, its buffer for a target, the link there, and how many tuples."""
+
+
+class Parcels:
+    """Of one executor, on its thread.
+
+    Args:
+        emitter: It.
+    """
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self._most: dict[Stream, int] = {}  # of whose tuples as many are too large for one frame
+
+    def hand_on(self, all_outputs: Iterable[Outputs]) -> bool:
+        """Hand on what can go in parcels of what waits in these. Returns whether something has."""
+        gone = False
+        groups: dict[tuple[Incarnation, type], list[Part]] = {}
+        for outputs in all_outputs:
+            me = outputs.me
+            for out in outputs.list:
+                rows, link = out.rows, out.link
+                if (
+                    rows
+                    and link is not None
+                    and link.state is FLOWING
+                    and link.where != me
+                    and not (out.mixed or out.handing)
+                ):
+                    part = (outputs, out, link, len(rows))
+                    groups.setdefault((link.where, rows[0].__class__), []).append(part)
+        for (where, kind), parts in groups.items():
+            stream = parts[0][0].stream_of(kind)
+            if len(parts) >= FEWEST and stream.misfits is not None:
+                gone = self._in_lots(where, stream, parts) or gone
+        return gone
+
+    def _in_lots(self, where: Incarnation, stream: Stream, parts: list[Part]) -> bool:
+        most, gone = self._most.get(stream, MOST), False
+        lot: list[Part] = []
+        count = 0
+        for part in parts:
+            if lot and count + part[3] > most:
+                gone = self._hand_on_one(where, stream, lot) or gone
+                lot, count = [], 0
+            lot.append(part)
+            count += part[3]
+        return self._hand_on_one(where, stream, lot) or gone
+
+    def _hand_on_one(self, where: Incarnation, stream: Stream, lot: Sequence[Part]) -> bool:
+        most = self._most.get(stream)
+        if len(lot) < FEWEST:
+            if most is not None:
+                self._most[stream] = most + MORE
+            return False
+        rows = list(chain.from_iterable(out.rows for _, out, _, _ in lot))
+        body = wire.packed(stream, rows)
+        if body is None:
+            self._most[stream] = len(rows) // 2
+            return False
+        size, total = len(body), len(rows)
+        if most is not None:
+            self._most[stream] = min(MOST, total * wire.SPLIT // (2 * size))
+        sizes = [wire.share(size, count, total) for _, _, _, count in lot]
+        held: list[Outputs] = []
+        try:
+            if not self._offer(where, stream, lot, sizes, body, held):
+                return False
+        finally:
+            for outputs in held:
+                outputs.gate.release()
+        for (outputs, out, _, count), charged in zip(lot, sizes, strict=True):
+            outputs.count(out, stream, count, charged)
+        return True
+
+    def _offer(
+        self,
+        where: Incarnation,
+        stream: Stream,
+        lot: Sequence[Part],
+        sizes: Sequence[int],
+        body: bytes,
+        held: list[Outputs],
+    ) -> bool:
+        """Put it on its links, if they still lead there and have room.
+
+        Args:
+            held: Gets those whose gates were taken.
+        """
+        entries: list[wire.Entry] = []
+        shares: dict[int, Share] = {}
+        last: Outputs | None = None
+        for (outputs, out, link, count), charged in zip(lot, sizes, strict=True):
+            if outputs is not last:
+                # Who asks a link of something has its gate, and a lock that is before all gates: nobody waits for one here.
+                if not outputs.gate.acquire(blocking=False):
+                    return False
+                held.append(outputs)
+                last = outputs
+            if out.link is not link or link.state is not FLOWING or link.where != where:
+                return False
+            target = out.destination.task
+            entries.append((target, link.source, count, link.life, link.sent + 1))
+            others = shares.get(target)
+            shares[target] = (
+                (target, charged, count)
+                if others is None
+                else (target, others[1] + charged, others[2] + count)
+            )
+        way = lot[0][0].way(where)
+        if way is None or not way.offer_together(list(shares.values()), (wire.parcel(stream, entries), body)):
+            return False
+        for _, out, link, count in lot:
+            link.left(count)
+            del out.rows[:count]
+        self._emitter.written(way)
+        return True

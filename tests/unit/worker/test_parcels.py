@@ -1,0 +1,413 @@
+"""Parcels: what goes over many links in one frame arrives as if each link had sent its own, and what cannot go along is left as it was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic.migration import events as ev
+from elastic.migration.emitter import Emitter
+from elastic.model.ids import Incarnation
+from elastic.transport.base import SEVERAL
+from elastic.transport.link import BaseLink
+from elastic.worker import wire
+from elastic.worker.frames import Frames
+from elastic.worker.outputs import Outputs
+from elastic.worker.parcels import FEWEST, MOST, Parcels
+from tests.unit.worker.harness import InProcess
+from tests.unit.worker.test_wire_exact import stream_of
+
+ME, THERE, ELSEWHERE = Incarnation("w#1"), Incarnation("v#1"), Incarnation("u#1")
+LIFE = 5
+
+
+class _Way:
+    """To another worker."""
+
+    def __init__(self) -> None:
+        self.room = True
+        self.taken: list[tuple[dict[int, tuple[int, int]], bytes]] = []
+
+    def offer_together(self, shares: Any, payload: Any) -> bool:
+        if self.room:
+            self.taken.append(({t: (size, rows) for t, size, rows in shares}, b"".join(payload)))
+        return self.room
+
+
+class _Streams:
+    """One stream, whatever its number."""
+
+    def __init__(self, stream: Any) -> None:
+        self.by_kind = {stream.kind: stream}
+        self._stream = stream
+
+    def __getitem__(self, index: int) -> Any:
+        assert index == self._stream.index
+        return self._stream
+
+
+class Sender:
+    """Tasks of one executor, each with its links, and what has come of what they handed on."""
+
+    def __init__(self, *fields: Any) -> None:
+        self.stream = stream_of(*(fields or (int, str)))
+        self.streams = _Streams(self.stream)
+        self.ways = {THERE: _Way(), ELSEWHERE: _Way()}
+        self.written: list[Any] = []
+        self.outputs: list[Any] = []
+        self.parcels = Parcels(SimpleNamespace(written=self.written.append))  # type: ignore[arg-type]
+
+    def task(self, source: int, targets: dict[int, int], where: Incarnation = THERE) -> Any:
+        """A task that has emitted so many tuples to each target."""
+        one: Any = Outputs.__new__(Outputs)
+        one.task, one.emitted, one.gate, one.me = source, 0, threading.RLock(), ME
+        one._on_emit, one._streams = None, self.streams
+        one._crossing = SimpleNamespace(link=self.ways.get)
+        one.list = []
+        for target, count in targets.items():
+            link = Emitter(source, target, LIFE, 100)
+            link.handle(ev.Resume(source, target, where))
+            link.left(source)  # each has come as far as it has
+            rows = [self.stream.kind(n, f"{source} to {target}") for n in range(count)]
+            one.list.append(
+                SimpleNamespace(
+                    link=link, rows=rows, mixed=False, handing=0, tuples=0, bytes=0,
+                    destination=SimpleNamespace(task=target),
+                )
+            )  # fmt: skip
+        self.outputs.append(one)
+        return one
+
+    def hand_on(self) -> bool:
+        return self.parcels.hand_on(self.outputs)
+
+    def left(self) -> dict[tuple[int, int], int]:
+        """How many tuples still wait, by link."""
+        return {
+            (o.task, out.destination.task): len(out.rows) for o in self.outputs for out in o.list if out.rows
+        }
+
+    def come(self) -> Iterator[tuple[Incarnation, int, Any, int, int]]:
+        """What has come where: target, batch, life and first position, as it is read there."""
+        for where, way in self.ways.items():
+            for shares, payload in way.taken:
+                charged: dict[int, tuple[int, int]] = {}
+                for target, batch, life, first in wire.parcel_in(memoryview(payload), self.streams, ME):  # type: ignore[arg-type]
+                    size, rows = charged.get(target, (0, 0))
+                    charged[target] = (size + batch.size, rows + batch.credit)
+                    yield where, target, batch, life, first
+                assert charged == shares, "what comes back is what was charged"
+
+
+def check(sender: Sender, emitted: dict[tuple[int, int], list[Any]]) -> None:
+    """All of it is either there, in order and behind what had left before, or still waits; and what is counted is what has left."""
+    come: dict[tuple[int, int], list[Any]] = {}
+    positions = {link: link[0] for link in emitted}
+    for _, target, batch, life, first in sender.come():
+        link = (batch.source, target)
+        assert (life, first) == (LIFE, positions[link] + 1)
+        positions[link] += batch.count
+        rows = wire.rows_of(batch)
+        assert len(rows) == batch.count == batch.weight
+        come.setdefault(link, []).extend(rows)
+    for one in sender.outputs:
+        for out in one.list:
+            link = (one.task, out.destination.task)
+            assert come.get(link, []) + out.rows == emitted[link]
+            assert out.link.sent == positions[link]
+            assert out.tuples == len(come.get(link, []))
+        assert one.emitted == sum(out.tuples for out in one.list)
+
+
+def emitted_by(sender: Sender) -> dict[tuple[int, int], list[Any]]:
+    return {(o.task, out.destination.task): list(out.rows) for o in sender.outputs for out in o.list}
+
+
+TASKS = st.dictionaries(
+    st.integers(1, 8),
+    st.dictionaries(st.integers(20, 30), st.integers(0, 40), max_size=8),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(
+    TASKS,
+    st.sets(st.integers(1, 8)),
+    st.sets(st.integers(20, 30)),
+    st.sampled_from(["all", "few rows in one", "no room"]),
+)
+def test_it_arrives_as_if_each_link_had_sent_its_own(
+    tasks: dict[int, dict[int, int]], elsewhere: set[int], holding: set[int], case: str
+) -> None:
+    sender = Sender()
+    for source, targets in tasks.items():
+        one = sender.task(source, targets, ELSEWHERE if source in elsewhere else THERE)
+        for out in one.list:
+            if out.destination.task in holding:
+                out.link.handle(ev.Detach(source, out.destination.task))
+    if case == "few rows in one":
+        sender.parcels._most[sender.stream] = 50
+    sender.ways[THERE].room = case != "no room"
+    emitted = emitted_by(sender)
+    sender.hand_on()
+    check(sender, emitted)
+
+
+def some(count: int = FEWEST, rows: int = 2) -> tuple[Sender, Any]:
+    """A task that has emitted to so many others."""
+    sender = Sender()
+    return sender, sender.task(3, {10 + n: rows for n in range(count)})
+
+
+def test_one_frame_for_all_targets_of_a_task_and_one_for_all_sources_of_a_target() -> None:
+    sender, _ = some(100)
+    assert sender.hand_on()
+    assert (len(sender.ways[THERE].taken), sender.left(), len(sender.written)) == (1, {}, 1)
+    sender = Sender()
+    for source in range(1, 65):
+        sender.task(source, {99: 6})
+    assert sender.hand_on()
+    ((shares, _),) = sender.ways[THERE].taken
+    assert list(shares) == [99] and shares[99][1] == 64 * 6
+
+
+def test_what_is_more_than_a_parcel_goes_in_several() -> None:
+    sender, _ = some(100, 30)
+    emitted = emitted_by(sender)
+    sender.hand_on()
+    assert len(sender.ways[THERE].taken) == -(-100 * 30 // (MOST // 30 * 30))
+    check(sender, emitted)
+    assert not sender.left()
+
+
+@pytest.mark.parametrize(
+    "case", ["few", "here", "holds", "mixed", "within it", "asked of", "misfit", "unknown"]
+)
+def test_all_else_is_left_for_who_knows_what_to_do(case: str) -> None:
+    sender, one = some(FEWEST - 1 if case == "few" else FEWEST)
+    for out in one.list:
+        if case == "here":
+            out.link.where = ME
+        elif case == "holds":
+            out.link.handle(ev.Detach(3, out.destination.task))
+        out.mixed, out.handing = case == "mixed", int(case == "within it")
+    if case == "misfit":
+        one.list[0].rows[0] = sender.stream.kind(True, "not an int")
+    elif case == "unknown":
+        sender.ways.clear()
+    before = sender.left()
+    free = threading.Event()
+    if case == "asked of":  # somebody asks its links of something at this moment
+        held = threading.Event()
+        asks = threading.Thread(target=_hold, args=(one.gate, held, free))
+        asks.start()
+        held.wait()
+    assert not sender.hand_on()
+    free.set()
+    assert sender.left() == before and one.emitted == 0 and not sender.written
+    assert [out.link.sent for out in one.list] == [3] * len(one.list)
+    if case == "asked of":
+        asks.join()
+        assert one.gate.acquire(blocking=False), "its gate is free"
+
+
+def _hold(gate: threading.RLock, held: threading.Event, free: threading.Event) -> None:
+    with gate:
+        held.set()
+        free.wait()
+
+
+def test_a_link_that_is_stopped_just_before_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, one = some(8)
+    packed = wire.packed
+
+    def stopped_meanwhile(stream: Any, rows: list[Any]) -> bytes | None:
+        one.list[5].link.handle(ev.Detach(3, 15))
+        return packed(stream, rows)
+
+    monkeypatch.setattr(wire, "packed", stopped_meanwhile)
+    emitted = emitted_by(sender)
+    assert not sender.hand_on()
+    check(sender, emitted)
+    assert one.gate.acquire(blocking=False)
+
+
+def test_large_tuples_are_tried_in_fewer_and_fewer_and_more_again_when_they_fit() -> None:
+    sender = Sender()
+    one = sender.task(3, dict.fromkeys(range(10, 74), 1))
+    for out in one.list:
+        out.rows[0] = sender.stream.kind(1, "x" * (wire.SPLIT // 16))
+    while not sender.hand_on():
+        assert len(sender.left()) == 64
+    assert not sender.left()
+    few = sender.parcels._most[sender.stream]
+    assert FEWEST <= few < 16
+    for out in one.list:
+        out.rows[:] = [sender.stream.kind(1, "small")]
+    sender.hand_on()
+    assert sender.parcels._most[sender.stream] > few
+
+
+def test_of_a_stream_of_which_too_few_fit_it_is_tried_again() -> None:
+    sender, _ = some(8)
+    sender.parcels._most[sender.stream] = 1
+    tried = 0
+    while not sender.hand_on():
+        tried += 1
+        assert tried < 10
+    assert not sender.left()
+
+
+class _Taking:
+    """A worker as `Frames` knows it."""
+
+    def __init__(self, streams: Any, here: dict[int, Callable[..., bool]]) -> None:
+        self.streams = streams
+        self.tasks = {n: SimpleNamespace(take_in=take) for n, take in here.items()}
+        self.asked: list[tuple[int, int, int, int]] = []
+        self.worked = 0
+        self.events: list[str] = []
+        self.moves = SimpleNamespace(
+            arrived=lambda target, life, first, item: self.asked.append((target, life, first, item.count)),
+            work=self._work,
+        )
+
+    def _work(self) -> None:
+        self.worked += 1
+
+    def event(self, kind: str, *_: Any, **__: Any) -> None:
+        self.events.append(kind)
+
+
+def taking(change: Callable[[bytes], bytes] = lambda payload: payload) -> tuple[_Taking, list[Any]]:
+    sender, _ = some(4)
+    sender.hand_on()
+    ((_, payload),) = sender.ways[THERE].taken
+    got: list[Any] = []
+
+    def take(item: Any, life: int, first: int) -> bool:
+        got.append(item)
+        return True
+
+    worker = _Taking(sender.streams, {10: take, 11: take, 12: lambda *_: False})
+    Frames(worker, None).on_frame(THERE, SEVERAL, memoryview(change(payload)))  # type: ignore[arg-type]
+    return worker, got
+
+
+def test_what_is_not_the_next_or_not_here_is_looked_at_by_who_knows_of_the_moves() -> None:
+    worker, got = taking()
+    assert [item.count for item in got] == [2, 2]
+    assert worker.asked == [(12, LIFE, 4, 2), (13, LIFE, 4, 2)]
+    assert worker.worked == 1
+
+
+def test_tuples_that_cannot_be_read_take_their_positions_and_are_told_where_they_would_be_executed() -> None:
+    worker, got = taking(lambda payload: payload[:-1] + b"\xc1")
+    assert [item.count for item in got] == [2, 2] and not worker.events
+    for item in got:
+        with pytest.raises(ValueError):
+            wire.rows_of(item)
+
+
+def test_a_parcel_that_cannot_be_read_is_told() -> None:
+    worker, got = taking(lambda payload: payload[:20])
+    assert (worker.events, got) == (["frame-unreadable"], [])
+
+
+class Bursts(Spout):
+    """Rests after each hundred: what waits is handed on in between."""
+
+    outputs = Fields(key=int, number=int)
+
+    def __init__(self, count: int, keys: int) -> None:
+        self.count, self.keys, self.number = count, keys, 0
+
+    def next_tuple(self) -> float | None:
+        if self.number == self.count:
+            self.exhausted()
+            return None
+        for n in range(self.number, self.number + 100):
+            self.emit(n % self.keys, n)
+        self.number += 100
+        return 0.002
+
+
+class Pass(Bolt):
+    outputs = Fields(key=int, number=int)
+
+    def execute(self, tup: Any) -> None:
+        self.emit(tup.key, tup.number)
+
+
+class Collect(Bolt):
+    seen: list[tuple[int, int]]
+
+    def execute(self, tup: Any) -> None:
+        self.seen.append((tup.key, tup.number))
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A topology of many tasks in two workers runs to its end; how many parcels went."""
+    parcels = 0
+    offer = BaseLink.offer_together
+
+    def together(self: BaseLink, shares: Any, payload: Any) -> bool:
+        nonlocal parcels
+        taken = offer(self, shares, payload)
+        parcels += taken
+        return taken
+
+    monkeypatch.setattr(BaseLink, "offer_together", together)
+    Collect.seen = []
+    b = TopologyBuilder("many", workers=2)
+    b.spout("numbers", Bursts(3000, keys=500))
+    b.bolt("pass", Pass(), tasks=40, executors=2).fields("numbers", "key")
+    b.bolt("collect", Collect()).all_to_one("pass")
+    with InProcess(b.build(), 2, lambda component, index: int(component == "pass")) as run:
+        run.wait_finished()
+    return parcels
+
+
+def test_many_tasks_of_another_worker_get_theirs_in_parcels(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert counted(monkeypatch) > 1
+    assert sorted(n for _, n in Collect.seen) == list(range(3000))
+    for key in range(500):
+        numbers = [n for k, n in Collect.seen if k == key]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("fault", ["positions", "shares", "order", "twice"])
+def test_a_parcel_that_is_wrong_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted faults."""
+    if fault == "positions":
+        parcel = wire.parcel
+        monkeypatch.setattr(
+            wire, "parcel", lambda s, entries: parcel(s, [(*e[:4], e[4] + (e[0] == 20)) for e in entries])
+        )
+    elif fault == "shares":
+        monkeypatch.setattr(wire, "share", lambda body, count, rows: body // rows * count)
+    elif fault == "order":
+        packed = wire.packed
+        monkeypatch.setattr(wire, "packed", lambda s, rows: packed(s, rows[::-1]))
+    else:
+        monkeypatch.setattr(Emitter, "left", lambda self, count: self.sent + 1)
+    sender = Sender()
+    for source in (1, 2, 3):
+        sender.task(source, {20: 3, 21: 5, 22: 1})
+    emitted = emitted_by(sender)
+    with pytest.raises(AssertionError):
+        for _ in range(2):
+            sender.hand_on()
+            check(sender, emitted)
+            for one in sender.outputs:
+                for out in one.list:
+                    out.rows.append(sender.stream.kind(0, "more"))
+                    emitted[one.task, out.destination.task].append(out.rows[-1])
