@@ -32,6 +32,9 @@ MOST = 1024
 MORE = 16
 """Of whose tuples so few fit one frame that it is no parcel, as they are large or have to be pickled: each time so many more are tried."""
 
+REFUSED = 8
+"""Times that none is made for a worker that had no room for one: it would be encoded in vain, at a time when there is too much to do."""
+
 Part = tuple["Outputs", Out, "LinkEnd", int]
 """Who emits, its buffer for a target, the link there, and how many tuples."""
 
@@ -46,6 +49,7 @@ class Parcels:
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
         self._most: dict[Stream, int] = {}  # of whose tuples as many are too large for one frame
+        self._refused: dict[Incarnation, int] = {}  # by whom, and how often none is to be made
 
     def hand_on(self, all_outputs: Iterable[Outputs]) -> bool:
         """Hand on what can go in parcels of what waits in these. Returns whether something has."""
@@ -66,8 +70,13 @@ class Parcels:
                     groups.setdefault((link.where, rows[0].__class__), []).append(part)
         for (where, kind), parts in groups.items():
             stream = parts[0][0].stream_of(kind)
-            if len(parts) >= FEWEST and stream.misfits is not None:
-                gone = self._in_lots(where, stream, parts) or gone
+            if len(parts) < FEWEST or stream.misfits is None:
+                continue
+            if refused := self._refused.pop(where, 0):
+                if refused > 1:
+                    self._refused[where] = refused - 1
+                continue
+            gone = self._in_lots(where, stream, parts) or gone
         return gone
 
     def _in_lots(self, where: Incarnation, stream: Stream, parts: list[Part]) -> bool:
@@ -143,7 +152,10 @@ class Parcels:
                 else (target, others[1] + charged, others[2] + count)
             )
         way = lot[0][0].way(where)
-        if way is None or not way.offer_together(list(shares.values()), (wire.parcel(stream, entries), body)):
+        if way is None:
+            return False
+        if not way.offer_together(list(shares.values()), (wire.parcel(stream, entries), body)):
+            self._refused[where] = REFUSED
             return False
         for _, out, link, count in lot:
             link.left(count)

@@ -20,7 +20,7 @@ from elastic.transport.link import BaseLink
 from elastic.worker import wire
 from elastic.worker.frames import Frames
 from elastic.worker.outputs import Outputs
-from elastic.worker.parcels import FEWEST, MOST, Parcels
+from elastic.worker.parcels import FEWEST, MOST, REFUSED, Parcels
 from tests.unit.worker.harness import InProcess
 from tests.unit.worker.test_wire_exact import stream_of
 
@@ -186,6 +186,35 @@ def test_what_is_more_than_a_parcel_goes_in_several() -> None:
     assert len(sender.ways[THERE].taken) == -(-100 * 30 // (MOST // 30 * 30))
     check(sender, emitted)
     assert not sender.left()
+
+
+def test_for_who_has_no_room_none_is_made_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, one = some(8)
+    sender.ways[THERE].room = False
+    encoded = 0
+    packed = wire.packed
+
+    def counted_too(stream: Any, rows: list[Any]) -> bytes | None:
+        nonlocal encoded
+        encoded += 1
+        return packed(stream, rows)
+
+    monkeypatch.setattr(wire, "packed", counted_too)
+    for _ in range(2 * (1 + REFUSED)):
+        assert not sender.hand_on()
+    assert encoded == 2
+    sender.ways[THERE].room = True
+    sender.hand_on()
+    elsewhere = sender.task(4, dict.fromkeys(range(10, 20), 1), ELSEWHERE)
+    for out in one.list:
+        out.rows.append(sender.stream.kind(0, "more"))
+    sender.ways[THERE].room = False
+    sender.hand_on()
+    assert not any(out.rows for out in elsewhere.list), "others are not meant"
+    sender.ways[THERE].room = True
+    for _ in range(REFUSED):
+        assert not sender.hand_on()
+    assert sender.hand_on() and not sender.left()
 
 
 @pytest.mark.parametrize(
