@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
 
+LONG = 1024
+"""Where more tuples wait for a task, what comes for it in parcels waits as bytes: a window may be thirty times as many, of each emitter."""
+
+
 class Frames:
     """The port `elastic.transport.base.Receiver` of a worker: called on the transport's threads. And what gives room back.
 
@@ -68,8 +72,10 @@ class Frames:
         tasks = worker.tasks
         for target, batch, life, first in parts:
             task = tasks.get(target)
+            if task is not None and task.queued > LONG:
+                batch = wire.as_bytes(batch)
             if task is None or not task.take_in(batch, life, first):
-                worker.moves.arrived(target, life, first, batch)
+                worker.moves.arrived(target, life, first, wire.as_bytes(batch))
                 late = True
         if late:
             worker.moves.work()

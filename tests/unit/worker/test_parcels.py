@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.migration import events as ev
@@ -18,7 +19,7 @@ from elastic.model.ids import Incarnation
 from elastic.transport.base import SEVERAL
 from elastic.transport.link import BaseLink
 from elastic.worker import wire
-from elastic.worker.frames import Frames
+from elastic.worker.frames import LONG, Frames
 from elastic.worker.outputs import Outputs
 from elastic.worker.parcels import FEWEST, MOST, REFUSED, Parcels
 from tests.unit.worker.harness import InProcess
@@ -300,12 +301,12 @@ class _Taking:
 
     def __init__(self, streams: Any, here: dict[int, Callable[..., bool]]) -> None:
         self.streams = streams
-        self.tasks = {n: SimpleNamespace(take_in=take) for n, take in here.items()}
-        self.asked: list[tuple[int, int, int, int]] = []
+        self.tasks = {n: SimpleNamespace(take_in=take, queued=0) for n, take in here.items()}
+        self.asked: list[tuple[int, int, int, Any]] = []
         self.worked = 0
         self.events: list[str] = []
         self.moves = SimpleNamespace(
-            arrived=lambda target, life, first, item: self.asked.append((target, life, first, item.count)),
+            arrived=lambda target, life, first, item: self.asked.append((target, life, first, item)),
             work=self._work,
         )
 
@@ -316,7 +317,9 @@ class _Taking:
         self.events.append(kind)
 
 
-def taking(change: Callable[[bytes], bytes] = lambda payload: payload) -> tuple[_Taking, list[Any]]:
+def taking(
+    change: Callable[[bytes], bytes] = lambda payload: payload, queued: int = 0
+) -> tuple[_Taking, list[Any]]:
     sender, _ = some(4)
     sender.hand_on()
     ((_, payload),) = sender.ways[THERE].taken
@@ -327,6 +330,8 @@ def taking(change: Callable[[bytes], bytes] = lambda payload: payload) -> tuple[
         return True
 
     worker = _Taking(sender.streams, {10: take, 11: take, 12: lambda *_: False})
+    for task in worker.tasks.values():
+        task.queued = queued
     Frames(worker, None).on_frame(THERE, SEVERAL, memoryview(change(payload)))  # type: ignore[arg-type]
     return worker, got
 
@@ -334,8 +339,19 @@ def taking(change: Callable[[bytes], bytes] = lambda payload: payload) -> tuple[
 def test_what_is_not_the_next_or_not_here_is_looked_at_by_who_knows_of_the_moves() -> None:
     worker, got = taking()
     assert [item.count for item in got] == [2, 2]
-    assert worker.asked == [(12, LIFE, 4, 2), (13, LIFE, 4, 2)]
+    assert [(*asked[:3], asked[3].count) for asked in worker.asked] == [(12, LIFE, 4, 2), (13, LIFE, 4, 2)]
     assert worker.worked == 1
+    assert all(item.rows is None and len(wire.rows_of(item)) == 2 for *_, item in worker.asked), "it may wait"
+
+
+def test_for_whom_much_waits_it_waits_as_bytes_and_is_the_same() -> None:
+    _, soon = taking()
+    _, late = taking(queued=LONG + 1)
+    for a, b in zip(soon, late, strict=True):
+        assert b.rows is None
+        assert [astuple(row) for row in wire.rows_of(b)] == [astuple(row) for row in wire.rows_of(a)]
+        for name in ("source", "count", "weight", "origin", "size", "credit"):
+            assert getattr(a, name) == getattr(b, name)
 
 
 def test_tuples_that_cannot_be_read_take_their_positions_and_are_told_where_they_would_be_executed() -> None:
