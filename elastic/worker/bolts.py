@@ -44,7 +44,6 @@ class BoltDriver(Part):
         """Work for a slice of time; returns whether there is something left to do."""
         task = self._task
         failures, context, sources, clock = task.failures, task.context, self._sources, time.monotonic
-        now = 0.0
         while not failures.broken:
             if self._current is None:
                 item = task.next()
@@ -54,14 +53,11 @@ class BoltDriver(Part):
                     context.source = sources.get((item.stream.index, item.source)) or self._source(item)
                     if self._vector:
                         self._work_vector(item)
-                        now = clock()
                     else:
                         self._begin(item)
                 else:
                     task.marks.receive(item)
-                    now = clock()
-            if self._current is not None:
-                now = self._work(task, self._current)
+            now = clock() if self._current is None else self._work(task, self._current)
             if task.stopping is not None or now >= until:
                 return True
         task.discard()

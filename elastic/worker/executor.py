@@ -434,9 +434,7 @@ class Executor:
         executed = task.executed
         self.current, self.busy_since = task, began
         try:
-            again = task.run(
-                began + (SLICE if brake is None and not self._haste.on else self._slice_of(brake))
-            )
+            again = task.run(began + self._slice_of(brake))
         except TaskReleased:
             again = False
         except ExecutorStopped:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elastic.migration.table import EmitterState
 from elastic.model.ids import Incarnation
@@ -35,8 +35,8 @@ MORE = 16
 REFUSED = 8
 """Times that none is made for a worker that had no room for one: it would be encoded in vain, at a time when there is too much to do."""
 
-Part = tuple["Outputs", Out, "LinkEnd", int]
-"""Who emits, its buffer for a target, the link there, and how many tuples."""
+Part = tuple["Outputs", Out, "LinkEnd", list[Any]]
+"""Who emits, its buffer for a target, the link there, and what was in the buffer: it is emptied when the task is taken away."""
 
 
 class Parcels:
@@ -58,7 +58,7 @@ class Parcels:
         for outputs in all_outputs:
             me = outputs.me
             for out in outputs.list:
-                rows, link = out.rows, out.link
+                rows, link = out.rows[:], out.link
                 if (
                     rows
                     and link is not None
@@ -66,7 +66,7 @@ class Parcels:
                     and link.where != me
                     and not (out.mixed or out.handing)
                 ):
-                    part = (outputs, out, link, len(rows))
+                    part = (outputs, out, link, rows)
                     groups.setdefault((link.where, rows[0].__class__), []).append(part)
         for (where, kind), parts in groups.items():
             stream = parts[0][0].stream_of(kind)
@@ -84,11 +84,11 @@ class Parcels:
         lot: list[Part] = []
         count = 0
         for part in parts:
-            if lot and count + part[3] > most:
+            if lot and count + len(part[3]) > most:
                 gone = self._hand_on_one(where, stream, lot) or gone
                 lot, count = [], 0
             lot.append(part)
-            count += part[3]
+            count += len(part[3])
         return self._hand_on_one(where, stream, lot) or gone
 
     def _hand_on_one(self, where: Incarnation, stream: Stream, lot: Sequence[Part]) -> bool:
@@ -97,7 +97,7 @@ class Parcels:
             if most is not None:
                 self._most[stream] = most + MORE
             return False
-        rows = list(chain.from_iterable(out.rows for _, out, _, _ in lot))
+        rows = list(chain.from_iterable(part[3] for part in lot))
         body = wire.packed(stream, rows)
         if body is None:
             self._most[stream] = len(rows) // 2
@@ -105,7 +105,7 @@ class Parcels:
         size, total = len(body), len(rows)
         if most is not None:
             self._most[stream] = min(MOST, total * wire.SPLIT // (2 * size))
-        sizes = [wire.share(size, count, total) for _, _, _, count in lot]
+        sizes = [wire.share(size, len(part[3]), total) for part in lot]
         held: list[Outputs] = []
         try:
             if not self._offer(where, stream, lot, sizes, body, held):
@@ -113,8 +113,8 @@ class Parcels:
         finally:
             for outputs in held:
                 outputs.gate.release()
-        for (outputs, out, _, count), charged in zip(lot, sizes, strict=True):
-            outputs.count(out, stream, count, charged)
+        for (outputs, out, _, some), charged in zip(lot, sizes, strict=True):
+            outputs.count(out, stream, len(some), charged)
         return True
 
     def _offer(
@@ -134,7 +134,7 @@ class Parcels:
         entries: list[wire.Entry] = []
         shares: dict[int, Share] = {}
         last: Outputs | None = None
-        for (outputs, out, link, count), charged in zip(lot, sizes, strict=True):
+        for (outputs, out, link, some), charged in zip(lot, sizes, strict=True):
             if outputs is not last:
                 # Who asks a link of something has its gate, and a lock that is before all gates: nobody waits for one here.
                 if not outputs.gate.acquire(blocking=False):
@@ -143,7 +143,7 @@ class Parcels:
                 last = outputs
             if out.link is not link or link.state is not FLOWING or link.where != where:
                 return False
-            target = out.destination.task
+            target, count = out.destination.task, len(some)
             entries.append((target, link.source, count, link.life, link.sent + 1))
             others = shares.get(target)
             shares[target] = (
@@ -157,8 +157,8 @@ class Parcels:
         if not way.offer_together(list(shares.values()), (wire.parcel(stream, entries), body)):
             self._refused[where] = REFUSED
             return False
-        for _, out, link, count in lot:
-            link.left(count)
-            del out.rows[:count]
+        for _, out, link, some in lot:
+            link.left(len(some))
+            del out.rows[: len(some)]
         self._emitter.written(way)
         return True

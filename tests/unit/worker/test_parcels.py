@@ -270,6 +270,45 @@ def test_a_link_that_is_stopped_just_before_takes_nobody_along(monkeypatch: pyte
     assert one.gate.acquire(blocking=False)
 
 
+class _Emptied(list[Any]):
+    """A buffer that is emptied, as its task is taken away, when it has been looked at so many times."""
+
+    def __init__(self, rows: list[Any], looks: int, then: Callable[[], None]) -> None:
+        super().__init__(rows)
+        self._looks, self._then = looks, then
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self._looked()
+        return found
+
+    def __len__(self) -> int:
+        found = super().__len__()
+        self._looked()
+        return found
+
+    def _looked(self) -> None:
+        self._looks -= 1
+        if not self._looks:
+            self._then()
+            self.clear()
+
+
+@pytest.mark.parametrize("looks", range(1, 4))
+def test_a_task_that_is_taken_away_meanwhile_takes_what_it_has_emitted_along(looks: int) -> None:
+    sender, one = some(8)
+    gone = one.list[5]
+
+    def taken_away() -> None:
+        gone.link = None
+
+    gone.rows = _Emptied(gone.rows, looks, taken_away)
+    sender.hand_on()
+    if gone.link is None:
+        assert not any(target == 15 for _, target, *_ in sender.come())
+        assert gone.tuples == 0 and not gone.rows
+
+
 def test_large_tuples_are_tried_in_fewer_and_fewer_and_more_again_when_they_fit() -> None:
     sender = Sender()
     one = sender.task(3, dict.fromkeys(range(10, 74), 1))
