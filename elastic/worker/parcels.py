@@ -58,16 +58,12 @@ class Parcels:
         for outputs in all_outputs:
             me = outputs.me
             for out in outputs.list:
-                rows, link = out.rows[:], out.link
-                if (
-                    rows
-                    and link is not None
-                    and link.state is FLOWING
-                    and link.where != me
-                    and not (out.mixed or out.handing)
-                ):
-                    part = (outputs, out, link, rows)
-                    groups.setdefault((link.where, rows[0].__class__), []).append(part)
+                link = out.link
+                if link is None or link.state is not FLOWING or out.mixed or out.handing:
+                    continue
+                where = link.where  # once: it may lead elsewhere in between
+                if where != me and (rows := out.rows[:]):
+                    groups.setdefault((where, rows[0].__class__), []).append((outputs, out, link, rows))
         for (where, kind), parts in groups.items():
             stream = parts[0][0].stream_of(kind)
             if len(parts) < FEWEST or stream.misfits is None:
