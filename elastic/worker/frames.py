@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from elastic.worker.worker import Worker
 
 
-LONG = 1024
-"""Where more tuples wait for a task, what comes for it in parcels waits as bytes: a window may be thirty times as many, of each emitter."""
+LONG = 8192
+"""Where more tuples wait for a task, what comes for it in parcels waits as bytes: a window may be four times as many, of each emitter."""
 
 
 class Frames:
