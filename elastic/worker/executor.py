@@ -42,7 +42,7 @@ FLUSH_REST = 8
 With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames. Who
 hands a batch on has a tenth of the work that it makes: the cheaper that is, the more often it would be done, and the less went through."""
 PARCELS_REST = 12
-"""The same where it was done in parcels: that takes less for each link, and what it makes others do is as much. With 32 all tuples come later."""
+"""The same where it was done in parcels: it takes less for each link then, and makes others do as much. With 32 tuples come later."""
 MEASURED = 16
 """One in so many times it is measured what handing on takes. To ask for the processor time of a thread is a call to the system, of 0.8 to
 1.5 us: done each time, it was a tenth of what a worker did whose batches are of a few tuples."""
