@@ -26,7 +26,7 @@ from elastic.worker.destination import Destination, ExecutorStopped, TaskRelease
 from elastic.worker.failures import described, user_traceback
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
-from elastic.worker.parcels import FEWEST, Parcels
+from elastic.worker.parcels import Parcels
 from elastic.worker.task import Task
 from elastic.worker.unread import Unread
 
@@ -473,7 +473,7 @@ class Executor:
         count, measured = len(self._dirty), self._flushes % MEASURED == 0
         self._flushes += 1
         began = time.thread_time() if measured else 0.0
-        in_parcels = self._wide() and self._parcels.hand_on([t.outputs for t in self._dirty.values()])
+        in_parcels = self._parcels.hand_on([t.outputs for t in self._dirty.values()])
         self._flush_rest = PARCELS_REST if in_parcels else FLUSH_REST
         while self._dirty:
             _, task = self._dirty.popitem()
@@ -482,10 +482,6 @@ class Executor:
         if measured:
             self._flush_cost = (time.thread_time() - began) / count
         self._flush_at = self._starve_at = self._rested_after(count)
-
-    def _wide(self) -> bool:
-        """Whether there may be enough links for a parcel: mostly there are not, and then it is not looked for them."""
-        return len(self._dirty) >= FEWEST or any(len(t.outputs.list) >= FEWEST for t in self._dirty.values())
 
     def _rested_after(self, tasks: int) -> float:
         """When there has been a rest after handing on for so many tasks, monotonic seconds."""

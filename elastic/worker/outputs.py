@@ -44,7 +44,7 @@ class Outputs:
         on_unsendable: Told of a tuple that cannot be sent to another process; it is left out. Without it, the error is raised.
 
     Attributes:
-        list: What it has for each of its targets.
+        outs: What it has for each of its targets.
         me: This worker process.
         local_first: Who chooses by which targets are in this worker.
         gate: Held while something is put on a link: what a move asks of the link comes before it or after it.
@@ -77,11 +77,11 @@ class Outputs:
         self._subscriptions = subscriptions
         targets = sorted({t for subs in subscriptions.values() for s in subs for t in s.targets})
         self.outs: dict[int, Out] = {t: Out(destination(t)) for t in targets}
-        self.list = list(self.outs.values())
+        self._list = list(self.outs.values())
         # All buffers together stay small enough to be in the processor's cache when they are handed on.
         self._limit = max(1, min(batch_rows, max(32, 4 * batch_rows // max(1, len(targets)))))
-        self._rows = [o.rows for o in self.list]
-        self._by_rows = {id(o.rows): o for o in self.list}
+        self._rows = [o.rows for o in self._list]
+        self._by_rows = {id(o.rows): o for o in self._list}
         for consumer in {s.consumer.id for subs in subscriptions.values() for s in subs}:
             here = [s for subs in subscriptions.values() for s in subs if s.consumer.id == consumer]
             if len({s.spec.stream for s in here}) > 1:
@@ -203,7 +203,7 @@ class Outputs:
 
     def flush(self) -> None:
         """Hand on everything."""
-        for out in self.list:
+        for out in self._list:
             if out.rows:
                 self._flush(out)
 
@@ -214,11 +214,6 @@ class Outputs:
     def way(self, where: Incarnation) -> Link | None:
         """To another worker."""
         return self._crossing.link(where)
-
-    def count(self, out: Out, stream: Stream, count: int, size: int) -> None:
-        """So many tuples, of so many bytes, have left this process."""
-        out.bytes += size
-        self._count(out, stream, count)
 
     def starving(self) -> bool:
         """Whether something waits for an executor with nothing to do."""
@@ -233,14 +228,14 @@ class Outputs:
             self._flush(out)
 
     def _starving(self) -> Iterator[Out]:
-        return (o for o in self.list if o.rows and o.destination.starves(self.emitter))
+        return (o for o in self._list if o.rows and o.destination.starves(self.emitter))
 
     def flush_besides(self, full: Out) -> None:
         """Hand on what is for others, as far as there is room for it: whoever waits for room there may do so for long.
 
         Not to whom something is being handed on already, further out: what is in the buffer was emitted after that.
         """
-        for out in self.list:
+        for out in self._list:
             if out is not full and out.rows and not out.handing:
                 if out.destination.hungry():
                     self._flush(out)
@@ -261,7 +256,7 @@ class Outputs:
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
         assert self.emitter is not None
-        for out in self.list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
+        for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
             if out.rows:
                 self._flush(out)
             self._put(out, mark)
@@ -277,9 +272,9 @@ class Outputs:
         """The task runs elsewhere: what is emitted here from now on goes nowhere."""
         with self.gate:
             self._released = True
-            for out in self.list:
+            for out in self._list:
                 out.link = None
-        for out in self.list:
+        for out in self._list:
             out.rows.clear()
             out.destination.signal()
 
@@ -340,12 +335,14 @@ class Outputs:
             if local.offer(Batch(stream, self.task, count, rows), link.life, link.sent + 1) != TAKEN:
                 return False
             link.left(count)
-        self._count(out, stream, count)
+        self.count(out, stream, count)
         return True
 
-    def _count(self, out: Out, stream: Stream, count: int) -> None:
+    def count(self, out: Out, stream: Stream, count: int, size: int = 0) -> None:
+        """So many tuples have been handed on; bytes are those that have left this process."""
         self.emitted += count
         out.tuples += count
+        out.bytes += size
         if self._on_emit is not None:
             self._on_emit(str(stream.spec.id), count)
 
@@ -366,7 +363,7 @@ class Outputs:
                 part = None if record is None else record.slice(start, stop - start)
                 self._send(out, stream, stop - start, some, part)
             return
-        self._count(out, stream, count)
+        self.count(out, stream, count)
 
     def _put(self, out: Out, item: Item) -> None:
         """Put something on its link; waits while there is no room or no way (back-pressure).

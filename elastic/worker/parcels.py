@@ -8,23 +8,19 @@ Only what flows goes along, and only where it has room at once. All else is left
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elastic.migration.table import EmitterState
+from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.model.ids import Incarnation
 from elastic.transport.base import Share
 from elastic.worker import wire
 from elastic.worker.batch import Stream
 from elastic.worker.crossing import Out
 from elastic.worker.destination import Emitter
+from elastic.worker.outputs import FLOWING, Outputs
 
-if TYPE_CHECKING:
-    from elastic.migration.emitter import Emitter as LinkEnd
-    from elastic.worker.outputs import Outputs
-
-FLOWING = EmitterState.FLOWING
 FEWEST = 4
 """Links that are worth a parcel."""
 MOST = 1024
@@ -35,7 +31,7 @@ MORE = 16
 REFUSED = 8
 """Times that none is made for a worker that had no room for one: it would be encoded in vain, at a time when there is too much to do."""
 
-Part = tuple["Outputs", Out, "LinkEnd", list[Any]]
+Part = tuple[Outputs, Out, LinkEnd, list[Any]]
 """Who emits, its buffer for a target, the link there, and what was in the buffer: it is emptied when the task is taken away."""
 
 
@@ -51,13 +47,15 @@ class Parcels:
         self._most: dict[Stream, int] = {}  # of whose tuples as many are too large for one frame
         self._refused: dict[Incarnation, int] = {}  # by whom, and how often none is to be made
 
-    def hand_on(self, all_outputs: Iterable[Outputs]) -> bool:
+    def hand_on(self, all_outputs: Sequence[Outputs]) -> bool:
         """Hand on what can go in parcels of what waits in these. Returns whether something has."""
+        if len(all_outputs) < FEWEST and all(len(outputs.outs) < FEWEST for outputs in all_outputs):
+            return False  # mostly: then it is not looked for links
         gone = False
         groups: dict[tuple[Incarnation, type], list[Part]] = {}
         for outputs in all_outputs:
             me = outputs.me
-            for out in outputs.list:
+            for out in outputs.outs.values():
                 link = out.link
                 if link is None or link.state is not FLOWING or out.mixed or out.handing:
                     continue
@@ -80,11 +78,12 @@ class Parcels:
         lot: list[Part] = []
         count = 0
         for part in parts:
-            if lot and count + len(part[3]) > most:
+            more = len(part[3])
+            if lot and count + more > most:
                 gone = self._hand_on_one(where, stream, lot) or gone
                 lot, count = [], 0
             lot.append(part)
-            count += len(part[3])
+            count += more
         return self._hand_on_one(where, stream, lot) or gone
 
     def _hand_on_one(self, where: Incarnation, stream: Stream, lot: Sequence[Part]) -> bool:
@@ -102,59 +101,43 @@ class Parcels:
         if most is not None:
             self._most[stream] = min(MOST, total * wire.SPLIT // (2 * size))
         sizes = [wire.share(size, len(part[3]), total) for part in lot]
-        held: list[Outputs] = []
-        try:
-            if not self._offer(where, stream, lot, sizes, body, held):
-                return False
-        finally:
-            for outputs in held:
-                outputs.gate.release()
+        if not self._offer(where, stream, lot, sizes, body):
+            return False
         for (outputs, out, _, some), charged in zip(lot, sizes, strict=True):
             outputs.count(out, stream, len(some), charged)
         return True
 
     def _offer(
-        self,
-        where: Incarnation,
-        stream: Stream,
-        lot: Sequence[Part],
-        sizes: Sequence[int],
-        body: bytes,
-        held: list[Outputs],
+        self, where: Incarnation, stream: Stream, lot: Sequence[Part], sizes: Sequence[int], body: bytes
     ) -> bool:
-        """Put it on its links, if they still lead there and have room.
-
-        Args:
-            held: Gets those whose gates were taken.
-        """
+        """Put it on its links, if they still lead there and have room."""
         entries: list[wire.Entry] = []
         shares: dict[int, Share] = {}
-        last: Outputs | None = None
-        for (outputs, out, link, some), charged in zip(lot, sizes, strict=True):
-            if outputs is not last:
-                # Who asks a link of something has its gate, and a lock that is before all gates: nobody waits for one here.
-                if not outputs.gate.acquire(blocking=False):
+        held: list[Outputs] = []
+        try:
+            for (outputs, out, link, some), charged in zip(lot, sizes, strict=True):
+                if not held or outputs is not held[-1]:
+                    # Who asks a link of something has its gate, and a lock that is before all gates: nobody waits for one here.
+                    if not outputs.gate.acquire(blocking=False):
+                        return False
+                    held.append(outputs)
+                if out.link is not link or link.state is not FLOWING or link.where != where:
                     return False
-                held.append(outputs)
-                last = outputs
-            if out.link is not link or link.state is not FLOWING or link.where != where:
+                target, count = out.destination.task, len(some)
+                entries.append((target, link.source, count, link.life, link.sent + 1))
+                _, size, rows = shares.get(target, (target, 0, 0))
+                shares[target] = (target, size + charged, rows + count)
+            way = lot[0][0].way(where)
+            if way is None:
                 return False
-            target, count = out.destination.task, len(some)
-            entries.append((target, link.source, count, link.life, link.sent + 1))
-            others = shares.get(target)
-            shares[target] = (
-                (target, charged, count)
-                if others is None
-                else (target, others[1] + charged, others[2] + count)
-            )
-        way = lot[0][0].way(where)
-        if way is None:
-            return False
-        if not way.offer_together(list(shares.values()), (wire.parcel(stream, entries), body)):
-            self._refused[where] = REFUSED
-            return False
-        for _, out, link, some in lot:
-            link.left(len(some))
-            del out.rows[: len(some)]
+            if not way.offer_together(list(shares.values()), (wire.parcel(stream, entries), body)):
+                self._refused[where] = REFUSED
+                return False
+            for _, out, link, some in lot:
+                link.left(len(some))
+                del out.rows[: len(some)]
+        finally:
+            for outputs in held:
+                outputs.gate.release()
         self._emitter.written(way)
         return True

@@ -13,10 +13,10 @@ then the body:
     ALONG    what is left of the state of that task (`elastic.worker.along`); count is the move's epoch
     SAVED    the stores have all of the states of these tasks: number (4) and size (8) of each; count is the move's epoch
     RESTORED these tasks have begun where this comes from: number (4) and attempt (8) of each; count is the move's epoch
-    PARCEL   rows of one stream on several links: `count` links, each with target (4), source (4), rows (4), life (8) and position (8);
-             then all rows, in that order, as MSGPACK
     BEHIND   who is to have the state of the task that it is for takes so many milliseconds (8) for what changes of it meanwhile; count is
              the move's epoch
+    PARCEL   rows of one stream on several links: `count` links, each with target (4), source (4), rows (4), life (8) and position (8);
+             then all rows, in that order, as MSGPACK
 
 The position is put in when a frame leaves: what waits has none yet. Big-endian. Both ends run the same version: workers of a
 topology are started together, from one installation.
@@ -39,8 +39,7 @@ from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.failures import described
 
-MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED, BEHIND = range(1, 12)
-PARCEL = 12
+MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED, BEHIND, PARCEL = range(1, 13)
 _HEAD = struct.Struct("!BHIIQQ")
 _ENTRY = struct.Struct("!IIIQQ")
 _EACH = struct.Struct("!IQ")
@@ -164,9 +163,9 @@ def parcel_in(
         readable = len(rows) == total
     except (ValueError, msgspec.DecodeError):
         readable = False
-    at, each = 0, _ENTRY.size
+    at = 0
     for target, source, count, life, first in entries:
-        charged = each + size * count // total  # as `share`
+        charged = share(size, count, total)
         if readable:
             batch = Batch(stream, source, count, rows[at : at + count], None, None, origin, charged, count)
             at += count

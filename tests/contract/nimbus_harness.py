@@ -294,8 +294,6 @@ class Cluster:
         self, nimbus: Nimbus, condition: Callable[[], bool], why: Callable[[], object] = lambda: ""
     ) -> None:
         """Wait until something is so that this Nimbus sees."""
-        if nimbus._reign is None:  # between two of its reigns
-            assert nimbus.wait_leading(PATIENCE)
         reign = nimbus._reign
         assert reign is not None
         assert reign.mirror.wait_for(condition, PATIENCE), why()

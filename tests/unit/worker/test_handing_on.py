@@ -144,7 +144,7 @@ def rest_after(times: int, monkeypatch: pytest.MonkeyPatch) -> tuple[float, int]
     one = ExecutorId(ComponentId("c"), TaskId(1), TaskId(3))
     executor: Any = Executor(one, 10.0, lambda e: None, Hands(), Haste())
     tasks = [
-        SimpleNamespace(id=n, deferred=deque(), outputs=SimpleNamespace(flush=flush, list=(), me="w#1"))
+        SimpleNamespace(id=n, deferred=deque(), outputs=SimpleNamespace(flush=flush, outs={}, me="w#1"))
         for n in range(3)
     ]
     for _ in range(times):
