@@ -197,7 +197,7 @@ class Coordination:
     def create_move(self, leader: int, record: MoveRecord) -> bool:
         if leader != self.leader or record.epoch <= self.latest:
             return False
-        marks = {i: Marked(Marks(i), 0) for i in record.participants()}
+        marks = {i: Marked(Marks(i), 0) for i in record.participants}
         self.latest = record.epoch
         node = Node(record, 0, marks, MoveView(record, marks))
         node.changed()

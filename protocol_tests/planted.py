@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from elastic.errors import ProtocolViolation
 from elastic.migration import actions as ac
-from elastic.migration import decide
+from elastic.migration import decide, view
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
@@ -469,6 +469,14 @@ def _drops_the_first_of_a_new_life() -> list[Patch]:
     return [(Receiver, "_opened", opened), (Receiver, "takes", takes), (Receiver, "_arrived", arrived)]
 
 
+def _fetched_is_said_one_by_one() -> list[Patch]:
+    return [(MoverNew, "gets_ready", property(lambda self: self.state is NewState.PREPARING))]
+
+
+def _what_has_changed_is_not_seen() -> list[Patch]:
+    return [(view, "differences", lambda before, now: iter(()))]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -520,6 +528,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "the shortcut takes what is not next": partial(_shortcut_takes, early=False, next_alone=False),
     "the shortcut takes while something early waits": partial(_shortcut_takes, early=True, next_alone=True),
     "the first of a new life is dropped": _drops_the_first_of_a_new_life,
+    "a view is taken for what was read before": _what_has_changed_is_not_seen,
+    "each says by itself that it has come from the stores": _fetched_is_said_one_by_one,
 }
 ALL = {**NAMED, **MORE}
 

@@ -234,6 +234,28 @@ def one_is_late() -> None:
     assert not me.handle(ev.ReadyLate(7)), "nothing is known of that move"
 
 
+def fetched_ahead_is_said_together() -> None:
+    """Of two tasks that get ready what was copied ahead is fetched: one write says so of both, or of one when the other is late."""
+    a, b = (Incarnation(f"{w}#1") for w in (A, B))
+    both = tuple(replace(_record(a, b, task=n, epoch=1).tasks[0], batch=0) for n in (1, 2))
+    preparing = replace(_record(a, b, task=1, epoch=1), tasks=both, paused=0)
+    for late in (False, True):
+        me = Participant(b, Wiring({1: (), 2: ()}), 8)
+        empty = {i: Marked(Marks(i), 0) for i in (a, b)}
+        me.handle(ev.ViewRead(_view(1, 1, (MoveView(preparing, empty),), {1: A, 2: A})))
+        me.handle(ev.Prepared(1, 1, 1))
+        assert ac.WriteMarks in _kinds(me.handle(ev.Prepared(2, 1, 1)))
+        prepared = Marked(Marks(b, prepared={1: 1, 2: 1}), 1)
+        me.handle(ev.MarksRead(1, prepared))
+        marks = {a: Marked(Marks(a, asked=(1, 2), ahead=(1, 2)), 1), b: prepared}
+        came = me.handle(ev.ViewRead(_view(2, 1, (MoveView(preparing, marks),), {1: A, 2: A})))
+        assert _kinds(came).count(ac.FetchAhead) == 2
+        assert ac.WriteMarks not in _kinds(me.handle(ev.AheadFetched(1, 1, 1))), "one write for both"
+        written = me.handle(ev.ReadyLate(1) if late else ev.AheadFetched(2, 1, 1))
+        fetched = [x.marks.fetched for x in written if isinstance(x, ac.WriteMarks)]
+        assert fetched == [{1: 1} if late else {1: 1, 2: 1}], fetched
+
+
 def pause_comes_while_saving() -> None:
     """Task 1's links have been exported; a pause of its target must wait for its next place, which does not know of a fence sent now."""
     a, b, c, d = (Incarnation(f"{w}#1") for w in (A, B, C, D))

@@ -188,9 +188,7 @@ def test_nobody_is_told_to_stand_still_while_others_get_ready() -> None:
 
 def test_a_pause_beside_others_that_get_ready_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     given = module._paused
-    monkeypatch.setattr(
-        module, "_paused", lambda record, marks, expired: given(replace(record, ready=1), marks, expired)
-    )
+    monkeypatch.setattr(module, "_paused", lambda record, *of: given(replace(record, ready=1), *of))
     with pytest.raises(AssertionError):
         test_nobody_is_told_to_stand_still_while_others_get_ready()
 
@@ -234,7 +232,9 @@ def test_the_next_batch_is_paused_when_the_stream_has_had_its_rest() -> None:
 def test_a_move_that_has_no_rest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     given = module._paused
     monkeypatch.setattr(
-        module, "_paused", lambda record, marks, _: given(record, marks, [(REST, n) for n in range(COUNT)])
+        module,
+        "_paused",
+        lambda record, marks, stages, _: given(record, marks, stages, [(REST, n) for n in range(COUNT)]),
     )
     with pytest.raises(AssertionError):
         test_the_next_batch_is_paused_when_the_stream_has_had_its_rest()

@@ -38,6 +38,7 @@ SCENARIOS = {
     "emitters wait for the outcome": pauses.two_writes_and_two_notifications,
     "one more write in the pause": pauses.two_writes_and_two_notifications,
     "who is late keeps back the others' word": scenarios.one_is_late,
+    "each says by itself that it has come from the stores": scenarios.fetched_ahead_is_said_together,
     "a barrier for the whole batch": pauses.resumes_at_once,
     "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
 }

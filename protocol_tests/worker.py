@@ -14,7 +14,7 @@ from elastic.migration.driver import participant_driver
 from elastic.migration.participant import Participant
 from elastic.migration.record import Marked, Marks, Phase
 from elastic.migration.table import NewState
-from elastic.migration.view import View
+from elastic.migration.view import EMPTY, View
 from elastic.model.ids import Incarnation, NodeId, WorkerId
 from protocol_tests.starting import Starting
 from protocol_tests.store import DOWN, GONE, Part
@@ -36,7 +36,7 @@ def read_by(me: Incarnation, view: View) -> View:
     """What a worker reads of that: of each move the marks of those whom the record names, and its own."""
     moves = []
     for move in view.moves:
-        wanted = {*move.record.participants(), me}
+        wanted = {*move.record.participants, me}
         few = {i: m for i, m in move.marks.items() if i in wanted}
         moves.append(move if len(few) == len(move.marks) else replace(move, marks=few))
     return (
@@ -79,6 +79,7 @@ class Worker:
         self._late = Random(f"{world.seed} {self.me}")  # of its own: else nothing would happen as without it
         self._way = 0
         self._fail_next = 0
+        self._last = EMPTY
         self.participant = Participant(self.me, world.shape.wiring, world.shape.buffer)
         self.driver = participant_driver(
             self.participant,
@@ -140,7 +141,7 @@ class Worker:
         if not self.alive:
             return
         before = self.participant.view
-        view = read_by(self.me, view)
+        view = self._read(view)
         for task in list(self.early):
             if before.stands(task).owner == self.me and view.places[task] != self.id:
                 del self.early[task]  # it was to come, and goes elsewhere
@@ -154,11 +155,17 @@ class Worker:
             if key[0] in self.tasks:
                 self.tasks[key[0]].wake()
 
+    def _read(self, shown: View) -> View:
+        view = read_by(self.me, shown)
+        view.follows(self._last)
+        self._last = view
+        return view
+
     def read_anew(self) -> View | None:
         """Everything as it is now; None: it cannot be read."""
         if not self.alive or not self.session.connected:
             return None
-        view = read_by(self.me, self.world.coordination.sync(self.session))
+        view = self._read(self.world.coordination.sync(self.session))
         self.feed(ev.ViewRead(view))
         return view
 

@@ -6,6 +6,7 @@ A view is read in the order that `elastic.migration.view` asks for, each time an
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import queue
 import threading
@@ -18,7 +19,7 @@ from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Looked, Versioned, Watch
 from elastic.errors import Unavailable
 from elastic.migration.record import Marked, MoveRecord, decode_marks
-from elastic.migration.view import MoveView, View
+from elastic.migration.view import EMPTY, MoveView, View
 from elastic.model import codec
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
@@ -217,6 +218,7 @@ class ViewReader:
         self._on_view = on_view
         self._reading = threading.Lock()
         self._number = 0
+        self._last = EMPTY  # the newest view
         # The places change when it has been decided what is to move, and again at the end.
         early = dict.fromkeys([(paths.moves(topology), False), (paths.assignment(topology), False)], begins)
         self._mirror = Mirror(coordination, self._changed, paths.moves(topology), early)
@@ -233,6 +235,9 @@ class ViewReader:
         self._infos: tuple[int, tuple[WorkerInfo, ...]] = (-1, ())
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
+        self._numbers = itertools.count(1)
+        # Changes that were heard of; of these those that the newest view shows; and the same when that was followed.
+        self._news = self._shown = self._seen = 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="views", daemon=True)
 
@@ -263,7 +268,11 @@ class ViewReader:
         with self._reading:
             if not self._closed:
                 self._number += 1
-                self._on_view(*self._read(self._number, wait))
+                view, infos = self._read(self._number, wait)
+                view.follows(self._last)
+                self._last = view
+                self._on_view(view, infos)
+                self._seen = self._shown
 
     def wrote(self, path: str, value: Versioned) -> None:
         """Own marks were written, and that was answered: a view follows without another question. From any thread."""
@@ -271,6 +280,7 @@ class ViewReader:
         self._mirror.wrote(path, value)
 
     def _changed(self) -> None:
+        self._news = next(self._numbers)
         if not self._told.is_set():  # one notice covers everything that changes before it is read
             self._told.set()
             self._notices.put(True)
@@ -282,6 +292,10 @@ class ViewReader:
                 if not take(self._notices, pause or None):
                     return
             self._told.clear()
+            if (
+                self._news == self._seen and not pause
+            ):  # it came while the view before was being read, and is in it
+                continue
             try:
                 self._hand_on(_ON_THEIR_WAY)
                 pause = 0.0
@@ -292,6 +306,7 @@ class ViewReader:
             except Exception:  # one view that cannot be followed must not be the last
                 log.exception("a view could not be followed")
             self._mirror.forget()
+            self._seen = 0
             pause = min(_LONGEST, 2 * pause) or _PAUSE
 
     def _read(self, number: int, wait: float) -> tuple[View, tuple[WorkerInfo, ...]]:
@@ -302,10 +317,12 @@ class ViewReader:
         """
         name = self._topology
         latest, placed, workers = paths.moves(name), paths.assignment(name), paths.workers(name)
-        written = dict(self._own)
+        own_known = True
         for _ in range(_TRIES):
             if wait:
-                self._mirror.await_values(wait, written)
+                self._mirror.await_values(wait, self._own if own_known else ())
+            news = self._news  # first: what is heard of from here on may be in this view, or not
+            written = dict(self._own) if own_known else {}
             moves, lives = self._moves, self._workers
             marks, own = _marks(name, moves), self._left(moves)
             words, (known, infos) = self._mirror.words((workers, True)), self._infos
@@ -326,7 +343,7 @@ class ViewReader:
             values = found.values
             if written and any(self._is_new(paths.move(name, e), values) for e in moves):
                 # Marks must not be older than the record: what Nimbus has written may have come after what this process wrote.
-                written = {}
+                own_known = False
                 continue
             epochs = tuple(Epoch(int(leaf)) for leaf in found.children[latest] or ())
             records = {}
@@ -334,7 +351,7 @@ class ViewReader:
                 value = values[paths.move(name, epoch)]
                 if value is not None:
                     records[epoch] = self._decoded(paths.move(name, epoch), value, _record)
-            participants = {e: records[e].participants() if e in records else () for e in epochs}
+            participants = {e: records[e].participants if e in records else () for e in epochs}
             here = found.children[workers] or ()
             gone = any(e not in records for e in moves) or not all(values[at] for at in marks)
             complete = participants == moves and here == lives and not gone
@@ -380,6 +397,7 @@ class ViewReader:
                 self._decoded(placed, value, _places) if value is not None else {},
                 {i.worker: i.incarnation for i in infos},
             )
+            self._shown = news
             return view, infos
         raise Unavailable("moves begin and end faster than they can be read")
 

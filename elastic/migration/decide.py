@@ -36,12 +36,15 @@ from elastic.migration.record import (
     Outcome,
     Phase,
     SavedMark,
+    Stage,
     TaskMove,
     stage_of,
+    told,
 )
-from elastic.model.ids import Incarnation, WorkerId, worker_of
+from elastic.model.ids import Incarnation, TaskId, WorkerId, worker_of
 
 PREPARE, PAUSE, RESTORE, AGAIN, REST, SETTLE = "prepare", "pause", "restore", "again", "rest", "settle"
+_BOUNDS = (PREPARE, PAUSE, RESTORE)
 AT_ONCE = 4
 """Attempts to restore that follow each other at once."""
 AGAIN_AFTER = 1.0
@@ -52,6 +55,8 @@ TOGETHER = 64
 """Tasks that are restored before their outcomes are written, while others of the move are still under way."""
 SOON = 16
 """Tasks with small states that get ready ahead of their batch."""
+Stages = Mapping[TaskId, Stage]
+"""Of tasks without an outcome. Looked for once: a move may have hundreds of tasks, and each step of one of them is looked at."""
 Timer = tuple[str, int]
 """Kind and number: a batch; for `restore` and `again`, a task and its attempt; for `settle`, how many batches have been paused. `again`,
 `rest` and `settle` bound nothing: they are over when they fire."""
@@ -83,6 +88,7 @@ class _Draft:
         self.places: list[tuple[int, WorkerId]] = []
         self.says: list[Say] = []
         self.load = {h.incarnation: h.load for h in hosts}
+        self.stages: Stages = {t.task: stage_of(t, record, marks) for t in record.tasks if not t.outcome}
 
     def write(self, incarnation: Incarnation, marks: Marks) -> None:
         found = self.marks.get(incarnation)
@@ -134,9 +140,14 @@ def decide(
         _decide_task(t, draft, expired) if not (t.outcome or t.task in later) else t for t in record.tasks
     )
     after = replace(record, tasks=tasks)
-    after = replace(after, ready=_readying(after, draft.marks))
-    after = replace(after, paused=_paused(after, draft.marks, expired))
-    timers = _timers(after, draft.marks, draft.hosts)
+    stages = {
+        t.task: draft.stages[t.task] if t is before else stage_of(t, after, draft.marks)
+        for t, before in zip(tasks, record.tasks, strict=True)
+        if not t.outcome
+    }
+    after = replace(after, ready=_readying(after, draft.marks, stages))
+    after = replace(after, paused=_paused(after, draft.marks, stages, expired))
+    timers = _timers(after, draft.marks, stages, draft.hosts)
     if after == record and not draft.touched:
         return Decision(None, (), timers)
     return Decision(Commit(after, version, draft.changes(), tuple(draft.places)), tuple(draft.says), timers)
@@ -144,28 +155,26 @@ def decide(
 
 def _later(draft: _Draft, expired: Collection[Timer]) -> frozenset[int]:
     """Restored tasks whose outcomes wait for those of others, or for the stream. What these wait for has a time: nothing waits for ever."""
-    if draft.record.abort:
+    record, stages = draft.record, draft.stages
+    under_way = [t for t in record.tasks if not t.outcome]
+    if record.abort or any(
+        t.attempt > 1 or t.source not in draft.hosts or t.target not in draft.hosts for t in under_way
+    ):
         return frozenset()
-    restored, others = set(), False
-    for task in draft.record.tasks:
-        if task.outcome:
-            continue
-        marks = draft.marks[task.source].marks, draft.marks[task.target].marks
-        well = task.source in draft.hosts and task.target in draft.hosts and task.attempt == 1
-        phase = stage_of(task, draft.record, draft.marks)[0]
-        # Nobody takes a timer back when what it bounds has come in time: only one that still runs says that something is late.
-        if not well or any(task.task in m.failed for m in marks) or _bound(task, phase) in expired:
-            return frozenset()
-        if phase is Phase.RESTORED:
-            restored.add(task.task)
-        else:
-            others = True
-    later = len(restored) < TOGETHER if others else (SETTLE, draft.record.paused) not in expired
-    return frozenset(restored) if later else frozenset()
+    if any(not stages.keys().isdisjoint(m.marks.failed) for m in draft.marks.values()):
+        return frozenset()
+    # Nobody takes a timer back when what it bounds has come in time: only one that still runs says that something is late.
+    late = [timer for timer in expired if timer[0] in _BOUNDS]
+    if late and any(_bound(t, stages[t.task][0]) in late for t in under_way):
+        return frozenset()
+    restored = frozenset(t for t, (phase, _) in stages.items() if phase is Phase.RESTORED)
+    if len(restored) < len(stages):
+        return restored if len(restored) < TOGETHER else frozenset()
+    return restored if (SETTLE, record.paused) not in expired else frozenset()
 
 
 def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
-    phase, saved = stage_of(task, draft.record, draft.marks)
+    phase, saved = draft.stages[task.task]
     if phase is Phase.RESTORED:
         worker = worker_of(task.target)
         draft.places.append((task.task, worker))
@@ -295,7 +304,9 @@ def _tried(task: TaskMove, worker: WorkerId, draft: _Draft) -> int:
     return max(given_up, default=0) if failed or len(given_up) > 1 else 0
 
 
-def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Collection[Timer]) -> int:
+def _paused(
+    record: MoveRecord, marks: Mapping[Incarnation, Marked], stages: Stages, expired: Collection[Timer]
+) -> int:
     """How many batches may be paused."""
     paused = record.paused
     while paused < record.batches and (not paused or (REST, paused - 1) in expired):
@@ -303,21 +314,20 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], expired: Co
             if task.outcome or (task.batch > paused and task.batch >= record.ready):
                 continue
             if task.batch < paused:
-                if stage_of(task, record, marks)[0] is not Phase.RESTORED:
+                if stages[task.task][0] is not Phase.RESTORED:
                     return paused
             elif not _ready(task, marks):
                 return paused
         paused += 1
-        record = replace(record, paused=paused)
     return paused
 
 
-def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
+def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked], stages: Stages) -> int:
     """How many batches may get ready. Of small states more than the next one; as many again when half of these have been paused."""
-    if _standing_still(record, marks):
+    if _standing_still(record, stages):
         return record.ready
     ready, following = max(1, record.ready), min(record.batches, record.paused + 1)
-    sources = [marks[t.source].marks for t in record.tasks if not t.outcome]
+    sources = [marks[life].marks for life in {t.source for t in record.tasks if not t.outcome}]
     # Large states, and those that are not known yet, get ready by themselves: they are copied again and again until the pause.
     small = any(m.asked for m in sources) and not any(m.ahead for m in sources)
     more = SOON * record.batches // len(record.tasks) if small else 0
@@ -336,16 +346,21 @@ def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
 
 
 def _timers(
-    record: MoveRecord, marks: Mapping[Incarnation, Marked], living: Collection[Incarnation]
+    record: MoveRecord,
+    marks: Mapping[Incarnation, Marked],
+    stages: Stages,
+    living: Collection[Incarnation],
 ) -> tuple[Timer, ...]:
     result: set[Timer] = set()
-    if 0 < record.paused < record.batches and not _standing_still(record, marks):
+    if 0 < record.paused < record.batches and not _standing_still(record, stages):
         result.add((REST, record.paused - 1))
     phases = set()
     for task in record.tasks:
         if task.target not in marks or task.outcome:
             continue
-        phase = stage_of(task, record, marks)[0]
+        phase, saved = stages[task.task]
+        if saved is None and phase is not Phase.RESTORED:
+            phase = told(task, record)  # it may have been told something else just now
         phases.add(phase)
         bound = _bound(task, phase)
         if bound is not None:
@@ -370,9 +385,9 @@ def _bound(task: TaskMove, phase: Phase) -> Timer | None:
     return restore_timer(task) if phase is Phase.SAVED else None
 
 
-def _standing_still(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> bool:
+def _standing_still(record: MoveRecord, stages: Stages) -> bool:
     return any(
-        t.batch < record.paused and not t.outcome and stage_of(t, record, marks)[0] is not Phase.RESTORED
+        t.batch < record.paused and not t.outcome and stages[t.task][0] is not Phase.RESTORED
         for t in record.tasks
     )
 

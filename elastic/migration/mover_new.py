@@ -30,24 +30,35 @@ _BEFORE = (NewState.PREPARING, NewState.READY)
 
 
 class MoverNew(Role):
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        coming: Whether what was copied ahead is being fetched.
+    """
 
     table = MOVER_NEW
-    __slots__ = ("_ahead", "_heard", "_nodes", "_size", "attempt", "epoch", "task")
+    __slots__ = ("_ahead", "_heard", "_nodes", "_size", "attempt", "coming", "epoch", "task")
 
     def __init__(self, task: int, epoch: int, attempt: int) -> None:
         super().__init__()
         self.task, self.epoch, self.attempt = task, epoch, attempt
         self._nodes: tuple[NodeId, ...] = ()
         self._size = 0
-        self._ahead = self._heard = False
+        self._ahead = self._heard = self.coming = False
 
     def __str__(self) -> str:
         return f"new side of task {self.task}, move {self.epoch}, attempt {self.attempt}"
 
     @property
+    def gets_ready(self) -> bool:
+        """Whether it does, and has not come to an end with that."""
+        return self.state is NewState.PREPARING or (self.state is NewState.READY and self.coming)
+
+    @property
     def waits_for(self) -> str:
         """What it cannot go on without, for people; "" when nothing."""
+        if self.state is NewState.READY and self.coming:
+            return "what was copied ahead, from the stores"
         return {
             NewState.PREPARING: "prepare() to return, and the way to the stores",
             NewState.READY: "the old side to save",
@@ -75,12 +86,13 @@ class MoverNew(Role):
     def _ahead_seen(self, event: ev.AheadSeen) -> Actions:
         if self._ahead or not self._may_come_ahead:
             return ()
-        self._ahead = True
+        self._ahead = self.coming = True
         return (FetchAhead(self.task, self.epoch, self.attempt, event.nodes),)
 
     def _ahead_fetched(self, event: ev.AheadFetched) -> Actions:
         if not self._may_come_ahead:
             return ()
+        self.coming = False
         return (Mark(self.epoch, self.task, "fetched", self.attempt),)
 
     def _saved(self, event: ev.SavedSeen) -> Actions:

@@ -132,7 +132,7 @@ class Participant:
         return self._scribes.writes(self._preparing)
 
     def _preparing(self, epoch: int) -> bool:
-        return any(r.epoch == epoch and r.state is NewState.PREPARING for r in self.new.values()) or any(
+        return any(r.epoch == epoch and r.gets_ready for r in self.new.values()) or any(
             r.epoch == epoch and r.state is OldState.PREPARING for r in self.old.values()
         )
 
@@ -156,20 +156,22 @@ class Participant:
         view = event.view
         if not self._gate.admits("view", (view.number,)):
             return
-        self._read = view
+        read_before, self._read = self._read, view
         self._heard = {t: of for t, of in self._heard.items() if not view.shows(t, *of)}
         before, self.view = self.view.standing, view.with_restored(self._heard)
         self._scribes.see(view)
         view, now = self.view, self.view.standing
-        for task in sorted(
-            self.old.keys()
-            | self.new.keys()
-            | {t for t, s in now.items() if s.move is not None and before.get(t) != s}
-        ):
+        changed = view.changed(before)
+        movers = {t for t in changed if now[t].move is not None}
+        # Who has left, or has come, does nothing any more until the record says what has become of that.
+        waits = view.same_records(read_before)
+        movers |= {t for t, old in self.old.items() if not (waits and old.state is OldState.SAVED)}
+        movers |= {t for t, new in self.new.items() if not (waits and new.state is NewState.RUNNING)}
+        for task in sorted(movers):
             self._follow_mover(task, view.stands(task), out)
-        changed = {t for t, s in now.items() if before.get(t) != s} | self._behind
+        targets = {*changed, *self._behind}
         self._behind.clear()
-        self._follow_links(changed, out)
+        self._follow_links(targets, out)
         self._say_restored(out)
         self._follow_absent([self.old[t] for t in sorted(self.old)], out)
         self._scribes.close({r.epoch for r in self.old.values()} | {r.epoch for r in self.new.values()})

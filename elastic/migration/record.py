@@ -12,9 +12,10 @@ and `restored` of the new one, in one transaction: the new side need not wait fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import TypeVar
 
 from elastic.model import codec
@@ -109,7 +110,7 @@ class TaskMove:
     stores: tuple[NodeId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MoveRecord:
     """One move. Written by Nimbus before it acts on what it says; a Nimbus that takes over needs nothing else.
 
@@ -133,8 +134,9 @@ class MoveRecord:
     ready: int = 0
     later: int = 0
 
-    @property
+    @cached_property
     def batches(self) -> int:
+        """How many."""
         return 1 + max((t.batch for t in self.tasks), default=-1)
 
     @property
@@ -142,6 +144,7 @@ class MoveRecord:
         """Whether every task has its outcome."""
         return all(t.outcome for t in self.tasks)
 
+    @cached_property
     def participants(self) -> tuple[Incarnation, ...]:
         """The worker lives that write marks, sorted."""
         return tuple(sorted({i for t in self.tasks for i in (t.source, t.target)}))
@@ -299,9 +302,11 @@ def decode_marks(data: bytes) -> Marks:
     )
 
 
-def stage_of(
-    task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]
-) -> tuple[Phase, SavedMark | None]:
+Stage = tuple[Phase, SavedMark | None]
+"""Where a task stands, and what was saved."""
+
+
+def stage_of(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> Stage:
     """Where a task stands, and what was saved. The one place that says so."""
     if task.outcome:
         return _OF_OUTCOME[task.outcome], None
@@ -311,6 +316,32 @@ def stage_of(
         return Phase.RESTORED, saved
     if saved is not None:
         return Phase.SAVED, saved
+    return told(task, record), None
+
+
+def told(task: TaskMove, record: MoveRecord) -> Phase:
+    """How far a task has been told to come that is neither saved nor restored."""
     if task.batch < record.paused:
-        return Phase.PAUSED, None
-    return (Phase.PREPARING if task.batch < max(record.ready, 1) else Phase.WAITING), None
+        return Phase.PAUSED
+    return Phase.PREPARING if task.batch < max(record.ready, 1) else Phase.WAITING
+
+
+Read = tuple[MoveRecord, Mapping[Incarnation, Marked]]
+"""What was read of a move."""
+
+
+def differences(before: Read, now: Read) -> Iterator[int]:
+    """Tasks of a move whose stage may be another than it was, some of them more than once. All, where the record was read anew."""
+    (record_before, marks_before), (record, marks) = before, now
+    if record is not record_before or marks.keys() != marks_before.keys():
+        yield from (t.task for t in record.tasks)
+        return
+    for life, marked in marks.items():
+        was, says = marks_before[life].marks, marked.marks
+        if was is says:
+            continue
+        said: tuple[tuple[Mapping[int, object], Mapping[int, object]], ...] = (
+            (was.saved, says.saved), (was.restored, says.restored), (was.revoked, says.revoked)
+        )  # fmt: skip
+        for old, new in said:
+            yield from (t for t in old.keys() | new.keys() if old.get(t) != new.get(t))

@@ -91,8 +91,8 @@ class Scribes:
         """What is to be written now.
 
         Args:
-            preparing: Whether tasks get ready here for that move. That the others are is said when all are: nobody goes on before. (Or
-                when somebody is late, see `hurry`: the others do not go back with it.)
+            preparing: Whether tasks get ready here for that move, or fetch for it what was copied ahead. That the others are ready is
+                said when all are: nobody goes on before. (Or when somebody is late, see `hurry`: the others do not go back with it.)
         """
         if not self._of:
             return ()

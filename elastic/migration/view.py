@@ -7,7 +7,7 @@ state, reads everything anew (after a `sync`) before the task runs. Nothing is e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from elastic.migration.record import (
     Phase,
     SavedMark,
     TaskMove,
+    differences,
     stage_of,
 )
 from elastic.model.ids import Epoch, Incarnation, WorkerId, worker_of
@@ -52,6 +53,10 @@ class MoveView:
     record: MoveRecord
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
 
+    def changed(self, before: MoveView) -> Iterator[int]:
+        """Tasks that may stand otherwise than in that view of the same move, some of them more than once."""
+        return differences((before.record, before.marks), (self.record, self.marks))
+
 
 @dataclass(frozen=True)
 class View:
@@ -76,18 +81,54 @@ class View:
         """Every task's, by the newest move that has it."""
         places, living = self.places, self.living
         result = {t: Standing(0, Phase.NONE, 0, living.get(w, NOBODY), None, None) for t, w in places.items()}
-        for view in sorted(self.moves, key=lambda m: m.record.epoch):
-            record, marks = view.record, view.marks
-            for task in record.tasks:
-                phase, saved = stage_of(task, record, marks)
-                if phase in SETTLED:
-                    owner = living.get(places.get(task.task, WorkerId("")), NOBODY)
-                elif phase is Phase.SAVED:
-                    owner = NOBODY
-                else:
-                    owner = self._living(task.target if phase is Phase.RESTORED else task.source)
-                result[task.task] = Standing(record.epoch, phase, task.attempt, owner, task, saved)
+        for view in self._in_order:
+            for task in view.record.tasks:
+                result[task.task] = self._in_move(view, task)
         return result
+
+    @cached_property
+    def _in_order(self) -> list[MoveView]:
+        return sorted(self.moves, key=lambda m: m.record.epoch)
+
+    def _in_move(self, view: MoveView, task: TaskMove) -> Standing:
+        phase, saved = stage_of(task, view.record, view.marks)
+        if phase in SETTLED:
+            owner = self.living.get(self.places.get(task.task, WorkerId("")), NOBODY)
+        elif phase is Phase.SAVED:
+            owner = NOBODY
+        else:
+            owner = self._living(task.target if phase is Phase.RESTORED else task.source)
+        return Standing(view.record.epoch, phase, task.attempt, owner, task, saved)
+
+    def follows(self, before: View) -> None:
+        """Take over from a view that was read before this one what is as it was: each step of one task is a view, and hundreds may move."""
+        if (
+            self.places is not before.places
+            or self.living != before.living
+            or [m.record.epoch for m in self._in_order] != [m.record.epoch for m in before._in_order]
+        ):
+            return
+        if self.same_records(before):
+            self.__dict__["_parts"] = before._parts
+        said = {
+            t for now, was in zip(self._in_order, before._in_order, strict=True) for t in now.changed(was)
+        }
+        standing, changed = dict(before.standing), list[int]()
+        for task in sorted(said):
+            view = next((m for m in reversed(self._in_order) if (m.record.epoch, task) in self._parts), None)
+            if view is not None:
+                at = self._in_move(view, self._parts[view.record.epoch, task])
+                if standing.get(task) != at:
+                    standing[task] = at
+                    changed.append(task)
+        # As the cached properties keep it.
+        self.__dict__["standing"], self.__dict__["_since"] = standing, (before.standing, changed)
+
+    def same_records(self, before: View) -> bool:
+        """Whether no record of a move was read anew since that view."""
+        return len(self.moves) == len(before.moves) and all(
+            a.record is b.record for a, b in zip(self.moves, before.moves, strict=True)
+        )
 
     def _living(self, owner: Incarnation) -> Incarnation:
         return owner if self.living.get(worker_of(owner)) == owner else NOBODY
@@ -132,6 +173,23 @@ class View:
     def stands(self, task: int) -> Standing:
         """Where that task stands; in no move and with nobody when it is unknown."""
         return self.standing.get(task) or Standing(0, Phase.NONE, 0, NOBODY, None, None)
+
+    @cached_property
+    def _since(self) -> tuple[Mapping[int, Standing], Sequence[int]]:
+        """How all tasks stood at some time, and those that do not stand so."""
+        return {}, list(self.standing)
+
+    def changed(self, before: Mapping[int, Standing]) -> Sequence[int]:
+        """The tasks that do not stand as they did then. (Of one that is not known any more nothing is said.)"""
+        since, changed = self._since
+        if since is before:
+            return changed
+        return [t for t, at in self.standing.items() if (was := before.get(t)) is not at and was != at]
+
+    def elsewhere(self, before: View) -> tuple[int, ...]:
+        """Tasks that another worker life may run than in that view."""
+        was, now = before.standing, self.standing
+        return tuple(t for t in self.changed(was) if t in was and was[t].owner != now[t].owner)
 
     def ended(self, task: int, epoch: int) -> bool:
         """Whether that move is over for the task: it has an outcome, is followed by another, or its record is gone."""

@@ -56,7 +56,7 @@ class MoveFacts:
     @property
     def workers(self) -> set[WorkerId]:
         """All that take part, or have taken part."""
-        return {worker_of(i) for i in (*self.record.participants(), *self.marks)}
+        return {worker_of(i) for i in (*self.record.participants, *self.marks)}
 
 
 @dataclass(frozen=True)

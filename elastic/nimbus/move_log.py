@@ -14,7 +14,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from elastic.migration.plan import Wiring
-from elastic.migration.record import ENDED, STANDING_STILL, MoveRecord, Phase, TaskMove, stage_of
+from elastic.migration.record import (
+    ENDED,
+    STANDING_STILL,
+    MoveRecord,
+    Phase,
+    TaskMove,
+    differences,
+    stage_of,
+)
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, Epoch, TopologyName, worker_of
 from elastic.model.views import STEPS, MoveTotals, MoveView, TaskMoveView
@@ -241,7 +249,11 @@ class MoveLog:
         """Take in how far a move is; returns whether that is news."""
         news = move.record != found.record
         move.record = found.record
+        seen = move.seen[0] if move.seen is not None else None
+        changed = set(differences((seen.record, seen.marks), (found.record, found.marks))) if seen else None
         for task in found.record.tasks:
+            if changed is not None and task.task not in changed:
+                continue
             phase, _ = stage_of(task, found.record, found.marks)
             marked = found.marks.get(task.source)
             saved = marked.marks.saved.get(task.task) if marked is not None else None

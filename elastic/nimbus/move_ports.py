@@ -211,6 +211,6 @@ def beginning(t: TopologyFacts, record: MoveRecord) -> list[Operation]:
         else Set(paths.moves(name), digits, t.latest_version)
     )
     marks = [
-        Create(paths.move_marks(name, record.epoch, i), encode_marks(Marks(i))) for i in record.participants()
+        Create(paths.move_marks(name, record.epoch, i), encode_marks(Marks(i))) for i in record.participants
     ]
     return [latest, Create(paths.move(name, record.epoch), encode(record)), *marks]

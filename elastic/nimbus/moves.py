@@ -284,7 +284,7 @@ class Moves:
             job.seen = None
         conflict = False
         for _ in range(_AGAIN):
-            if job.failed is not None or not set(job.notifier.record.participants()) <= move.marks.keys():
+            if job.failed is not None or not set(job.notifier.record.participants) <= move.marks.keys():
                 break  # failed, or the mirror does not show all marks yet
             hosts = self._hosts(job, t, move)
             seen = (move.marks, hosts)
@@ -344,7 +344,7 @@ class Moves:
         for worker in places.values():
             load[worker] = load.get(worker, 0) + 1
         lives = {w: i.incarnation for w, i in t.workers.items() if w in t.assignment.workers}
-        for one in (*job.notifier.record.participants(), *move.marks):
+        for one in (*job.notifier.record.participants, *move.marks):
             worker = worker_of(one)
             shown = t.workers.get(worker)
             if shown is not None and shown.incarnation == one:

@@ -8,15 +8,24 @@ their planned places by moves alone; executors are grouped as planned as soon as
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from elastic.migration.record import REASON, MoveRecord, Outcome, briefly
 from elastic.model import whys
 from elastic.model.assignment import Assignment, ExecutorId, Lost, WorkerSlot
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, worker_of
+from elastic.model.ids import (
+    ComponentId,
+    Epoch,
+    Incarnation,
+    NodeId,
+    TaskId,
+    TopologyName,
+    WorkerId,
+    worker_of,
+)
 from elastic.scheduler.round_robin import natural
 
 
@@ -266,10 +275,15 @@ def _ranges(tasks: Iterable[TaskId]) -> list[tuple[TaskId, TaskId]]:
 
 
 def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot: WorkerSlot) -> Assignment:
-    """An assignment with some tasks in another worker. Executors of which only a part goes are divided."""
+    """An assignment with some tasks in another worker. Executors of which only a part goes are divided.
+
+    For each that there are more than before, one that comes joins its neighbour there: who moves a hundred tasks one by one is not to end
+    with a hundred threads. There are never fewer than before, as their number is what somebody has asked for.
+    """
     going = set(tasks)
     executors: list[tuple[ExecutorId, WorkerId]] = []
     unassigned: list[ExecutorId] = []
+    more: Counter[ComponentId] = Counter()
     for executor, where in (*base.executors, *((e, None) for e in base.unassigned)):
         parts = (
             (worker, [TaskId(t) for t in executor.tasks() if t in going]),
@@ -278,10 +292,13 @@ def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot:
         for at, members in parts:
             for first, last in _ranges(members):
                 one = ExecutorId(executor.component, first, last)
+                more[one.component] += 1
                 if at is None:
                     unassigned.append(one)
                 else:
                     executors.append((one, at))
+        more[executor.component] -= 1
+    executors = _joined(executors, worker, going, more)
     slots = {**base.workers, worker: slot}
     named = {w for _, w in executors}
     return Assignment(
@@ -291,6 +308,32 @@ def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot:
         tuple(sorted(executors, key=lambda item: item[0].first)),
         tuple(sorted(unassigned, key=lambda e: e.first)),
     )
+
+
+def _joined(
+    executors: Iterable[tuple[ExecutorId, WorkerId]],
+    worker: WorkerId,
+    going: Set[TaskId],
+    more: Counter[ComponentId],
+) -> list[tuple[ExecutorId, WorkerId]]:
+    """With executors of a worker joined, of which one or both have tasks that have come there: of each component as many as `more` says."""
+    result: list[tuple[ExecutorId, WorkerId]] = []
+    left = more.copy()
+    for one, where in sorted(executors, key=lambda item: item[0].first):
+        before, there = result[-1] if result else (None, None)
+        if (
+            before is not None
+            and where == there == worker
+            and before.component == one.component
+            and before.last + 1 == one.first
+            and left[one.component] > 0
+            and not going.isdisjoint((before.last, one.first))
+        ):
+            result[-1] = (ExecutorId(one.component, before.first, one.last), worker)
+            left[one.component] -= 1
+        else:
+            result.append((one, where))
+    return result
 
 
 def losing(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import Outcome, Phase
-from elastic.migration.view import View
+from elastic.migration.view import EMPTY, View
 from elastic.model.ids import Incarnation
 
 if TYPE_CHECKING:
@@ -113,14 +113,19 @@ class Gaps:
         self._wiring, self._tasks, self._ends = wiring, tasks, ends
         self._say, self._soon = say, soon
         self._of: dict[int, _Gap] = {}
+        self._seen = EMPTY.standing
 
     def see(self, view: View) -> None:
         """Begin with tasks that are to move, and end with those that have not, or go on unseen."""
+        before, self._seen = self._seen, view.standing
         if not (self._of or view.moves):
             return
-        for gap in [g for g in self._of.values() if self._is_over(g, view)]:
+        changed, now = view.changed(before), view.standing
+        of = [self._of[t] for t in (*changed, *(self._of.keys() - now.keys())) if t in self._of]
+        for gap in [g for g in of if self._is_over(g, view)]:
             self._forget(gap)
-        for task, at in view.standing.items():
+        for task in changed:
+            at = now[task]
             if at.phase in _BEGINS and at.move is not None and task not in self._of:
                 self._begin(_Gap(task, at.epoch, at.move.source, self._said))
 

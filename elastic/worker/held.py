@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from elastic.migration.plan import Wiring
 from elastic.migration.record import Phase
-from elastic.migration.view import View
+from elastic.migration.view import EMPTY, View
 
 
 class Pause(NamedTuple):
@@ -36,6 +36,7 @@ class Held:
         self._wiring, self._clock = wiring, clock
         self._since: dict[int, tuple[int, float]] = {}
         self._restored: dict[int, tuple[int, float]] = {}  # task -> move, and when that was read here
+        self._seen = EMPTY.standing
 
     def __bool__(self) -> bool:
         return bool(self._since)
@@ -49,15 +50,15 @@ class Held:
 
     def see(self, view: View) -> None:
         """Coordination was read."""
+        before, self._seen = self._seen, view.standing
         if not self._since:
             self._restored.clear()
             return
         now = self._clock()
-        for move in view.moves:
-            for part in move.record.tasks:
-                at = view.stands(part.task)
-                if at.phase is Phase.RESTORED and self._restored.get(part.task, (0,))[0] != at.epoch:
-                    self._restored[part.task] = at.epoch, now
+        for task in view.changed(before):
+            at = view.standing[task]
+            if at.phase is Phase.RESTORED and self._restored.get(task, (0,))[0] != at.epoch:
+                self._restored[task] = at.epoch, now
 
     def left(self, here: Collection[int]) -> list[int]:
         """The tasks to which nobody here emits any more.

@@ -191,7 +191,9 @@ class Moves:
             self._held.see(view)
             self.feed(ev.ViewRead(view))
             self._gaps.see(view)
-        self._ways.signal_all()
+            changed = self.participant.view.changed(before.standing)
+        for task in changed:
+            self._ways.signal(task)
 
     def started(self, task: Task, life: int) -> None:
         """The task starts here without what a move brings."""

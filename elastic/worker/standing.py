@@ -62,7 +62,7 @@ def waits(worker: Worker) -> list[Wait]:
     with moves.exclusive():
         roles: list[MoverOld | MoverNew] = [*participant.old.values(), *participant.new.values()]
         for role in roles:
-            if role.state is NewState.READY:
+            if isinstance(role, MoverNew) and role.state is NewState.READY and not role.gets_ready:
                 continue
             held = _of_old(worker, role) if isinstance(role, MoverOld) else _Held(role.waits_for)
             if held.what:

@@ -66,10 +66,12 @@ class Ways:
             p.incarnation: Address(p.address, p.unix, p.boot) for p in peers if p.incarnation != self.me
         }
         with self._lock:
-            self._addresses = addresses
+            before, self._addresses = self._addresses, addresses
             gone = [self._links.pop(i) for i in list(self._links) if i not in addresses]
         for link in gone:
             link.close()  # what it had not received is counted
+        if addresses != before:
+            self.signal_all()
 
     def signal(self, task: int) -> None:
         """There may be room on the way to that task."""

@@ -134,7 +134,7 @@ class Worker:
         with self.moves.exclusive():
             if self._closed:
                 return
-            before = self.moves.participant.view.standing
+            before = self.moves.participant.view
             for worker, life in view.living.items():
                 if self._lives.get(worker, life) != life:
                     self._renewed(worker)
@@ -142,8 +142,7 @@ class Worker:
             self.ways.refresh(peers)
             self.moves.see(view)
             self.haste.hold(few_stand_still(view) and self.moves.waited_for)
-            now = view.standing
-            elsewhere = tuple(t for t, at in now.items() if t in before and before[t].owner != at.owner)
+            elsewhere = view.elsewhere(before)
             if elsewhere:
                 for task in list(self.tasks.values()):
                     # Also one that is at it: some have heard its End, and it says it again when all have.

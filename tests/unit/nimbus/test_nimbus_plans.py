@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from elastic.model.ids import (
     WorkerId,
     worker_id,
 )
+from elastic.nimbus import plans
 from elastic.nimbus.plans import Plan, after_outcomes, interim, relocated
 
 T = TopologyName("t")
@@ -139,8 +141,55 @@ def test_relocating_moves_what_is_named_and_nothing_else(
     new = relocated(base, map(TaskId, tasks), worker, SLOTS[worker])
     expected = {t: (worker if t in tasks else w) for t, w in base.place_of().items()}
     assert new.place_of() == expected and set(new.workers) == set(expected.values())
-    whole = {e for e, _ in base.executors if not set(e.tasks()) & tasks or set(e.tasks()) <= tasks}
-    assert whole <= {e for e, _ in new.executors}, "an executor was divided that did not have to be"
+    whole = [e for e, _ in base.executors if not set(e.tasks()) & tasks or set(e.tasks()) <= tasks]
+    assert all(any(set(e.tasks()) <= set(n.tasks()) for n, _ in new.executors) for e in whole), (
+        "an executor was divided that did not have to be"
+    )
+    joined = [e for e in whole if e not in dict(new.executors)]
+    assert not joined or {w for e, w in new.executors for j in joined if j.first in e.tasks()} == {worker}
+    for component in {e.component for e, _ in base.executors}:
+        before, after = ([e for e, _ in a.executors if e.component == component] for a in (base, new))
+        assert len(before) <= len(after), "their number is what somebody has asked for"
+        there = sorted(
+            (e.first, e.last) for e, w in new.executors if w == worker and e.component == component
+        )
+        beside = [a for (_, a), (b, _) in pairwise(there) if a + 1 == b and {a, b} & tasks]
+        assert not beside or len(before) == len(after), "there are more, and neighbours that could be one"
+
+
+def _one_by_one(base: Assignment, worker: WorkerId) -> Assignment:
+    for task in range(1, TASKS + 1):
+        base = relocated(base, [TaskId(task)], worker, SLOTS[worker])
+    return base
+
+
+joined = plans._joined
+
+
+def test_tasks_that_go_one_by_one_have_no_thread_each() -> None:
+    here, there = WORKERS[:2]
+    both = (
+        (ExecutorId(ComponentId("b"), TaskId(1), TaskId(TASKS // 2)), here),
+        (ExecutorId(ComponentId("b"), TaskId(TASKS // 2 + 1), TaskId(TASKS)), here),
+    )
+    base = Assignment(T, Epoch(1), {here: SLOTS[here]}, both)
+    assert len(_one_by_one(base, there).executors) <= 3
+    assert len(relocated(base, map(TaskId, range(1, TASKS + 1)), there, SLOTS[there]).executors) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda executors, *_: list(executors),
+        lambda executors, worker, going, _: joined(executors, worker, going, Counter(b=TASKS)),
+    ],
+)
+def test_too_many_and_too_few_executors_would_be_found(
+    fault: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "_joined", fault)
+    with pytest.raises(AssertionError):
+        test_tasks_that_go_one_by_one_have_no_thread_each()
 
 
 def record(*outcomes: tuple[int, Outcome]) -> MoveRecord:

@@ -384,7 +384,7 @@ class Nimbus:
                 Create(self.path, codec.encode(self.record)),
                 *(
                     Create(paths.move_marks(self.name, self.record.epoch, i), encode_marks(Marks(i)))
-                    for i in self.record.participants()
+                    for i in self.record.participants
                 ),
             ]
         )
@@ -408,7 +408,7 @@ class Nimbus:
         told = threading.Event()
         watches = [
             self.session.watch_value(paths.move_marks(self.name, self.record.epoch, i), lambda _: told.set())
-            for i in self.record.participants()
+            for i in self.record.participants
         ]
         deadline = time.monotonic() + limit
         while self.notifier.state is not NotifierState.ENDED:

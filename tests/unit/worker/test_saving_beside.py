@@ -87,7 +87,7 @@ def test_a_batch_that_stands_still_does_not_wait_for_the_next_one(monkeypatch: p
             told(self, states, nodes)
 
         # As another move would: within one move large states are not copied ahead while somebody stands still.
-        monkeypatch.setattr(decide, "_readying", lambda record, marks: min(record.batches, record.paused + 1))
+        monkeypatch.setattr(decide, "_readying", lambda record, *_: min(record.batches, record.paused + 1))
         monkeypatch.setattr(cluster.stores, "begin", begins)
         monkeypatch.setattr(cluster.processes[1].worker.moves, "see", sees)
         monkeypatch.setattr(Saving, "_saved", is_saved)
