@@ -292,10 +292,8 @@ class ViewReader:
                 if not take(self._notices, pause or None):
                     return
             self._told.clear()
-            if (
-                self._news == self._seen and not pause
-            ):  # it came while the view before was being read, and is in it
-                continue
+            if self._news == self._seen and not pause:
+                continue  # it came while the view before was being read, and is in that
             try:
                 self._hand_on(_ON_THEIR_WAY)
                 pause = 0.0

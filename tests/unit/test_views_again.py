@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,3 +78,57 @@ def test_the_last_view_is_followed_after_a_fault(world: World, fault: Exception)
     world.boss.set(paths.assignment(T), placed(THERE, 2))
     world.until(THERE)
     assert not world.faults
+
+
+def _once(world: World, monkeypatch: pytest.MonkeyPatch, where: str, *, after: bool) -> None:
+    """The task goes there while `where` of what the next view is read from is called, or has been."""
+    mirror = world.reader._mirror
+    given, waiting = getattr(mirror, where), [True]
+
+    def call(*arguments: Any) -> Any:
+        found = given(*arguments) if after else None
+        if waiting:
+            waiting.clear()
+            told = world.reader._news
+            world.boss.set(paths.assignment(T), placed(THERE, 3))
+            deadline = time.monotonic() + LIMIT
+            while world.reader._news == told and time.monotonic() < deadline:
+                time.sleep(0.001)  # it has been heard of, and nobody is told of that
+        return found if after else given(*arguments)
+
+    monkeypatch.setattr(mirror, where, call)
+    world.boss.set(paths.assignment(T), placed(HERE, 2))
+
+
+def test_what_was_heard_of_while_a_view_is_read_and_is_in_it_is_no_reason_for_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(world.followed)
+    _once(world, monkeypatch, "await_values", after=False)
+    world.until(THERE)
+    world.boss.set(paths.assignment(T), placed(HERE, 4))
+    world.until(HERE)
+    assert world.followed[before:] == [THERE, HERE]
+
+
+def test_what_was_heard_of_after_a_view_was_read_is_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _once(world, monkeypatch, "look", after=True)
+    world.until(THERE)
+
+
+def test_a_view_that_is_taken_for_newer_than_it_is_would_be_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = world.reader._read
+
+    def read(number: int, wait: float) -> Any:
+        found = given(number, wait)
+        world.reader._shown = world.reader._news
+        return found
+
+    monkeypatch.setattr(world.reader, "_read", read)
+    monkeypatch.setitem(globals(), "LIMIT", 0.5)
+    with pytest.raises(AssertionError):
+        test_what_was_heard_of_after_a_view_was_read_is_followed(world, monkeypatch)
