@@ -24,9 +24,9 @@ from elastic.worker.bolts import SLICE
 from elastic.worker.brake import TURN, Brake
 from elastic.worker.destination import Destination, ExecutorStopped, TaskReleased
 from elastic.worker.failures import described, user_traceback
+from elastic.worker.flushing import Flushing
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
-from elastic.worker.parcels import Parcels
 from elastic.worker.task import Task
 from elastic.worker.unread import Unread
 
@@ -37,15 +37,6 @@ YIELD_FOR = 1e-4
 every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions.md, "Slices and a real sleep")."""
 SHORTER = 4
 """Part of a slice after which an executor rests while something is urgent."""
-FLUSH_REST = 8
-"""An idle executor waits so many times as long as handing on has taken before it does so again, up to `linger`.
-With hundreds of target tasks each would else get a tuple or two at a time, and everybody would be busy with frames. Who
-hands a batch on has a tenth of the work that it makes: the cheaper that is, the more often it would be done, and the less went through."""
-PARCELS_REST = 12
-"""The same where it was done in parcels: it takes less for each link then, and makes others do as much. With 32 tuples come later."""
-MEASURED = 16
-"""One in so many times it is measured what handing on takes. To ask for the processor time of a thread is a call to the system, of 0.8 to
-1.5 us: done each time, it was a tenth of what a worker did whose batches are of a few tuples."""
 
 
 class Executor:
@@ -87,19 +78,11 @@ class Executor:
         self._blocked_at: Destination | None = None
         self._blocked_outer: list[Destination | None] = []
         self._urgent: collections.deque[Callable[[], None]] = collections.deque()
-        self._linger = linger
         self._on_ended = on_ended
         self._stopping = False
         self._abandon = False
-        self._dirty: dict[int, Task] = {}
-        self._dirty_since = 0.0
-        self._flush_at = 0.0  # when what is dirty may be handed on, if there is nothing else to do
-        self._starve_at = 0.0  # and when to those who have nothing to do
-        self._flush_cost = 0.0  # processor time that handing on has taken for each task
-        self._flush_rest = FLUSH_REST
-        self._flushes = 0
         self._links: set[Link] = set()
-        self._parcels = Parcels(self)
+        self._flushing = Flushing(self, linger, self.hand_on)
         self._timers: list[tuple[float, int, Task]] = []
         self.unread = Unread(self)
         self._order = itertools.count()
@@ -301,13 +284,13 @@ class Executor:
 
     def empty(self, task: Task) -> None:
         """Hand on and write what it has emitted: another executor is to run it."""
-        self._dirty.pop(task.id, None)
+        self._flushing.forget(task)
         self.hand_on(task, task.outputs.flush)
         self.flush_links()
 
     def forget(self, task: Task) -> None:
         """There is nothing to be done for it any more."""
-        self._dirty.pop(task.id, None)
+        self._flushing.forget(task)
         self.unread.tasks.pop(task.id, None)
         # Its timers, too: it would be kept until then, for a day if a spout has said so.
         self._timers = [timer for timer in self._timers if timer[2] is not task]
@@ -363,7 +346,7 @@ class Executor:
                 item.executor.ready.put(item)
 
     def _loop(self) -> None:
-        ready, clock, unread = self.ready, time.monotonic, self.unread.tasks
+        ready, clock, unread, flushing = self.ready, time.monotonic, self.unread.tasks, self._flushing
         rested = clock()
         while not self._stopping:
             while self._urgent:
@@ -371,8 +354,8 @@ class Executor:
             try:
                 item = ready.get_nowait()
             except queue.Empty:
-                if self._dirty and clock() >= self._flush_at:
-                    self._flush_all()
+                if flushing.tasks and clock() >= flushing.at:
+                    flushing.flush()
                 self.flush_links()
                 if unread:
                     self.unread.read_on()
@@ -381,8 +364,8 @@ class Executor:
                 item = None  # the last task may go elsewhere meanwhile, and would be kept
                 self._idle_since = began = clock()
                 timeout = max(0.0, self._timers[0][0] - began) if self._timers else None
-                if self._dirty:
-                    left = max(0.0, self._flush_at - began)
+                if flushing.tasks:
+                    left = max(0.0, flushing.at - began)
                     timeout = left if timeout is None else min(left, timeout)
                 try:
                     item = ready.get(timeout=timeout)  # it has looked before: elastic/queues.py
@@ -402,8 +385,8 @@ class Executor:
             now = clock()
             if self._timers:
                 self._wake(now)
-            if self._dirty and now - self._dirty_since >= self._linger:
-                self._flush_all()
+            if flushing.tasks and now >= flushing.due:
+                flushing.flush()
             elif self._links:
                 self.flush_links()
             if self._retiring and self._hands.may_end(self):
@@ -451,15 +434,13 @@ class Executor:
         if task.deferred:
             self._do_deferred(task)
         outputs = task.outputs
-        if began >= self._starve_at and not task.stopped and outputs.starving():
-            self.hand_on(task, outputs.flush_starving)
-            self._starve_at = self._rested_after(1)
+        flushing = self._flushing
+        if began >= flushing.starving_at and not task.stopped and outputs.starving():
+            flushing.flush_starving(task)
         if task.stopped:
             return
         if outputs.pending():
-            if not self._dirty:
-                self._dirty_since = began
-            self._dirty[task.id] = task
+            flushing.note(task, began)
         if again:
             self.ready.put(task)
 
@@ -468,24 +449,6 @@ class Executor:
         if brake is not None and brake.on:
             return TURN
         return SLICE / SHORTER if self._haste.on else SLICE
-
-    def _flush_all(self) -> None:
-        count, measured = len(self._dirty), self._flushes % MEASURED == 0
-        self._flushes += 1
-        began = time.thread_time() if measured else 0.0
-        in_parcels = self._parcels.hand_on([t.outputs for t in self._dirty.values()])
-        self._flush_rest = PARCELS_REST if in_parcels else FLUSH_REST
-        while self._dirty:
-            _, task = self._dirty.popitem()
-            self.hand_on(task, task.outputs.flush)
-        self.flush_links()
-        if measured:
-            self._flush_cost = (time.thread_time() - began) / count
-        self._flush_at = self._starve_at = self._rested_after(count)
-
-    def _rested_after(self, tasks: int) -> float:
-        """When there has been a rest after handing on for so many tasks, monotonic seconds."""
-        return time.monotonic() + min(self._linger, self._flush_rest * tasks * self._flush_cost)
 
 
 def _stand_still(task: Task, told: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 from elastic.worker import executor as executor_module
+from elastic.worker import flushing
 from elastic.worker.destination import Destination
 from elastic.worker.executor import Executor
 from elastic.worker.hands import Hands
@@ -138,31 +139,27 @@ def rest_after(times: int, monkeypatch: pytest.MonkeyPatch) -> tuple[float, int]
         nonlocal used
         used += 0.001
 
-    monkeypatch.setattr(
-        executor_module, "time", SimpleNamespace(monotonic=lambda: 0.0, thread_time=thread_time)
-    )
-    one = ExecutorId(ComponentId("c"), TaskId(1), TaskId(3))
-    executor: Any = Executor(one, 10.0, lambda e: None, Hands(), Haste())
-    tasks = [
-        SimpleNamespace(id=n, deferred=deque(), outputs=SimpleNamespace(flush=flush, outs={}, me="w#1"))
-        for n in range(3)
-    ]
+    monkeypatch.setattr(flushing, "time", SimpleNamespace(monotonic=lambda: 0.0, thread_time=thread_time))
+    emitter: Any = SimpleNamespace(flush_links=lambda: None)
+    one = flushing.Flushing(emitter, 10.0, lambda task, what: what())
+    tasks = [SimpleNamespace(id=n, outputs=SimpleNamespace(flush=flush, outs={}, me="w#1")) for n in range(3)]
     for _ in range(times):
-        executor._dirty = {task.id: task for task in tasks}
-        executor._flush_all()
-    return executor._flush_at, int(asked)
+        for task in tasks:
+            one.note(task, 0.0)  # type: ignore[arg-type]
+        one.flush()
+    return one.at, int(asked)
 
 
 def test_an_idle_executor_rests_in_proportion_to_what_handing_on_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rest, asked = rest_after(32, monkeypatch)
-    assert rest == pytest.approx(executor_module.FLUSH_REST * 3 * 0.001)
+    assert rest == pytest.approx(flushing.FLUSH_REST * 3 * 0.001)
     assert asked == 2 * 2, "once in sixteen times, before and after"
 
 
 def test_one_that_measures_each_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_module, "MEASURED", 1)
+    monkeypatch.setattr(flushing, "MEASURED", 1)
     with pytest.raises(AssertionError):
         test_an_idle_executor_rests_in_proportion_to_what_handing_on_takes(monkeypatch)
 
@@ -177,13 +174,13 @@ def handed_on_to_the_starving(
     """
     now = 0.0
     handed: list[float] = []
-    monkeypatch.setattr(
-        executor_module, "time", SimpleNamespace(monotonic=lambda: now, thread_time=lambda: 0.0)
-    )
+    clock = SimpleNamespace(monotonic=lambda: now, thread_time=lambda: 0.0)
+    monkeypatch.setattr(executor_module, "time", clock)
+    monkeypatch.setattr(flushing, "time", clock)
     executor: Any = Executor(
         ExecutorId(ComponentId("c"), TaskId(1), TaskId(1)), linger, lambda e: None, Hands(), Haste()
     )
-    executor._flush_cost = cost
+    executor._flushing._cost = cost
     outputs = SimpleNamespace(
         starving=lambda: True, pending=lambda: False, flush_starving=lambda: handed.append(now)
     )
@@ -216,6 +213,6 @@ def test_handing_on_to_many_who_have_nothing_to_do_rests_as_all_of_it_does(
 
 
 def test_one_that_hands_on_with_each_turn_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_module, "FLUSH_REST", 0)
+    monkeypatch.setattr(flushing, "FLUSH_REST", 0)
     with pytest.raises(AssertionError):
         test_handing_on_to_many_who_have_nothing_to_do_rests_as_all_of_it_does(monkeypatch)
