@@ -131,7 +131,7 @@ class TopologyFacts:
         if result is None:
             return None
         for worker, tasks in self.beyond_return.items():
-            result = relocated(result, tasks, worker, slot_of(worker))
+            result = relocated(result, tasks, worker, slot_of(worker), self.executors_wanted())
         return result
 
     @cached_property

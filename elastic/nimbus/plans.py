@@ -274,16 +274,23 @@ def _ranges(tasks: Iterable[TaskId]) -> list[tuple[TaskId, TaskId]]:
     return result
 
 
-def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot: WorkerSlot) -> Assignment:
-    """An assignment with some tasks in another worker. Executors of which only a part goes are divided.
+def relocated(
+    base: Assignment,
+    tasks: Iterable[TaskId],
+    worker: WorkerId,
+    slot: WorkerSlot,
+    wanted: Mapping[ComponentId, int],
+) -> Assignment:
+    """An assignment with some tasks in another worker. Executors of which only a part goes are divided, and what comes joins the executor
+    beside it there, while there are more of its component than were asked for: who moves a hundred tasks one by one is not to end with a
+    hundred threads.
 
-    For each that there are more than before, one that comes joins its neighbour there: who moves a hundred tasks one by one is not to end
-    with a hundred threads. There are never fewer than before, as their number is what somebody has asked for.
+    Args:
+        wanted: How many executors were asked for, by component.
     """
     going = set(tasks)
     executors: list[tuple[ExecutorId, WorkerId]] = []
     unassigned: list[ExecutorId] = []
-    more: Counter[ComponentId] = Counter()
     for executor, where in (*base.executors, *((e, None) for e in base.unassigned)):
         parts = (
             (worker, [TaskId(t) for t in executor.tasks() if t in going]),
@@ -292,13 +299,12 @@ def relocated(base: Assignment, tasks: Iterable[TaskId], worker: WorkerId, slot:
         for at, members in parts:
             for first, last in _ranges(members):
                 one = ExecutorId(executor.component, first, last)
-                more[one.component] += 1
                 if at is None:
                     unassigned.append(one)
                 else:
                     executors.append((one, at))
-        more[executor.component] -= 1
-    executors = _joined(executors, worker, going, more)
+    count = Counter(e.component for e in (*(e for e, _ in executors), *unassigned))
+    executors = _joined(executors, worker, going, {c: n - wanted[c] for c, n in count.items()})
     slots = {**base.workers, worker: slot}
     named = {w for _, w in executors}
     return Assignment(
@@ -314,11 +320,11 @@ def _joined(
     executors: Iterable[tuple[ExecutorId, WorkerId]],
     worker: WorkerId,
     going: Set[TaskId],
-    more: Counter[ComponentId],
+    more: Mapping[ComponentId, int],
 ) -> list[tuple[ExecutorId, WorkerId]]:
     """With executors of a worker joined, of which one or both have tasks that have come there: of each component as many as `more` says."""
     result: list[tuple[ExecutorId, WorkerId]] = []
-    left = more.copy()
+    left = dict(more)
     for one, where in sorted(executors, key=lambda item: item[0].first):
         before, there = result[-1] if result else (None, None)
         if (

@@ -83,7 +83,7 @@ def place_for(
     else:
         worker = _named(facts, t, where)
     going = [n for n in tasks if places[n] != worker]
-    return relocated(base, going, worker, slot_of(worker)) if going else base
+    return relocated(base, going, worker, slot_of(worker), t.executors_wanted()) if going else base
 
 
 def _staying(
@@ -93,7 +93,8 @@ def _staying(
     now = t.assignment.place_of() if t.assignment is not None else {}
     stay = {n: now[n] for n in tasks if n in now and node_of(now[n]) == node}
     for worker in sorted(set(stay.values())):
-        base = relocated(base, [n for n in tasks if stay.get(n) == worker], worker, slot_of(worker))
+        staying = [n for n in tasks if stay.get(n) == worker]
+        base = relocated(base, staying, worker, slot_of(worker), t.executors_wanted())
     return base, [n for n in tasks if n not in stay]
 
 

@@ -238,7 +238,8 @@ def test_what_an_algorithm_decides_is_made_true_by_moves(moving_in_memory: Movin
     reign = nimbus._reign
     assert reign is not None
     base = nimbus.describe("wc").assignment
-    desired = relocated(base, [TaskId(6), TaskId(7)], B, slot_of(B))
+    wanted = reign.facts().topologies[TopologyName("wc")].executors_wanted()
+    desired = relocated(base, [TaskId(6), TaskId(7)], B, slot_of(B), wanted)
     assert adopt(reign, "wc", desired, "b is idle", executors={ComponentId("count"): 2})
     assert not adopt(reign, "wc", desired, "b is idle"), "it is on its way"
     moving.moves(nimbus)
@@ -247,6 +248,6 @@ def test_what_an_algorithm_decides_is_made_true_by_moves(moving_in_memory: Movin
     assert not adopt(reign, "wc", after, "again")
     nowhere = WorkerId("wc@c/0")
     with pytest.raises(Conflict, match="no slot any more"):
-        adopt(reign, "wc", relocated(base, [TaskId(6)], nowhere, slot_of(nowhere)), "why")
+        adopt(reign, "wc", relocated(base, [TaskId(6)], nowhere, slot_of(nowhere), wanted), "why")
     with pytest.raises(Conflict, match="another topology"):
         adopt(reign, "wc", replace(desired, executors=desired.executors[1:]), "why")

@@ -621,7 +621,8 @@ def _batches(
     going = [t for t in spec.tasks_of(components[1].id) if t > count + 1] + list(
         spec.tasks_of(components[2].id)
     )
-    desired = relocated(assignment, going, there, slots[there])
+    wanted = {c.id: c.executors for c in components}
+    desired = relocated(assignment, going, there, slots[there], wanted)
     lives = {w: WorkerInfo(w, Incarnation(f"{w}#1"), "h:1", "", "boot", 1, Epoch(1)) for w in slots}
     plan = Plan(desired, "asked", 1000.0, share=share)
     done = {w: Progress(i.incarnation, Epoch(1)) for w, i in lives.items()}

@@ -57,7 +57,7 @@ def going(t: TopologyFacts, to: Mapping[int, WorkerId]) -> Assignment:
     desired = t.plan.assignment if t.plan is not None else t.assignment
     assert desired is not None
     for task, worker in to.items():
-        desired = relocated(desired, [TaskId(task)], worker, slot_of(worker))
+        desired = relocated(desired, [TaskId(task)], worker, slot_of(worker), t.executors_wanted())
     return desired
 
 

@@ -26,7 +26,8 @@ def given_up(places: dict[TaskId, WorkerId]) -> tuple[str, ...]:
     world = World.make()
     a = world.t.assignment
     assert a is not None
-    plan = Plan(relocated(a, [TaskId(1)], ELSEWHERE, slot_of(ELSEWHERE)), "move", 1.0, requested=True)
+    desired = relocated(a, [TaskId(1)], ELSEWHERE, slot_of(ELSEWHERE), world.t.executors_wanted())
+    plan = Plan(desired, "move", 1.0, requested=True)
     for _ in range(RULES.tries):
         plan = plan.with_failure(1, 1.0, "class not found")
     done = {w: Progress(i.incarnation, Epoch(a.epoch)) for w, i in world.t.workers.items()}
