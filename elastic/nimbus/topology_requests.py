@@ -250,15 +250,20 @@ def topologies(reign: Reign) -> tuple[TopologySummary, ...]:
 
 def describe(reign: Reign, name: str) -> TopologyDetail:
     """See `Nimbus.describe`."""
+    # First: what is taken down here of moves follows the facts. Of what begins, or ends, in between one of the two tells, and never none:
+    # who sees nothing under way, and nothing that is waited for, takes it that nothing more happens.
+    views = reign.move_log.views(TopologyName(name))
     facts = reign.facts()
     t = find(facts, name)
+    begun = [f"move {e} has just begun" for e in sorted(t.moves.keys() - {v.epoch for v in views})]
     store = reign.reports
     store.see(t.name, t.workers, facts.now)
     detail = answers.detail(t, facts, store.measured(t.name), store.lives(t.name), store.errors(t.name))
-    more = [*draining.waits(t, facts), *placing.waits(t, facts, reign.rules), *reign.move_log.waits(t.name)]
+    waits = draining.waits(t, facts), placing.waits(t, facts, reign.rules), reign.move_log.waits(t.name)
+    more = [*begun, *(sentence for those in waits for sentence in those)]
     return replace(
         detail,
         waits=(*detail.waits, *(more if t.running else ())),
-        moves=tuple(m for m in reign.move_log.views(t.name) if m.state != "ended"),
+        moves=tuple(m for m in views if m.state != "ended"),
         moved=reign.move_log.totals(t.name),
     )

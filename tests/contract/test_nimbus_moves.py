@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -230,6 +230,44 @@ def test_other_topologies_do_not_get_the_slot_of_a_task_on_its_way(moving_in_mem
     moving.actors.let()
     moving.cluster.until(nimbus, lambda: not nimbus.describe("second").assignment.unassigned)
     assert on(nimbus.describe("wc").assignment, "count") == {"b"}
+
+
+def test_a_move_that_has_begun_is_shown_before_it_is_taken_down(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks then must not find that nothing is under way and nothing waited for."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    reign = nimbus._reign
+    assert reign is not None
+    moving.actors.hold("saved")
+    monkeypatch.setattr(reign.move_log, "see", lambda *_: [])
+    nimbus.move("wc", "6", "b", wait=0)
+    moving.cluster.until(nimbus, lambda: bool(reign.facts().topologies[WC].moves))
+    shown = nimbus.describe("wc")
+    (epoch,) = reign.facts().topologies[WC].moves
+    assert not shown.moves and shown.waits == (f"move {epoch} has just begun",)
+
+
+def test_a_move_that_ends_while_somebody_looks_is_shown(
+    moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is taken down of moves is read before the facts: these are of the time before its end otherwise, and that of the time after."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    reign = nimbus._reign
+    assert reign is not None
+    order: list[str] = []
+    for where, name in ((reign, "facts"), (reign.move_log, "views")):
+        given = getattr(where, name)
+
+        def look(*of: object, name: str = name, given: Callable[..., object] = given) -> object:
+            order.append(name)
+            return given(*of)
+
+        monkeypatch.setattr(where, name, look)
+    nimbus.describe("wc")
+    assert order.index("views") < order.index("facts")
 
 
 def test_what_an_algorithm_decides_is_made_true_by_moves(moving_in_memory: Moving) -> None:
