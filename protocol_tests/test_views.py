@@ -132,7 +132,6 @@ def test_what_has_not_changed_is_the_same_object(seed: int) -> None:
 
 def _some_of(*kept: str) -> Callable[[Any, Any], Iterator[int]]:
     """Of marks only these are compared."""
-    given = differences
 
     def fewer_differences(before: Any, now: Any) -> Iterator[int]:
         def with_those(read: Any) -> Any:
@@ -143,7 +142,7 @@ def _some_of(*kept: str) -> Callable[[Any, Any], Iterator[int]]:
             }  # fmt: skip
             return record, fewer
 
-        return given(with_those(before), with_those(now))
+        return differences(with_those(before), with_those(now))
 
     return fewer_differences
 

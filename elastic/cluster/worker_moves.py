@@ -236,8 +236,9 @@ class ViewReader:
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
         self._numbers = itertools.count(1)
-        # Changes that were heard of; of these those that the newest view shows; and the same when that was followed.
-        self._news = self._shown = self._seen = 0
+        self._news = self._seen = (
+            0  # changes that were heard of; and of these those that the newest view shows, which was followed
+        )
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="views", daemon=True)
 
@@ -268,11 +269,11 @@ class ViewReader:
         with self._reading:
             if not self._closed:
                 self._number += 1
-                view, infos = self._read(self._number, wait)
+                view, infos, news = self._read(self._number, wait)
                 view.follows(self._last)
                 self._last = view
                 self._on_view(view, infos)
-                self._seen = self._shown
+                self._seen = news
 
     def wrote(self, path: str, value: Versioned) -> None:
         """Own marks were written, and that was answered: a view follows without another question. From any thread."""
@@ -307,7 +308,7 @@ class ViewReader:
             self._seen = 0
             pause = min(_LONGEST, 2 * pause) or _PAUSE
 
-    def _read(self, number: int, wait: float) -> tuple[View, tuple[WorkerInfo, ...]]:
+    def _read(self, number: int, wait: float) -> tuple[View, tuple[WorkerInfo, ...], int]:
         """Reads what has changed, as long as the same moves, participants and workers are there as in the view before; else again.
 
         Args:
@@ -395,8 +396,7 @@ class ViewReader:
                 self._decoded(placed, value, _places) if value is not None else {},
                 {i.worker: i.incarnation for i in infos},
             )
-            self._shown = news
-            return view, infos
+            return view, infos, news
         raise Unavailable("moves begin and end faster than they can be read")
 
     def _left(self, moves: Mapping[Epoch, tuple[Incarnation, ...]]) -> dict[Epoch, str]:

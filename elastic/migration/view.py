@@ -7,7 +7,7 @@ state, reads everything anew (after a `sync`) before the task runs. Nothing is e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -52,10 +52,6 @@ class MoveView:
 
     record: MoveRecord
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
-
-    def changed(self, before: MoveView) -> Iterator[int]:
-        """Tasks that may stand otherwise than in that view of the same move, some of them more than once."""
-        return differences((before.record, before.marks), (self.record, self.marks))
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,9 @@ class View:
         if self.same_records(before):
             self.__dict__["_parts"] = before._parts
         said = {
-            t for now, was in zip(self._in_order, before._in_order, strict=True) for t in now.changed(was)
+            t
+            for was, now in zip(before._in_order, self._in_order, strict=True)
+            for t in differences((was.record, was.marks), (now.record, now.marks))
         }
         standing, changed = dict(before.standing), list[int]()
         for task in sorted(said):

@@ -17,8 +17,10 @@ from elastic.migration.record import Phase
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, TaskId, TopologyName, WorkerId
 from elastic.nimbus.facts import slot_of
+from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.placement_requests import adopt
 from elastic.nimbus.plans import relocated
+from elastic.nimbus.reign import Reign
 
 
 def test_a_rebalance_moves_stateful_tasks_to_a_worker_that_is_started_for_it(moving: Moving) -> None:
@@ -232,14 +234,18 @@ def test_other_topologies_do_not_get_the_slot_of_a_task_on_its_way(moving_in_mem
     assert on(nimbus.describe("wc").assignment, "count") == {"b"}
 
 
+def _ruling(moving: Moving) -> tuple[Nimbus, Reign]:
+    nimbus = moving.started({"a": 1, "b": 1})
+    assert nimbus._reign is not None
+    return nimbus, nimbus._reign
+
+
 def test_a_move_that_has_begun_is_shown_before_it_is_taken_down(
     moving_in_memory: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who looks then must not find that nothing is under way and nothing waited for."""
     moving = moving_in_memory
-    nimbus = moving.started({"a": 1, "b": 1})
-    reign = nimbus._reign
-    assert reign is not None
+    nimbus, reign = _ruling(moving)
     moving.actors.hold("saved")
     monkeypatch.setattr(reign.move_log, "see", lambda *_: [])
     nimbus.move("wc", "6", "b", wait=0)
@@ -254,9 +260,7 @@ def test_a_move_that_ends_while_somebody_looks_is_shown(
 ) -> None:
     """What is taken down of moves is read before the facts: these are of the time before its end otherwise, and that of the time after."""
     moving = moving_in_memory
-    nimbus = moving.started({"a": 1, "b": 1})
-    reign = nimbus._reign
-    assert reign is not None
+    nimbus, reign = _ruling(moving)
     order: list[str] = []
     for where, name in ((reign, "facts"), (reign.move_log, "views")):
         given = getattr(where, name)
@@ -272,9 +276,7 @@ def test_a_move_that_ends_while_somebody_looks_is_shown(
 
 def test_what_an_algorithm_decides_is_made_true_by_moves(moving_in_memory: Moving) -> None:
     moving = moving_in_memory
-    nimbus = moving.started({"a": 1, "b": 1})
-    reign = nimbus._reign
-    assert reign is not None
+    nimbus, reign = _ruling(moving)
     base = nimbus.describe("wc").assignment
     wanted = reign.facts().topologies[TopologyName("wc")].executors_wanted()
     desired = relocated(base, [TaskId(6), TaskId(7)], B, slot_of(B), wanted)

@@ -124,9 +124,8 @@ def test_a_view_that_is_taken_for_newer_than_it_is_would_be_found(
     given = world.reader._read
 
     def read(number: int, wait: float) -> Any:
-        found = given(number, wait)
-        world.reader._shown = world.reader._news
-        return found
+        view, infos, _ = given(number, wait)
+        return view, infos, world.reader._news
 
     monkeypatch.setattr(world.reader, "_read", read)
     monkeypatch.setitem(globals(), "LIMIT", 0.5)
