@@ -5,6 +5,7 @@ It is computed here, or by a schedule generator beside Nimbus when one is connec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from elastic.errors import Conflict, Refused
@@ -22,6 +23,7 @@ from elastic.scheduler.decision import Decision, Reason, same_places
 from elastic.scheduler.overload import RELIEF
 from elastic.scheduler.registry import Choice
 
+log = logging.getLogger(__name__)
 _SAMPLES = 3
 """Samples of the load since anything has changed its place: the first one after a move lacks what was sent before its pairs were known."""
 _SILENCE = 15.0
@@ -55,12 +57,15 @@ class Rescheduling:
         """Share of tuples between nodes before the last schedule that was to save some, and as it was to become."""
         self._doubt = 0
         """How often in a row that has not come true."""
+        self._failure = ""
+        """What the scheduler has failed with the last time."""
 
     def use(self, choice: Choice | None) -> None:
         """Use another scheduler, from now on."""
         if self.choice is None:
             self._places = {}  # nobody has looked meanwhile: it begins to be measured now
         self.choice, self._at, self._borne, self._hope, self._doubt = choice, 0.0, 0.0, None, 0
+        self._failure = ""
         self._teller.anew()
 
     def run(
@@ -99,19 +104,19 @@ class Rescheduling:
         due = now >= self._at
         if not due and (self.choice.kind.excess is None or now < self._decided + RELIEF):
             return
-        claims = facts.claims()
-        excess = self.choice.excess(facts.cluster, view, claims)
-        self._borne = min(self._borne, excess)
-        if not due and excess <= self._borne + _WORSE:
+        period = period or self.choice.kind.period
+        try:
+            decided = self._ask(self.choice, running, facts, view, now, period, due=due)
+        except Exception as error:  # whatever a plug-in's scheduler does: nothing else waits for it
+            self._at, self._decided = now + period, now
+            if self._failed(self.choice, f"{type(error).__name__}: {error}"):
+                log.exception("%s has failed", self.choice.kind.who)
             return
-        self._at, self._decided, self._borne = now + (period or self.choice.kind.period), now, excess
-        decision, seat = self._decide(self.choice, [t.demand() for t in running], facts, view, claims)
-        changed = [
-            t
-            for t in running
-            if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
-        ]
-        if (doubt := self._doubts(decision, period or self.choice.kind.period)) is not None:
+        if decided is None:
+            return
+        self._failure = ""
+        decision, seat, changed = decided
+        if (doubt := self._doubts(decision, period)) is not None:
             self._teller.explain((doubt,))
             self._at = now + float(doubt.details["seconds"])
             return
@@ -124,6 +129,49 @@ class Rescheduling:
         self._teller.explain([*reasons, *refused.values()])
         if any(r.kind == "nothing-measured" for r in decision.reasons):
             self._at = min(self._at, now + _SAMPLES * sample)  # not a period later
+
+    def _ask(
+        self,
+        choice: Choice,
+        running: Sequence[TopologyFacts],
+        facts: Facts,
+        view: LoadView,
+        now: float,
+        period: float,
+        *,
+        due: bool,
+    ) -> tuple[Decision, Seat | None, list[TopologyFacts]] | None:
+        """What is decided, by whom, and which topologies change by it. None: it is not due, and no more is overloaded than was.
+
+        Raises:
+            Exception: Whatever the scheduler raises, and what comes of an answer that is none.
+        """
+        claims = facts.claims()
+        excess = choice.excess(facts.cluster, view, claims)
+        self._borne = min(self._borne, excess)
+        if not due and excess <= self._borne + _WORSE:
+            return None
+        self._at, self._decided, self._borne = now + period, now, excess
+        decision, seat = self._decide(choice, [t.demand() for t in running], facts, view, claims)
+        changed = [
+            t
+            for t in running
+            if t.base is not None and not same_places(decision.assignments[t.name], claims[t.name])
+        ]
+        return decision, seat, changed
+
+    def _failed(self, choice: Choice, error: str) -> bool:
+        """All stays where it is, until it is asked again a period later. Returns whether that is news: it is said once while it lasts."""
+        if error == self._failure:
+            return False
+        self._failure = error
+        text = (
+            f"{choice.kind.who} has failed, and places nothing: {error}; the log of Nimbus says where. "
+            "Repair the package that offers it, or set another scheduler"
+        )
+        details = {"scheduler": str(choice), "error": error}
+        self._teller.explain((Reason("scheduler-failed", text, warning=True, details=details),))
+        return True
 
     def _adopt(
         self, choice: Choice, decision: Decision, changed: Sequence[TopologyFacts], seat: Seat | None

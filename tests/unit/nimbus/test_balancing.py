@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -339,6 +340,40 @@ def test_a_scheduler_whose_schedules_save_nothing_waits_longer_and_longer(
     assert "from 90% to 10%, and it is 90%" in doubt.message
     waits = [b - a for a, b in pairwise(asked)]
     assert max(waits) >= 8 > waits[0]
+
+
+def no_answer(demands: Sequence[Demand], *rest: object) -> Decision:
+    return Decision({}, (Reason("rescheduled", "for nobody."),))
+
+
+def divides(*args: object) -> Decision:
+    raise ZeroDivisionError("of the plug-in")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [(divides, "ZeroDivisionError: of the plug-in"), (no_answer, "KeyError: 't'")]
+)
+def test_a_scheduler_that_raises_is_told_once_and_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Decision], said: str
+) -> None:
+    kind, asked = choose("tstorm").kind, [0]
+    fails = True
+
+    def decide(*args: Any) -> Decision:
+        asked[0] += 1
+        return wrong(*args) if fails else kind.decide(*args)
+
+    mine = replace(kind, decide=decide, excess=None)
+    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(mine, TStormParams(gamma=6)))
+    reign = Reign(APART, scheduler="mine", period=1.0)
+    clock = Clock(reign)
+    clock.go(8, 0.3)
+    assert reign.kinds() == ["scheduler-failed"], "said once while it lasts"
+    assert said in reign.events[0].message and "'tstorm'" in reign.events[0].message
+    assert 3 <= asked[0] <= 9, "a period later again, not with every look"
+    fails = False
+    clock.go(4, 0.3)
+    assert reign.adopted, "it is tried again"
 
 
 def test_a_schedule_that_is_refused_is_not_told_as_if_it_were_in_force() -> None:
