@@ -20,6 +20,7 @@ from benchmarks._pauses_machinery import measure as measure_machinery
 from benchmarks._pauses_notes import Notes, Seen, Window, alike, quantile
 from benchmarks._pauses_run import Job, cluster, job, window_of
 from benchmarks.harness import Goal, Session
+from benchmarks.machine import run as measure_machine
 from elastic.cluster.launcher import ClusterInfo
 from elastic.model.views import MoveView
 
@@ -88,6 +89,7 @@ class Pauses:
         if not parts:
             return
         kept = "; a core for each worker" if self.session.options.get("keep_core") else ""
+        measure_machine(self.session)
         self.session.progress(f"nodes: {host}; store: {store}{kept}")
         while parts:
             first = parts[0][0]

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import pauses
+from benchmarks import machine, pauses
 from benchmarks.__main__ import find, main
 from benchmarks._pauses_notes import Notes, Window, alike, quantile
 from benchmarks.harness import Figure, Goal, Session, Skip, Spread, Wrong, number, ratio_of, to_json, to_table
@@ -192,9 +192,10 @@ def test_a_part_of_pauses_that_breaks_down_costs_the_others_nothing(
     monkeypatch.setattr(pauses.Pauses, "rescale", lambda *_: None)
     monkeypatch.setattr(pauses.Pauses, "thousand", lambda *_: None)
     monkeypatch.setattr(pauses, "measure_machinery", lambda _: None)
+    monkeypatch.setattr(pauses, "measure_machine", lambda session: session.record("machine", [1.0], "ms"))
     assert main(["pauses"]) == 1
     shown = capsys.readouterr()
-    assert "16 MB: figure" in shown.out and "256 MB: figure" in shown.out
+    assert "16 MB: figure" in shown.out and "256 MB: figure" in shown.out and "machine" in shown.out
     assert "FAILED: 1 MB: RuntimeError: waited in vain\n" in shown.out
     assert "in one\n" in shown.err  # the traceback
     assert len(clusters) == 2  # what follows does not run where something has broken down
@@ -211,6 +212,7 @@ def test_a_cluster_that_does_not_start_ends_pauses_with_an_error(
         raise RuntimeError("no Java")
 
     monkeypatch.setattr(pauses, "cluster", refuse)
+    monkeypatch.setattr(pauses, "measure_machine", lambda _: None)
     assert main(["pauses", "--only", " MB", "--store", "hazelcast"]) == 1
     assert "FAILED: cluster for 1 MB: RuntimeError: no Java" in capsys.readouterr().out
 
@@ -241,3 +243,16 @@ def test_what_the_host_takes_is_a_part_of_what_was_wanted() -> None:
     assert pauses.stolen(times(1.0, 1.0, steal=1.0), times(4.0, 4.0, steal=3.0)) == 0.25
     assert pauses.stolen(times(1.0, 1.0), times(2.0, 2.0)) == 0.0, "not a virtual machine"
     assert pauses.stolen(times(1.0, 1.0), times(1.0, 1.0)) == 0.0
+
+
+def test_a_core_stands_still_for_as_long_as_nobody_looked_at_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = iter(ms * 1_000_000 for ms in (100, 101, 131, 132, 1099, 1101))
+    monkeypatch.setattr(machine, "time", SimpleNamespace(monotonic_ns=lambda: next(looks)))
+    assert machine.longest_still(1.0) == 967
+
+
+def test_each_core_tells_how_long_it_stood_still() -> None:
+    found = machine.still_together(0.05)
+    assert found and all(0 < ms < 60_000 for ms in found)
