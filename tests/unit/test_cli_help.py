@@ -92,6 +92,11 @@ def test_unknown_command_is_a_usage_error_that_names_the_near_one() -> None:
     assert "list" in result.stderr and result.stdout == ""
 
 
+def test_the_version_is_where_people_look_for_it() -> None:
+    said = invoke(None, "--version")
+    assert (said.exit_code, said.stdout) == (0, invoke(None, "version").stdout) and said.stdout.strip()
+
+
 def test_without_command_the_help_is_shown() -> None:
     assert "Topologies:" in invoke(None).output
 

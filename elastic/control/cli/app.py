@@ -67,6 +67,15 @@ SECTIONS = {
 }
 
 
+def _say_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """What people try first; `elastic version` says more."""
+    if wanted and not ctx.resilient_parsing:
+        from elastic import __version__
+
+        click.echo(__version__)
+        ctx.exit()
+
+
 class Root(LazyGroup):
     """The command `elastic`."""
 
@@ -116,4 +125,14 @@ app = Root(
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     no_args_is_help=True,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_say_version,
+            hidden=True,  # it is not of every command
+        )
+    ],
 )
