@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     OPEN = ""
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
-    """It is where it was, and goes on there; when the reason is `ENDED`, it starts anew, there or in another worker."""
+    """It is where it was, and goes on there, unless it starts anew (`TaskMove.starts_anew`)."""
     LOST = "lost"
     """Every node that held the saved state is gone: the task starts anew at its new place, and says so."""
 
@@ -108,6 +108,11 @@ class TaskMove:
     outcome: Outcome = Outcome.OPEN
     reason: str = ""
     stores: tuple[NodeId, ...] = ()
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether it has gone back although nobody is there who could go on with it: it begins without its state, there or elsewhere."""
+        return self.outcome is Outcome.ROLLED_BACK and self.reason == ENDED
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from elastic.migration.plan import Wiring
 from elastic.migration.record import (
-    ENDED,
     STANDING_STILL,
     MoveRecord,
     Phase,
@@ -415,7 +414,7 @@ class MoveLog:
 
 def _said(task: TaskMove, phase: Phase, t: TopologyFacts) -> str:
     """What is said of where a task stands: nobody goes on with what goes back because its process has ended."""
-    if phase is Phase.ROLLED_BACK and task.reason == ENDED:
+    if task.starts_anew:
         return "lost" if t.spec.component_of(task.task).stateful else "started anew"
     return _PHASES[phase]
 
@@ -442,7 +441,7 @@ def _view(name: TopologyName, move: _Move) -> MoveView:
 
 def _task_view(number: int, task: _Task) -> TaskMoveView:
     move, reason = task.move, task.move.reason
-    if move.outcome and reason == ENDED:
+    if move.starts_anew:
         without = ", without its state" if task.phase == "lost" else ""
         reason = f"its worker's process has ended; it starts anew{without}"
     return TaskMoveView(
