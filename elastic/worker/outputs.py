@@ -29,6 +29,8 @@ from elastic.worker.joining import joined
 from elastic.worker.routes import LocalFirst, Routes
 
 FLOWING = EmitterState.FLOWING
+WITHIN = 8
+"""So many waits for room may be within each other. With thousands of targets of which none has room each would begin the next one."""
 
 
 class Outputs:
@@ -72,6 +74,7 @@ class Outputs:
         self.me = crossing.me
         self.gate = threading.RLock()
         self._released = False
+        self._waits = 0  # for room, within each other
         self.on_unsendable = on_unsendable or _raise
         self._streams = streams
         self._subscriptions = subscriptions
@@ -235,12 +238,16 @@ class Outputs:
 
         Not to whom something is being handed on already, further out: what is in the buffer was emitted after that.
         """
-        for out in self._list:
-            if out is not full and out.rows and not out.handing:
-                if out.destination.hungry():
-                    self._flush(out)
-                else:
-                    self._offer(out)
+        self._waits += 1
+        try:
+            for out in self._list:
+                if out is not full and out.rows and not out.handing:
+                    if self._waits <= WITHIN and out.destination.hungry():
+                        self._flush(out)
+                    else:
+                        self._offer(out)
+        finally:
+            self._waits -= 1
 
     def _offer(self, out: Out) -> None:
         """Hand on a buffer if that needs no waiting, nor anybody who knows of moves."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
-from elastic.worker import task
+from elastic.worker import outputs, task
 from elastic.worker.executor import Executor
 from elastic.worker.outputs import Outputs
 
@@ -153,3 +154,41 @@ def test_an_emitter_that_keeps_what_is_for_a_task_at_work_is_found(monkeypatch: 
     """Planted fault."""
     monkeypatch.setattr(Outputs, "_offer", lambda self, out: None)
     assert not goes_on_when_some_is_done(monkeypatch, SOON)
+
+
+def deepest_of(count: int) -> tuple[int, int]:
+    """Of so many targets that have nothing to do, and no room either by the time that something comes: how many waits are within each
+    other, and to how many nothing was offered."""
+    made: Any = Outputs.__new__(Outputs)
+    made._waits, depth, offered = 0, [0], set[int]()
+    idle = SimpleNamespace(hungry=lambda: True)
+    made._list = [
+        SimpleNamespace(rows=[n], handing=0, destination=idle, number=n, mixed=False) for n in range(count)
+    ]
+
+    def waits(out: Any, most: int | None = None) -> None:
+        offered.add(out.number)
+        out.rows.clear()  # as if it had them: they wait within it
+        depth[0] = max(depth[0], made._waits)
+        out.handing += 1
+        made.flush_besides(out)
+        out.handing -= 1
+
+    def takes(out: Any) -> None:
+        offered.add(out.number)
+        out.rows.clear()
+
+    made._flush, made._offer = waits, takes
+    waits(made._list[0])
+    return depth[0], count - len(offered)
+
+
+def test_of_thousands_without_room_each_does_not_wait_within_the_one_before() -> None:
+    assert deepest_of(3_000) == (outputs.WITHIN, 0)
+
+
+def test_waits_without_a_bound_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(outputs, "WITHIN", 1_000_000)
+    with pytest.raises(RecursionError):
+        deepest_of(3_000)
