@@ -236,9 +236,8 @@ class ViewReader:
         self._notices: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._told = threading.Event()
         self._numbers = itertools.count(1)
-        self._news = self._seen = (
-            0  # changes that were heard of; and of these those that the newest view shows, which was followed
-        )
+        # Changes that were heard of; and of these those that the newest view shows, which was followed.
+        self._news = self._seen = 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="views", daemon=True)
 

@@ -162,21 +162,18 @@ def deepest_of(count: int) -> tuple[int, int]:
     made: Any = Outputs.__new__(Outputs)
     made._waits, depth, offered = 0, [0], set[int]()
     idle = SimpleNamespace(hungry=lambda: True)
-    made._list = [
-        SimpleNamespace(rows=[n], handing=0, destination=idle, number=n, mixed=False) for n in range(count)
-    ]
-
-    def waits(out: Any, most: int | None = None) -> None:
-        offered.add(out.number)
-        out.rows.clear()  # as if it had them: they wait within it
-        depth[0] = max(depth[0], made._waits)
-        out.handing += 1
-        made.flush_besides(out)
-        out.handing -= 1
+    made._list = [SimpleNamespace(rows=[n], handing=0, destination=idle, number=n) for n in range(count)]
 
     def takes(out: Any) -> None:
         offered.add(out.number)
         out.rows.clear()
+
+    def waits(out: Any, most: int | None = None) -> None:
+        takes(out)
+        depth[0] = max(depth[0], made._waits)
+        out.handing += 1
+        made.flush_besides(out)
+        out.handing -= 1
 
     made._flush, made._offer = waits, takes
     waits(made._list[0])
