@@ -111,7 +111,13 @@ class Job:
         return self.followed(before)
 
     def followed(self, before: int) -> MoveView:
-        """The newest move after that of a number, when it has ended."""
+        """The newest move after that of a number, when it has ended.
+
+        Raises:
+            RuntimeError: There is none: all that was to move was there already.
+        """
+        if all(m.epoch <= before for m in self.client.moves(self.name, tasks=False)):
+            raise RuntimeError(f"{self.name}: no move has begun after move {before}")
         newest: dict[int, MoveView] = {}
         with contextlib.closing(self.client.follow_moves(self.name)) as stream:  # type: ignore[type-var]
             for views in stream:

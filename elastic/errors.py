@@ -94,6 +94,10 @@ class TupleTooLarge(ExecutionError):
     pass
 
 
+class Unmovable(ExecutionError):
+    """A task that cannot be moved, however often it is tried."""
+
+
 class RequestError(ElasticError):
     exit_code = 6
 

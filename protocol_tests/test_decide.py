@@ -155,6 +155,25 @@ def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
         assert (again_timer(task) in waiting.timers) is (attempt >= AT_ONCE)
 
 
+def test_only_the_word_of_the_old_side_is_final() -> None:
+    """Another new side may do what this one cannot, and who aborts a move may ask for it again."""
+    never, once = FailedMark(0, "a generator", final=True), FailedMark(0, "no room")
+    by_old, by_new = (
+        (Marks(A, failed={1: never}), Marks(B)),
+        (Marks(A), Marks(B, failed={1: FailedMark(1, "x")})),
+    )
+    for (source, target), abort, final in (
+        (by_old, "", True),
+        ((Marks(A, failed={1: once}), Marks(B)), "", False),
+        (by_new, "", False),
+        (by_old, "enough", False),
+    ):
+        marks = {A: Marked(source, 0), B: Marked(target, 0)}
+        found = decide(replace(record(0), abort=abort), 0, marks, HOSTS, ()).commit
+        assert found is not None
+        assert (found.record.tasks[0].outcome, found.record.tasks[0].final) == (Outcome.ROLLED_BACK, final)
+
+
 def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:
     assert decided(record(0)).commit is None, "what their states are is not known yet"
     first = decided(record(0), ready=1).commit

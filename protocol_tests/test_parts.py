@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.errors import ElasticError, ProtocolViolation, Refused, Unavailable
+from elastic.errors import ElasticError, ProtocolViolation, Refused, Unavailable, Unmovable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.driver import Driver, failure
@@ -257,6 +257,7 @@ def test_a_violation_is_not_taken_for_a_failure() -> None:
 def test_what_follows_from_a_failed_action() -> None:
     error = ElasticError("why")
     assert failure(ac.AskStore(2, 1, ()), error) == ev.OldFailed(2, 1, "why")
+    assert failure(ac.AskStore(2, 1, ()), Unmovable("why")) == ev.OldFailed(2, 1, "why", final=True)
     assert failure(ac.Fetch(2, 1, 3, ()), error) == ev.NewFailed(2, 1, 3, "why")
     assert failure(ac.FetchAhead(2, 1, 3, ()), error) == ev.AheadFetched(2, 1, 3)
     assert failure(ac.Block(1, 2), error) is None

@@ -275,6 +275,7 @@ class Mark:
     size: int = 0
     reason: str = ""
     gone: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

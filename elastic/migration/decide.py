@@ -196,7 +196,9 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
     else:
         said = f"Task {task.task} stays in worker {source}: {reason}."
     draft.says.append(Say("task-move-rolled-back", task.task, said))
-    return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason)
+    failed = _cannot(task, draft)
+    final = failed is not None and failed.final and failed.reason == reason
+    return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason, final=final)
 
 
 def _refuse(task: TaskMove, draft: _Draft) -> None:
@@ -213,8 +215,8 @@ def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[T
         return draft.record.abort
     if task.target not in draft.hosts:
         return f"worker {worker_of(task.target)}, where it was to go, has ended"
-    failed = draft.marks[task.source].marks.failed.get(task.task)
-    if failed is not None and failed.attempt == 0:
+    failed = _cannot(task, draft)
+    if failed is not None:
         return failed.reason
     failed = _failed(task, draft.marks[task.target].marks)
     if failed is not None:
@@ -268,6 +270,12 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         reason=reason,
         stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
+
+
+def _cannot(task: TaskMove, draft: _Draft) -> FailedMark | None:
+    """That the old side has said that it cannot."""
+    failed = draft.marks[task.source].marks.failed.get(task.task)
+    return failed if failed is not None and failed.attempt == 0 else None
 
 
 def _failed(task: TaskMove, marks: Marks) -> FailedMark | None:

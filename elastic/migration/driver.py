@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from elastic.errors import ElasticError, ProtocolViolation
+from elastic.errors import ElasticError, ProtocolViolation, Unmovable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.notifier import Notifier
@@ -94,7 +94,7 @@ def failure(action: Any, error: ElasticError) -> Any:
     """The event that follows from an action of a participant that failed; None: its owner has to end the worker."""
     match action:
         case ac.AskStore() | ac.NotePause() | ac.StopTask() | ac.ConfirmOutput() | ac.Save():
-            return ev.OldFailed(action.task, action.epoch, error.message)
+            return ev.OldFailed(action.task, action.epoch, error.message, isinstance(error, Unmovable))
         case ac.PrepareTask() | ac.Fetch() | ac.Install():
             return ev.NewFailed(action.task, action.epoch, action.attempt, error.message)
         case ac.FetchAhead():  # it is fetched in the pause, then

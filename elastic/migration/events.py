@@ -179,11 +179,12 @@ class SaveDone:
 
 @dataclass(frozen=True, slots=True)
 class OldFailed:
-    """Something that the old side had to do could not be done."""
+    """Something that the old side had to do could not be done. `final`: nor can it be at another time."""
 
     task: int
     epoch: int
     reason: str
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

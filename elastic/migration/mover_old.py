@@ -134,7 +134,7 @@ class MoverOld(Role):
         if self.state in (OldState.FAILED, OldState.SAVED):  # it was restored from what one store had
             return ()
         self.state = OldState.FAILED
-        return (Mark(self.epoch, self.task, "failed", reason=event.reason),)
+        return (Mark(self.epoch, self.task, "failed", reason=event.reason, final=event.final),)
 
     def _settled(self, event: ev.Settled) -> Actions:
         if event.here:

@@ -95,6 +95,7 @@ class TaskMove:
         batch: Paused together with the others of that number, from 0.
         attempt: Which new side this is, from 1.
         reason: Why it was rolled back, or why this is not the first attempt.
+        final: It was rolled back for a reason that is one at any other time as well.
     """
 
     task: TaskId
@@ -108,6 +109,7 @@ class TaskMove:
     outcome: Outcome = Outcome.OPEN
     reason: str = ""
     stores: tuple[NodeId, ...] = ()
+    final: bool = False
 
     @property
     def starts_anew(self) -> bool:
@@ -183,11 +185,13 @@ class FailedMark:
         attempt: Of the new side; 0: the old side says so.
         reason: In `REASON` characters at most, for people; the worker's log has all of it.
         gone: No store that could have the state has it.
+        final: Nor can it at any other time, or to any other place.
     """
 
     attempt: int
     reason: str
     gone: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

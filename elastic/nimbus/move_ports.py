@@ -151,10 +151,9 @@ class MovePorts:
             new = losing(meant, before, after, self.living)
             result.append(Set(paths.assignment(self._name), encode(new), version))
         if plan is not None:
-            now = time.time()
-            timeout = self._leader.rules.store_timeout
-            excused = store_waits.excuse(plan, self.nodes, facts.nodes, now, timeout)
-            done = after_outcomes(plan, before, after, self.living, now, excused)
+            now, rules = time.time(), self._leader.rules
+            excused = store_waits.excuse(plan, self.nodes, facts.nodes, now, rules.store_timeout)
+            done = after_outcomes(plan, before, after, self.living, now, rules.tries, excused)
             if brief:
                 done = done.brief()
             if done != plan:

@@ -365,6 +365,7 @@ def after_outcomes(
     after: MoveRecord,
     living: Iterable[Incarnation],
     now: float,
+    tries: int,
     trouble: Callable[[int, Collection[NodeId]], str] = lambda task, nodes: "",
 ) -> Plan:
     """The plan after a move's record has been written: which tasks have failed once more, and which have come.
@@ -373,6 +374,7 @@ def after_outcomes(
     when the task is wanted elsewhere by now.
 
     Args:
+        tries: How often a task's move may fail before it is given up: at once where it cannot be otherwise.
         trouble: What became of the stores of these nodes meanwhile, which a task needs; "" when a failure is to count.
     """
     alive = set(living)
@@ -382,7 +384,9 @@ def after_outcomes(
             continue
         meant = wanted.get(task.task) == worker_of(task.target)
         if task.outcome is Outcome.ROLLED_BACK and task.source in alive and meant:
-            if why := trouble(task.task, (task.source_node, task.target_node)):
+            if task.final:
+                plan = plan.with_failure(task.task, now, task.reason, tries)
+            elif why := trouble(task.task, (task.source_node, task.target_node)):
                 plan = plan.with_trouble(task.task, now, f"{task.reason} ({why})")
             else:
                 plan = plan.with_failure(task.task, now, task.reason)

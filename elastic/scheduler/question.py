@@ -6,6 +6,7 @@ comes out is what deciding in place would have given.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from elastic.model.topology import TopologySpec
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Decision, Reason
 from elastic.scheduler.registry import Choice, choose
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +149,15 @@ def answer(question: Question) -> Answer:
     current = {a.topology: a for a in q.current}
     try:
         found = choose(q.scheduler).decide(demands, ClusterView(q.nodes), load, current)
+        changed = tuple(a for name, a in found.assignments.items() if a is not current.get(name))
+        return Answer(q.number, changed, found.reasons)
     except ElasticError as error:
         return Answer(q.number, failure=error.message)
-    changed = tuple(a for name, a in found.assignments.items() if a is not current.get(name))
-    return Answer(q.number, changed, found.reasons)
+    except Exception as error:  # whatever a plug-in's scheduler does: who asks hears of it, and need not wait
+        log.exception("scheduler %s has failed", q.scheduler)
+        return Answer(
+            q.number, failure=f"scheduler {q.scheduler} has failed: {type(error).__name__}: {error}"
+        )
 
 
 def decision(

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
-from elastic.errors import ElasticError, ExecutionError, Unavailable
+from elastic.errors import ElasticError, ExecutionError, Unavailable, Unmovable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.worker import along
@@ -116,7 +116,7 @@ class Saving:
         task = self._worker.tasks[action.task]
         old = self._old[action.task] = Going(task, action.epoch)
         if unmovable := why_unmovable(task):
-            raise ExecutionError(unmovable)
+            raise Unmovable(unmovable)
         self._when_gone_on(action.task, functools.partial(self._ask, old, action.nodes))
 
     def _ask(self, old: Going, nodes: Nodes) -> None:

@@ -13,7 +13,7 @@ from elastic.model.ids import TaskId
 from elastic.model.loadview import WorkerLoad
 from elastic.scheduler.decision import Decision, same_places
 from elastic.scheduler.question import Answer, Question, answer, ask, decision
-from elastic.scheduler.registry import choose
+from elastic.scheduler.registry import Choice, choose
 
 LINES = ("tstorm --gamma 1.7", "otd --share 0 --low 0.6", "roundrobin")
 
@@ -81,3 +81,21 @@ def test_what_cannot_be_decided_is_said_and_what_was_not_asked_is_refused() -> N
     found = answer(asked)
     other = replace(case.current["chain"], topology="other")  # type: ignore[arg-type]
     assert decision(Answer(1, (other,), found.reasons), case.demands, case.current) is None
+
+
+def test_whatever_a_scheduler_raises_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come from anybody's package. What ended the process would be told to Nimbus as a broken connection."""
+    case = chain((1, 2), 2)
+    asked = ask(3, choose("otd"), case.demands, case.cluster, case.load, case.current)
+
+    def broken(*_: object) -> Decision:
+        raise ZeroDivisionError("division by zero")
+
+    for decide, said in (
+        (broken, "ZeroDivisionError: division by zero"),
+        (lambda *_: None, "AttributeError"),
+    ):
+        monkeypatch.setattr(Choice, "decide", decide)
+        answered = answer(asked)
+        assert answered.number == 3 and not answered.assignments
+        assert "scheduler otd" in answered.failure and said in answered.failure

@@ -142,6 +142,7 @@ class World:
                 after,
                 alive,
                 self.now,
+                RULES.tries,
                 excuse(plan, began, self.nodes, self.now, RULES.store_timeout),
             )
         moves = {**self.t.moves, epoch: MoveFacts(after, 0)}

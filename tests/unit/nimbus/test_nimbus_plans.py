@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -27,6 +28,7 @@ from elastic.nimbus import plans
 from elastic.nimbus.plans import Plan, after_outcomes, interim, relocated
 
 T = TopologyName("t")
+TRIES = 3
 WORKERS = [worker_id(T, NodeId(f"n{i}"), 0) for i in range(4)]
 SLOTS = {w: WorkerSlot(NodeId(f"n{i}"), 0) for i, w in enumerate(WORKERS)}
 SIZES = (1, 5, 8)
@@ -220,8 +222,20 @@ def test_what_failed_on_its_way_to_where_it_is_not_wanted_any_more_is_no_failure
     """Somebody has asked for another place since: it has all its attempts to go there."""
     before, after = record((2, Outcome.OPEN)), record((2, Outcome.ROLLED_BACK))
     living = [Incarnation(f"{WORKERS[0]}#2")]
-    assert after_outcomes(wanted_in(WORKERS[0]), before, after, living, 5.0).failures
-    assert not after_outcomes(wanted_in(WORKERS[1]), before, after, living, 5.0).failures
+    assert after_outcomes(wanted_in(WORKERS[0]), before, after, living, 5.0, TRIES).failures
+    assert not after_outcomes(wanted_in(WORKERS[1]), before, after, living, 5.0, TRIES).failures
+
+
+def test_what_can_never_be_otherwise_is_given_up_at_once() -> None:
+    before, after = record((2, Outcome.OPEN)), record((2, Outcome.ROLLED_BACK))
+    final = replace(after, tasks=(replace(after.tasks[0], final=True),))
+    living = [Incarnation(f"{WORKERS[0]}#2")]
+    plan = wanted_in(WORKERS[0])
+    away = {"trouble": lambda task, nodes: "a store was away"}
+    for made, extra, times in ((after, {}, 1), (after, away, 0), (final, {}, TRIES), (final, away, TRIES)):
+        failure = after_outcomes(plan, before, made, living, 5.0, TRIES, **extra).failure(2)
+        assert failure is not None
+        assert failure.times == times
 
 
 def test_failures_are_counted_once_and_only_those_of_moves() -> None:
@@ -229,13 +243,13 @@ def test_failures_are_counted_once_and_only_those_of_moves() -> None:
     o, back, done = Outcome.OPEN, Outcome.ROLLED_BACK, Outcome.COMMITTED
     living = [Incarnation(f"{WORKERS[0]}#{n}") for n in (2, 4)]
     once = after_outcomes(
-        plan, record((2, o), (3, o), (4, o)), record((2, back), (3, back), (4, o)), living, 5.0
+        plan, record((2, o), (3, o), (4, o)), record((2, back), (3, back), (4, o)), living, 5.0, TRIES
     )
     assert [(f.task, f.times, f.at, f.reason) for f in once.failures] == [(2, 1, 5.0, "no")], (
         "3's worker has died"
     )
-    assert after_outcomes(once, record((2, back)), record((2, back)), living, 6.0) is once
-    twice = after_outcomes(once, record((2, o)), record((2, back)), living, 7.0)
+    assert after_outcomes(once, record((2, back)), record((2, back)), living, 6.0, TRIES) is once
+    twice = after_outcomes(once, record((2, o)), record((2, back)), living, 7.0, TRIES)
     assert twice.failure(2).times == 2  # type: ignore[union-attr]
-    assert after_outcomes(twice, record((2, o)), record((2, done)), living, 8.0) == plan
+    assert after_outcomes(twice, record((2, o)), record((2, done)), living, 8.0, TRIES) == plan
     assert decode(encode(twice), Plan) == twice

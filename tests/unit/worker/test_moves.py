@@ -317,6 +317,7 @@ def test_a_generator_spout_without_state_does_not_move() -> None:
         record = cluster.move({numbers: 1})
         assert [t.outcome for t in record.tasks] == [Outcome.ROLLED_BACK]
         assert "StatefulSpout" in record.tasks[0].reason
+        assert record.tasks[0].final, "tried again it would be refused again"
         cluster.wait_finished()
     assert records[name] == [(sum(range(1000)),)]
 
