@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chaos.cluster import Cluster, NotNow, Process
+from chaos.cluster import Cluster, NotNow, Process, Stuck
 from chaos.plan import INFRA, LARGE, MEMBERS, Round
 from chaos.watch import Seen, Watch, reached
 from elastic.errors import ElasticError
@@ -170,7 +170,10 @@ def _to_fresh(
             node = chance.choice(empty)
         else:
             node = make_empty(rounds, cluster, name, per_node, chance)
-            return _to_fresh(rounds, cluster, name, round, {**per_node, **_per_node(rounds), node: []})
+            now = _per_node(rounds)
+            if left := now.get(node):  # to go on would cost them, and be taken for a loss that nobody caused
+                raise Stuck(f"{node} was emptied, and tasks {numbers(left)} run there")
+            return _to_fresh(rounds, cluster, name, round, {**per_node, **now, node: []})
     by_worker = rounds.by_worker()
     fit = set(rounds.shape.tasks)
     if round.step in LARGE:

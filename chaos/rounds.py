@@ -266,12 +266,11 @@ class Rounds:
         def wanted(r: Reached) -> bool:
             if r.point == "prepare":
                 return True
-            # `get_state` is also called ahead of the pause. What the worker has read, this reads too.
+            # `get_state` is also called ahead of the pause.
             try:
-                seen = self.watch.refresh()
+                return self.watch.paused(base)
             except ElasticError:
                 return False
-            return reached("paused", seen.view, base)
 
         def told(r: Reached) -> None:
             held.append(r)

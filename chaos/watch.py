@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from elastic.cluster.grid_members import READY
 from elastic.cluster.worker_moves import ViewReader
 from elastic.coordination import paths
-from elastic.coordination.base import SessionState
+from elastic.coordination.base import Coordination, SessionState
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.errors import ElasticError
+from elastic.migration.record import MoveRecord
 from elastic.migration.view import EMPTY, View
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
@@ -79,6 +80,16 @@ def reached(step: str, view: View, base: int) -> bool:
     return STEPS.index(stage(view, base)) >= STEPS.index(step)
 
 
+def paused(coordination: Coordination, topology: TopologyName, base: int) -> bool:
+    """Whether a move after `base` has been told to pause. Asked of the server: a watch may hear of a change after others have acted on it.
+
+    Raises Unavailable.
+    """
+    later = [e for e in paths.epochs(coordination.children(paths.moves(topology)) or ()) if e > base]
+    records = [r for e in later if (r := coordination.get(paths.move(topology, e))) is not None]
+    return any(codec.decode(r.data, MoveRecord).paused for r in records)
+
+
 class Watch:
     """Views of one topology. A session that is lost is followed by another."""
 
@@ -107,6 +118,11 @@ class Watch:
         if reader is not None:
             reader.read()
         return self._seen
+
+    def paused(self, base: int) -> bool:
+        """Whether a move after `base` pauses by now. Raises Unavailable."""
+        coordination = self._coordination
+        return coordination is not None and paused(coordination, self._topology, base)
 
     def left(self) -> list[str]:
         """What lies in coordination and in the nodes' stores of moves, though none is under way. Raises Unavailable."""
