@@ -10,7 +10,8 @@
     │   └── NotShippable           a component or its code cannot be sent to a worker
     ├── ConfigError                an option or setting has a value that it cannot have
     ├── ExecutionError             user code raised while the topology ran
-    │   └── TupleTooLarge          one tuple is larger than the largest frame
+    │   ├── TupleTooLarge          one tuple is larger than the largest frame
+    │   └── Unmovable              a task that cannot be moved, however often it is tried
     ├── RequestError               a request to a running cluster cannot be carried out
     │   ├── NotFound               no such topology, component, worker or node
     │   ├── AlreadyExists          a topology with that name is running
