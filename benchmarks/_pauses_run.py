@@ -106,9 +106,13 @@ class Job:
 
     def move(self, what: str, node: str, share: float | None = None) -> MoveView:
         """Move, and wait until the move has ended."""
-        before = max((m.epoch for m in self.client.moves(self.name)), default=0)
+        before = self.newest()
         self.client.move(self.name, what, node, wait=PATIENCE, share=share)
         return self.followed(before)
+
+    def newest(self) -> int:
+        """The number of the newest move; 0: there was none yet."""
+        return max((m.epoch for m in self.client.moves(self.name, tasks=False)), default=0)
 
     def followed(self, before: int) -> MoveView:
         """The newest move after that of a number, when it has ended.
@@ -116,7 +120,7 @@ class Job:
         Raises:
             RuntimeError: There is none: all that was to move was there already.
         """
-        if all(m.epoch <= before for m in self.client.moves(self.name, tasks=False)):
+        if self.newest() <= before:
             raise RuntimeError(f"{self.name}: no move has begun after move {before}")
         newest: dict[int, MoveView] = {}
         with contextlib.closing(self.client.follow_moves(self.name)) as stream:  # type: ignore[type-var]

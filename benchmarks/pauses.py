@@ -261,7 +261,7 @@ class Pauses:
                 running.steady()
                 time.sleep(SETTLE)
                 running.rest(3.0, 3)
-                before = max((m.epoch for m in running.client.moves(running.name)), default=0)
+                before = running.newest()
                 self._rescaled(running)
                 running.followed(before)
                 time.sleep(SETTLE)

@@ -185,7 +185,7 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
         return replace(task, outcome=Outcome.COMMITTED)
     if saved is not None:
         return _forward(task, saved, draft, expired)
-    reason = _why_back(task, phase, draft, expired)
+    reason, final = _why_back(task, phase, draft, expired)
     if not reason:
         return task
     _refuse(task, draft)
@@ -196,8 +196,6 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
     else:
         said = f"Task {task.task} stays in worker {source}: {reason}."
     draft.says.append(Say("task-move-rolled-back", task.task, said))
-    failed = _cannot(task, draft)
-    final = failed is not None and failed.final and failed.reason == reason
     return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason, final=final)
 
 
@@ -207,26 +205,26 @@ def _refuse(task: TaskMove, draft: _Draft) -> None:
     draft.write(task.target, draft.marks[task.target].marks.revoke(task.task, task.attempt))
 
 
-def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[Timer]) -> str:
-    """Why a task that is neither saved nor restored has to go back, or ""."""
+def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[Timer]) -> tuple[str, bool]:
+    """Why a task that is neither saved nor restored has to go back, or "", and whether it is so at any other time as well."""
     if task.source not in draft.hosts:
-        return ENDED
+        return ENDED, False
     if draft.record.abort:
-        return draft.record.abort
+        return draft.record.abort, False
     if task.target not in draft.hosts:
-        return f"worker {worker_of(task.target)}, where it was to go, has ended"
-    failed = _cannot(task, draft)
-    if failed is not None:
-        return failed.reason
+        return f"worker {worker_of(task.target)}, where it was to go, has ended", False
+    failed = draft.marks[task.source].marks.failed.get(task.task)
+    if failed is not None and failed.attempt == 0:
+        return failed.reason, failed.final
     failed = _failed(task, draft.marks[task.target].marks)
     if failed is not None:
-        return failed.reason
+        return failed.reason, False
     late = phase is Phase.PREPARING and (PREPARE, task.batch) in expired
     if late and not _ready(task, draft.marks):
-        return "it was not ready in time"
+        return "it was not ready in time", False
     if phase is Phase.PAUSED and (PAUSE, task.batch) in expired:
-        return "it was not saved in time"
-    return ""
+        return "it was not saved in time", False
+    return "", False
 
 
 def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collection[Timer]) -> TaskMove:
@@ -270,12 +268,6 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         reason=reason,
         stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
-
-
-def _cannot(task: TaskMove, draft: _Draft) -> FailedMark | None:
-    """That the old side has said that it cannot."""
-    failed = draft.marks[task.source].marks.failed.get(task.task)
-    return failed if failed is not None and failed.attempt == 0 else None
 
 
 def _failed(task: TaskMove, marks: Marks) -> FailedMark | None:
