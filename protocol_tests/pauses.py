@@ -11,7 +11,8 @@ from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.participant import Participant
 from elastic.migration.plan import Wiring
-from elastic.migration.record import Marks, Phase
+from elastic.migration.record import Marked, Marks, Phase
+from elastic.migration.snapshot import InLink, TaskLinks
 from elastic.migration.table import EmitterState, OldState
 from elastic.migration.view import MoveView
 from elastic.model.ids import Incarnation, WorkerId
@@ -133,6 +134,83 @@ def resumes_at_once(to: WorkerId = D) -> None:
     target.feed(*kept)
     world.finish()
     assert (world.coordination.places[2], world.coordination.places[3]) == (B, to)
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def _turns(**marks: Marks) -> MoveView:
+    """Tasks 2 and 3 go from A to B, one after the other, and both may pause."""
+    a, b = (Incarnation(f"{w}#1") for w in (A, B))
+    parts = tuple(replace(t, batch=n) for n, t in enumerate(_record(a, b, task=n).tasks[0] for n in (2, 3)))
+    ready = {"a": Marks(a, asked=(2, 3)), "b": Marks(b, prepared={2: 1, 3: 1})}
+    return MoveView(replace(_record(a, b), tasks=parts, paused=2, ready=2), _marked(**{**ready, **marks}))
+
+
+def takes_turns_and_rests() -> None:
+    """Who emits to both holds what is for task 3 when task 2 is restored, heard of by a word or read, and not before a rest."""
+    b, c = (Incarnation(f"{w}#1") for w in (B, C))
+    places = {1: C, 2: A, 3: A}
+    restored = _turns(b=Marks(b, prepared={2: 1, 3: 1}, restored={2: 1}))
+    heard, seen = ev.RestoreHeard(1, ((2, 1),)), ev.ViewRead(_view(3, 1, (restored,), places))
+    for news in (heard, seen):
+        me = Participant(c, Wiring({1: (2, 3)}), 8)
+        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+        me.handle(ev.TaskStarted(1, 3))
+        first = me.handle(ev.ViewRead(_view(2, 1, (_turns(),), places)))
+        assert [f.target for f in first if isinstance(f, ac.SendFence)] == [2] and ac.Rest not in _kinds(
+            first
+        )
+        assert not me.handle(ev.Rested(1, 1)), "it is not its turn"
+        next_one = me.handle(news)
+        assert ac.Rest(1, 1) in next_one and ac.SendFence not in _kinds(next_one)
+        assert ac.Open in _kinds(next_one), "what was held goes on meanwhile"
+        assert not me.handle(ev.Rested(1, 0))
+        assert [f.target for f in me.handle(ev.Rested(1, 1)) if isinstance(f, ac.SendFence)] == [3]
+
+
+def hears_of_its_turn() -> None:
+    """Where task 3 is, nobody emits to it or to task 2: it is told all the same when that one is restored."""
+    a, b, c = (Incarnation(f"{w}#1") for w in (A, B, C))
+    places = {1: C, 2: A, 3: A}
+    new, old = (Participant(i, Wiring({1: (2, 3)}), 8) for i in (b, a))
+    for me in (new, old):
+        me.handle(ev.ViewRead(_view(1, 0, (), places)))
+    for task in (2, 3):
+        old.handle(ev.TaskStarted(task, 3))
+        old.handle(ev.Opened(1, task, 5, 0))
+    view = _view(2, 1, (MoveView(replace(_turns().record, paused=0), _turns().marks),), places)
+    for me in (new, old):
+        me.handle(ev.ViewRead(view))
+    for task in (2, 3):
+        old.handle(ev.StoreAsked(task, 1))
+        new.handle(ev.Prepared(task, 1, 1))
+    for me in (new, old):
+        me.handle(ev.ViewRead(_view(3, 1, (_turns(),), places)))
+    assert [(t, r.state) for t, r in old.old.items()] == [(2, OldState.DRAINING), (3, OldState.READY)]
+    new.handle(ev.SaveHeard(2, 1))
+    links = TaskLinks(4, (InLink(1, 5, 0),))
+    new.handle(ev.Fetched(2, 1, 1, links, None))
+    new.handle(ev.Installed(2, 1, 1))
+    told = new.handle(ev.MarksRead(1, Marked(Marks(b, prepared={2: 1, 3: 1}, restored={2: 1}), 2)))
+    assert {x.where for x in told if isinstance(x, ac.TellRestored)} == {a, c}
+    assert ac.Rest(1, 1) in old.handle(ev.RestoreHeard(1, ((2, 1),)))
+    old.handle(ev.Rested(1, 1))
+    assert old.old[3].state is OldState.DRAINING
+
+
+def takes_turns_without_nimbus() -> None:
+    """From when they may pause until all are restored Nimbus has no part in it, and nobody waits for a notification."""
+    tasks = range(2, 6)
+    world = calm(shape=line((1, len(tasks)), {1: C, **dict.fromkeys(tasks, A)}))
+    flow(world, 60)
+    move(world, dict.fromkeys(tasks, B), 1 / len(tasks))
+    (node,) = world.coordination.moves.values()
+    until(world, lambda: node.record.paused == len(tasks))
+    assert world.nimbus is not None
+    world.nimbus.die()
+    before = world.coordination.writes
+    until(world, lambda: all(phase(world, t) is Phase.RESTORED for t in tasks))
+    assert world.coordination.writes - before <= 2 * len(tasks)
+    world.finish()
     assert not world.truth.lost() and not world.truth.lost_states
 
 

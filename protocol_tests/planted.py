@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from elastic.errors import ProtocolViolation
 from elastic.migration import actions as ac
-from elastic.migration import decide, view
+from elastic.migration import decide, record, view
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
@@ -477,6 +477,26 @@ def _what_has_changed_is_not_seen() -> list[Patch]:
     return [(view, "differences", lambda before, now: iter(()))]
 
 
+def _all_take_their_turn_at_once() -> list[Patch]:
+    def told(task: Any, of: MoveRecord, turn: int) -> Phase:
+        return real(task, of, of.batches)
+
+    real = record.told
+    return [(record, "told", told), (view, "told", told), *_the_next_turn_comes_without_a_rest()]
+
+
+def _the_next_turn_comes_without_a_rest() -> list[Patch]:
+    return [(Participant, "_stands_still", lambda self, at: at.phase in STANDING_STILL)]
+
+
+def _a_turn_is_heard_of_by_nobody() -> list[Patch]:
+    return [(Participant, "_next_after", lambda self, new: set())]
+
+
+def _a_word_of_the_last_brings_no_turn() -> list[Patch]:
+    return [(view, "_turn_of", lambda move, standing: move.turn)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -529,6 +549,10 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "the shortcut takes while something early waits": partial(_shortcut_takes, early=True, next_alone=True),
     "the first of a new life is dropped": _drops_the_first_of_a_new_life,
     "a view is taken for what was read before": _what_has_changed_is_not_seen,
+    "all take their turn at once": _all_take_their_turn_at_once,
+    "the next turn comes without a rest": _the_next_turn_comes_without_a_rest,
+    "whose turn is next does not hear of it": _a_turn_is_heard_of_by_nobody,
+    "a word that the last one is restored brings nobody a turn": _a_word_of_the_last_brings_no_turn,
     "each says by itself that it has come from the stores": _fetched_is_said_one_by_one,
 }
 ALL = {**NAMED, **MORE}

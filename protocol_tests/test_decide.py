@@ -12,7 +12,6 @@ from elastic.migration.decide import (
     AT_ONCE,
     PAUSE,
     PREPARE,
-    REST,
     SETTLE,
     SOON,
     TOGETHER,
@@ -35,6 +34,7 @@ from elastic.migration.record import (
     SavedMark,
     TaskMove,
     stage_of,
+    turn_of,
 )
 from elastic.model.codec import decode as read
 from elastic.model.codec import encode as written
@@ -67,13 +67,21 @@ def decided(
     expired: tuple[Timer, ...] = (),
 ) -> Decision:
     """What follows when so many tasks are restored and so many ready; `failed` says that it cannot."""
-    numbers = range(1, restored + 1)
-    prepared = dict.fromkeys(range(1, ready + 1), 1)
-    source = Marks(A, tuple(prepared), ahead, saved={n: SavedMark((NodeId("a"),), 9) for n in numbers})
+    marks = marked(restored=restored, ready=ready, ahead=ahead)
     if failed:
-        source = replace(source, failed={failed: FailedMark(0, "no")})
-    target = Marks(B, prepared=prepared, restored=dict.fromkeys(numbers, 1))
-    return decide(made, 0, {A: Marked(source, 0), B: Marked(target, 0)}, hosts, expired)
+        source = replace(marks[A].marks, failed={failed: FailedMark(0, "no")})
+        marks[A] = Marked(source, 0)
+    return decide(made, 0, marks, hosts, expired)
+
+
+def marked(*, restored: int, ready: int, ahead: tuple[int, ...] = ()) -> dict[Incarnation, Marked]:
+    """What the marks say then."""
+    numbers = range(1, restored + 1)
+    prepared, over = dict.fromkeys(range(1, ready + 1), 1), dict.fromkeys(numbers, 1)
+    saved = {n: SavedMark((NodeId("a"),), 9) for n in numbers}
+    source = Marks(A, tuple(prepared), ahead, saved=saved)
+    target = Marks(B, prepared=prepared, fetched=over, restored=over)
+    return {A: Marked(source, 0), B: Marked(target, 0)}
 
 
 def outcomes(decision: Decision) -> int:
@@ -177,32 +185,38 @@ def test_only_the_word_of_the_old_side_is_final() -> None:
 def test_tasks_with_small_states_get_ready_some_at_a_time() -> None:
     assert decided(record(0)).commit is None, "what their states are is not known yet"
     first = decided(record(0), ready=1).commit
-    assert first is not None and (first.record.paused, first.record.ready) == (0, 1 + SOON)
-    phases = [stage_of(t, first.record, {})[0] for t in first.record.tasks]
-    assert phases == [Phase.PREPARING] * (1 + SOON) + [Phase.WAITING] * (COUNT - 1 - SOON)
-    ready = 2 + SOON
-    assert decided(record(2, ready), restored=2, ready=ready).commit is None, (
-        "not one for each that was paused"
-    )
-    half = 2 + SOON // 2
-    assert decided(record(half, ready), restored=half - 1, ready=ready).commit is None, (
-        "somebody stands still"
-    )
-    later = decided(record(half, ready), restored=half, ready=ready).commit
-    assert later is not None and (later.record.paused, later.record.ready) == (half, half + 1 + SOON)
+    assert first is not None and (first.record.paused, first.record.ready) == (0, SOON)
+    phases = [stage_of(t, first.record, {}, 0)[0] for t in first.record.tasks]
+    assert phases == [Phase.PREPARING] * SOON + [Phase.WAITING] * (COUNT - SOON)
+    for restored in range(SOON):
+        found = decided(record(SOON, SOON), restored=restored, ready=SOON)
+        assert found.commit is None, "they stand still one after the other, and nobody tells them to"
+    later = decided(record(SOON, SOON), restored=SOON, ready=SOON).commit
+    assert later is not None and (later.record.paused, later.record.ready) == (SOON, 2 * SOON)
+
+
+def test_as_many_get_ready_together_as_is_known_beforehand() -> None:
+    few = SOON // 4
+    first = decided(replace(record(0), soon=few)).commit
+    assert first is not None and (first.record.paused, first.record.ready) == (0, few)
+    ahead = tuple(range(1, few + 1))
+    for made in (record(few, few), replace(record(few, few), soon=few)):
+        later = decided(made, restored=few, ready=few, ahead=ahead).commit
+        assert later is not None and later.record.ready == few + max(1, made.soon)
+    assert decided(replace(record(0), soon=1), ready=1, ahead=(1,)).commit is None
 
 
 def test_nobody_is_told_to_stand_still_while_others_get_ready() -> None:
-    ready, rested = 1 + SOON, ((REST, 0),)
-    assert decided(record(0, ready), ready=ready - 1).commit is None
-    first = decided(record(0, ready), ready=ready).commit
-    assert first is not None and (first.record.paused, first.record.ready) == (1, ready)
-    assert decided(record(1, ready), restored=1, ready=ready - 1, expired=rested).commit is None
-    next_one = decided(record(1, ready), restored=1, ready=ready, expired=rested).commit
-    assert next_one is not None and next_one.record.paused == 2
-    late = decided(record(0, ready), ready=ready - 1, expired=((PREPARE, ready - 1),)).commit
-    assert late is not None and late.record.tasks[ready - 1].outcome is Outcome.ROLLED_BACK
-    assert late.record.paused == 1, "they wait no longer than for it to be ready in time"
+    assert decided(record(0, SOON), ready=SOON - 1).commit is None
+    first = decided(record(0, SOON), ready=SOON).commit
+    assert first is not None and (first.record.paused, first.record.ready) == (SOON, SOON)
+    ready = 2 * SOON
+    assert decided(record(SOON, ready), restored=SOON, ready=ready - 1).commit is None
+    next_one = decided(record(SOON, ready), restored=SOON, ready=ready).commit
+    assert next_one is not None and next_one.record.paused == ready
+    late = decided(record(0, SOON), ready=SOON - 1, expired=((PREPARE, SOON - 1),)).commit
+    assert late is not None and late.record.tasks[SOON - 1].outcome is Outcome.ROLLED_BACK
+    assert late.record.paused == SOON, "they wait no longer than for it to be ready in time"
 
 
 def test_a_pause_beside_others_that_get_ready_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,35 +242,32 @@ def test_only_a_task_that_is_not_ready_in_time_goes_back() -> None:
     assert [t.task for t in back.record.tasks if t.outcome is Outcome.ROLLED_BACK] == [4]
 
 
-def test_the_next_batch_is_paused_when_the_stream_has_had_its_rest() -> None:
-    ready = COUNT
-    first = decided(record(0, ready), ready=ready)
-    assert first.commit is not None and first.commit.record.paused == 1, (
-        "the first one has nothing to wait for"
-    )
-    assert (REST, 0) not in first.timers
-    still = decided(record(1, ready), restored=0, ready=ready)
-    assert (REST, 0) not in still.timers, "it has not begun"
-    resting = decided(record(1, ready), restored=1, ready=ready)
-    assert resting.commit is None and (REST, 0) in resting.timers
-    rested = decided(record(1, ready), restored=1, ready=ready, expired=((REST, 0),))
-    assert rested.commit is not None and rested.commit.record.paused == 2
-    assert outcomes(rested) == 0, "that a rest is over is no reason to write them by themselves"
-    last = decided(record(COUNT, ready), restored=COUNT, ready=ready)
+def test_batches_that_may_pause_do_so_one_after_the_other() -> None:
+    made = record(COUNT, COUNT)
+    for restored in range(COUNT):
+        found = decided(made, restored=restored, ready=COUNT)
+        marks = marked(restored=restored, ready=COUNT)
+        assert turn_of(made, marks) == restored
+        phases = [stage_of(t, made, marks, restored)[0] for t in made.tasks]
+        left = COUNT - restored - 1
+        assert phases == [Phase.RESTORED] * restored + [Phase.PAUSED] + [Phase.PREPARING] * left
+        paused = [n for kind, n in found.timers if kind == PAUSE]
+        assert paused == [restored], "who waits for a turn has time"
+
+
+def test_who_has_an_outcome_keeps_nobody_from_a_turn() -> None:
+    made = record(COUNT, COUNT)
+    back = replace(made.tasks[0], outcome=Outcome.ROLLED_BACK)
+    assert turn_of(made, {}) == 0
+    assert turn_of(replace(made, tasks=(back, *made.tasks[1:])), {}) == 1
+    assert turn_of(replace(made, tasks=(back, *made.tasks[1:])), marked(restored=COUNT, ready=COUNT)) == COUNT
+
+
+def test_outcomes_are_written_when_the_stream_has_settled() -> None:
+    last = decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT)
     assert last.timers == ((SETTLE, COUNT),) and outcomes(last) == 0
-    settled = decided(record(COUNT, ready), restored=COUNT, ready=ready, expired=last.timers)
+    settled = decided(record(COUNT, COUNT), restored=COUNT, ready=COUNT, expired=last.timers)
     assert not settled.timers and outcomes(settled) == COUNT
-
-
-def test_a_move_that_has_no_rest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = module._paused
-    monkeypatch.setattr(
-        module,
-        "_paused",
-        lambda record, marks, stages, _: given(record, marks, stages, [(REST, n) for n in range(COUNT)]),
-    )
-    with pytest.raises(AssertionError):
-        test_the_next_batch_is_paused_when_the_stream_has_had_its_rest()
 
 
 def test_of_a_task_whose_process_has_ended_nobody_says_that_it_stays() -> None:

@@ -8,7 +8,11 @@ from elastic.migration import events as ev
 from elastic.migration.record import Phase
 from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.model.ids import WorkerId
-from protocol_tests.pauses import resumes_at_once, two_writes_and_two_notifications
+from protocol_tests.pauses import (
+    resumes_at_once,
+    takes_turns_without_nimbus,
+    two_writes_and_two_notifications,
+)
 from protocol_tests.scenarios import A, B, C, D, calm, flow, line, move, phase, until, worker
 
 
@@ -72,6 +76,10 @@ def test_nimbus_is_not_on_that_path() -> None:
     assert phase(world, 2) is Phase.RESTORED
     world.finish()
     assert not world.truth.lost()
+
+
+def test_nor_is_it_on_that_of_the_batches_that_follow() -> None:
+    takes_turns_without_nimbus()
 
 
 def test_marks_of_many_tasks_are_few_writes() -> None:

@@ -40,6 +40,9 @@ SCENARIOS = {
     "who is late keeps back the others' word": scenarios.one_is_late,
     "each says by itself that it has come from the stores": scenarios.fetched_ahead_is_said_together,
     "a barrier for the whole batch": pauses.resumes_at_once,
+    "the next turn comes without a rest": pauses.takes_turns_and_rests,
+    "whose turn is next does not hear of it": pauses.hears_of_its_turn,
+    "a word that the last one is restored brings nobody a turn": pauses.takes_turns_and_rests,
     "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),
 }
 ALSO = {"no fence": user_topology.fences_on_links_that_users_declare}

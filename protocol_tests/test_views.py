@@ -104,7 +104,7 @@ def check(views: Iterable[View]) -> None:
     """Each says the same whether or not it follows the one before."""
     last = EMPTY
     for view in views:
-        anew = replace(view)
+        anew = replace(view, moves=tuple(MoveView(m.record, m.marks) for m in view.moves))
         view.follows(last)
         assert view.standing == anew.standing
         assert view._parts == anew._parts
@@ -135,12 +135,12 @@ def _some_of(*kept: str) -> Callable[[Any, Any], Iterator[int]]:
 
     def fewer_differences(before: Any, now: Any) -> Iterator[int]:
         def with_those(read: Any) -> Any:
-            record, marks = read
+            record, marks, turn = read
             fewer = {
                 i: replace(m, marks=replace(m.marks, **{n: {} for n in ("saved", "restored", "revoked") if n not in kept}))
                 for i, m in marks.items()
             }  # fmt: skip
-            return record, fewer
+            return record, fewer, turn
 
         return differences(with_those(before), with_those(now))
 
@@ -152,6 +152,16 @@ def test_a_mark_that_is_not_compared_would_be_found(
     kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "differences", _some_of(*kept))
+    with pytest.raises(AssertionError):
+        for seed in range(SEEDS):
+            check(read(Random(seed)))
+
+
+def test_a_turn_that_is_not_compared_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_the_same_turn(before: Any, now: Any) -> Iterator[int]:
+        return differences((*before[:2], 0), (*now[:2], 0))
+
+    monkeypatch.setattr(module, "differences", of_the_same_turn)
     with pytest.raises(AssertionError):
         for seed in range(SEEDS):
             check(read(Random(seed)))

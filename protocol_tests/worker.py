@@ -251,6 +251,12 @@ class Worker:
         for _ in range(rnd.choice((0, 1, 1, 1, 2)) if self.world.shape.hints else 0):
             self.clock.after(rnd.choice((0.0, 0.0, 0.0, 20.0)), self._say, action.where, word)
 
+    def rest(self, action: ac.Rest) -> None:
+        longest = self._late.choice((0.0, 0.0, 2.0, 20.0))
+        self.clock.at(
+            self.clock.now + longest * self._late.random(), self.feed, ev.Rested(action.epoch, action.batch)
+        )
+
     def _say(self, where: Incarnation, word: Any) -> None:
         if self.alive:
             self.world.network.send(self, where, word)

@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from elastic.migration.actions import Commit
-from elastic.migration.events import ViewRead
+from elastic.migration.events import Rested, RestoreHeard, ViewRead
 from elastic.migration.participant import Participant
 from elastic.migration.record import Outcome, Phase
+from elastic.migration.table import EmitterState
 from elastic.model.ids import NodeId, WorkerId
 from protocol_tests.clock import Clock
 from protocol_tests.coordination import Coordination, Session
@@ -37,6 +38,7 @@ FREE = (
     *("prepare fails", "install fails", "save fails", "abort", "timer early"),
 )
 COSTLY = ("crash worker", "expire session", "lose node", "reassign")
+_MAY_PAUSE = (ViewRead, RestoreHeard, Rested)
 END_LIMIT = 400_000
 """Steps in which everything has to come to rest once faults have stopped."""
 
@@ -120,10 +122,25 @@ class World:
                 self.states.add(("emitter", participant.emitters[link].state))
             if link in participant.receivers:
                 self.states.add(("receiver", participant.receivers[link].state))
+        if isinstance(event, _MAY_PAUSE):
+            self._check_turns(participant)
         for old in participant.old.values():
             self.states.add(("old side", old.state))
         for new in participant.new.values():
             self.states.add(("new side", new.state))
+
+    def _check_turns(self, participant: Participant) -> None:
+        """Nobody holds what is for a task before all are restored whose turn is before its."""
+        now = self.coordination.now
+        for link in participant.emitters.values():
+            if not (link.fenced and link.state is EmitterState.HOLDING):
+                continue
+            part = now.part(link.target, link.epoch)
+            if part is not None and part.batch > now.turns[link.epoch]:
+                raise Broken(
+                    f"turns: {participant.me} holds what is for task {part.task}, of batch {part.batch}, in the turn of batch "
+                    f"{now.turns[link.epoch]}"
+                )
 
     def committed(self, commit: Commit) -> None:
         """Nimbus has decided."""

@@ -124,6 +124,18 @@ class TellRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """It will be that batch's turn to stand still: let the stream rest before that, for as long as what has stood still before it did.
+
+    Without the rest emitters begin to hold for the next tasks while they are still at the end of what they have held for the last ones, and
+    that is worked off beside a part of the component that stands still again: the latest tuples pay for all pauses before them.
+    """
+
+    epoch: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class FenceReached:
     """Everything up to that fence has been taken."""
 

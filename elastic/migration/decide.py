@@ -7,12 +7,11 @@ The rules, for a task without an outcome:
                 and no store that could have the state has it                       lost: two nodes went at once
     restored    whether or not it is saved                                          committed: the assignment says so
 
-The next batch is paused when all of it is ready, nothing of the batches before it is paused any more, and the stream has had a rest.
+Batches may be paused when all that get ready have done so, and nobody stands still any more. They stand still one after the other: whose
+turn it is those who take part find out by themselves (`record.turn_of`), and they let the stream rest in between (`participant`).
 Nothing gets ready while somebody stands still, and nobody is told to stand still while others get ready: to make tasks, to ask stores for
-room and to copy states ahead takes the very processors that those wait for who stand still. So where states are small, some batches get
-ready together: that they are is a few writes, not two a task, and they are paused one after the other with nothing in between. Without
-the rest emitters get word of the next pause while they are still at the end of the last one, and what was held then is worked off beside
-a part of the component that stands still again: the latest tuples pay for all pauses before them.
+room and to copy states ahead takes the very processors that those wait for who stand still. So where states are not large, some batches get
+ready together: that they are, and that they may pause, is a few writes, not four a task.
 
 A task that is restored runs already: nobody waits for its outcome, and each one makes every process of the topology read a new
 assignment and carry it out. So outcomes are written `TOGETHER`, as long as what is still under way goes well; the last ones when the stream
@@ -40,10 +39,11 @@ from elastic.migration.record import (
     TaskMove,
     stage_of,
     told,
+    turn_of,
 )
 from elastic.model.ids import Incarnation, TaskId, WorkerId, worker_of
 
-PREPARE, PAUSE, RESTORE, AGAIN, REST, SETTLE = "prepare", "pause", "restore", "again", "rest", "settle"
+PREPARE, PAUSE, RESTORE, AGAIN, SETTLE = "prepare", "pause", "restore", "again", "settle"
 _BOUNDS = (PREPARE, PAUSE, RESTORE)
 AT_ONCE = 4
 """Attempts to restore that follow each other at once."""
@@ -58,8 +58,8 @@ SOON = 16
 Stages = Mapping[TaskId, Stage]
 """Of tasks without an outcome. Looked for once: a move may have hundreds of tasks, and each step of one of them is looked at."""
 Timer = tuple[str, int]
-"""Kind and number: a batch; for `restore` and `again`, a task and its attempt; for `settle`, how many batches have been paused. `again`,
-`rest` and `settle` bound nothing: they are over when they fire."""
+"""Kind and number: a batch; for `restore` and `again`, a task and its attempt; for `settle`, how many batches have been paused. `again`
+and `settle` bound nothing: they are over when they fire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,10 @@ class _Draft:
         self.places: list[tuple[int, WorkerId]] = []
         self.says: list[Say] = []
         self.load = {h.incarnation: h.load for h in hosts}
-        self.stages: Stages = {t.task: stage_of(t, record, marks) for t in record.tasks if not t.outcome}
+        turn = turn_of(record, marks)
+        self.stages: Stages = {
+            t.task: stage_of(t, record, marks, turn) for t in record.tasks if not t.outcome
+        }
 
     def write(self, incarnation: Incarnation, marks: Marks) -> None:
         found = self.marks.get(incarnation)
@@ -140,14 +143,15 @@ def decide(
         _decide_task(t, draft, expired) if not (t.outcome or t.task in later) else t for t in record.tasks
     )
     after = replace(record, tasks=tasks)
+    turn = turn_of(after, draft.marks)
     stages = {
-        t.task: draft.stages[t.task] if t is before else stage_of(t, after, draft.marks)
+        t.task: draft.stages[t.task] if t is before else stage_of(t, after, draft.marks, turn)
         for t, before in zip(tasks, record.tasks, strict=True)
         if not t.outcome
     }
     after = replace(after, ready=_readying(after, draft.marks, stages))
-    after = replace(after, paused=_paused(after, draft.marks, stages, expired))
-    timers = _timers(after, draft.marks, stages, draft.hosts)
+    after = replace(after, paused=_paused(after, draft.marks, stages))
+    timers = _timers(after, draft.marks, stages, draft.hosts, turn)
     if after == record and not draft.touched:
         return Decision(None, (), timers)
     return Decision(Commit(after, version, draft.changes(), tuple(draft.places)), tuple(draft.says), timers)
@@ -304,36 +308,30 @@ def _tried(task: TaskMove, worker: WorkerId, draft: _Draft) -> int:
     return max(given_up, default=0) if failed or len(given_up) > 1 else 0
 
 
-def _paused(
-    record: MoveRecord, marks: Mapping[Incarnation, Marked], stages: Stages, expired: Collection[Timer]
-) -> int:
-    """How many batches may be paused."""
-    paused = record.paused
-    while paused < record.batches and (not paused or (REST, paused - 1) in expired):
-        for task in record.tasks:
-            if task.outcome or (task.batch > paused and task.batch >= record.ready):
-                continue
-            if task.batch < paused:
-                if stages[task.task][0] is not Phase.RESTORED:
-                    return paused
-            elif not _ready(task, marks):
-                return paused
-        paused += 1
-    return paused
+def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], stages: Stages) -> int:
+    """How many batches may be paused: all that have been told to get ready, when they are."""
+    if _standing_still(record, stages):
+        return record.paused
+    ready = max(1, record.ready)
+    waits = any(not (t.outcome or _ready(t, marks)) for t in record.tasks if record.paused <= t.batch < ready)
+    return record.paused if waits else ready
 
 
 def _readying(record: MoveRecord, marks: Mapping[Incarnation, Marked], stages: Stages) -> int:
-    """How many batches may get ready. Of small states more than the next one; as many again when half of these have been paused."""
+    """How many batches may get ready: the next one when those before it have had their turn, and more with it unless states are large."""
     if _standing_still(record, stages):
         return record.ready
-    ready, following = max(1, record.ready), min(record.batches, record.paused + 1)
+    batches = max(1, _together(record, marks) * record.batches // len(record.tasks))
+    following = min(record.batches, record.paused + batches)
+    return following if following > max(1, record.ready) else record.ready
+
+
+def _together(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
+    """How many tasks may get ready together. Large states, and those that are not known yet, get ready by themselves: they are copied again
+    and again until the pause."""
     sources = [marks[life].marks for life in {t.source for t in record.tasks if not t.outcome}]
-    # Large states, and those that are not known yet, get ready by themselves: they are copied again and again until the pause.
     small = any(m.asked for m in sources) and not any(m.ahead for m in sources)
-    more = SOON * record.batches // len(record.tasks) if small else 0
-    if ready >= min(record.batches, following + more // 2):
-        return record.ready
-    return min(record.batches, following + more)
+    return record.soon or (SOON if small else 0)
 
 
 def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
@@ -350,17 +348,16 @@ def _timers(
     marks: Mapping[Incarnation, Marked],
     stages: Stages,
     living: Collection[Incarnation],
+    turn: int,
 ) -> tuple[Timer, ...]:
     result: set[Timer] = set()
-    if 0 < record.paused < record.batches and not _standing_still(record, stages):
-        result.add((REST, record.paused - 1))
     phases = set()
     for task in record.tasks:
         if task.target not in marks or task.outcome:
             continue
         phase, saved = stages[task.task]
         if saved is None and phase is not Phase.RESTORED:
-            phase = told(task, record)  # it may have been told something else just now
+            phase = told(task, record, turn)  # it may have been told something else just now
         phases.add(phase)
         bound = _bound(task, phase)
         if bound is not None:
@@ -412,8 +409,11 @@ def waiting_for(
     """
     living = {h.incarnation for h in hosts}
     unready = Counter(t.batch for t in record.tasks if _gets_ready(t, record, marks))
+    turn = turn_of(record, marks)
     return {
-        t.task: _wait_of(t, record, marks, living, prepared, unready) for t in record.tasks if not t.outcome
+        t.task: _wait_of(t, record, marks, living, prepared, unready, turn)
+        for t in record.tasks
+        if not t.outcome
     }
 
 
@@ -424,10 +424,11 @@ def _wait_of(
     living: Collection[Incarnation],
     prepared: Collection[int],
     unready: Counter[int],
+    turn: int,
 ) -> str:
     source, target = worker_of(task.source), worker_of(task.target)
-    phase = stage_of(task, record, marks)[0]
-    before = f"batch {min(record.paused, task.batch - 1)} of {record.batches - 1}, which comes before it"
+    phase = stage_of(task, record, marks, turn)[0]
+    before = f"batch {min(turn, task.batch - 1)} of {record.batches - 1}, which comes before it"
     if phase is Phase.WAITING:
         return before
     if phase is Phase.PREPARING:

@@ -97,6 +97,8 @@ def failure(action: Any, error: ElasticError) -> Any:
             return ev.OldFailed(action.task, action.epoch, error.message, isinstance(error, Unmovable))
         case ac.PrepareTask() | ac.Fetch() | ac.Install():
             return ev.NewFailed(action.task, action.epoch, action.attempt, error.message)
+        case ac.Rest():
+            return ev.Rested(action.epoch, action.batch)
         case ac.FetchAhead():  # it is fetched in the pause, then
             return ev.AheadFetched(action.task, action.epoch, action.attempt)
     return None
@@ -137,6 +139,7 @@ def participant_driver(
             ac.NotHere: links.not_here,
             ac.TellAgain: links.tell_again,
             ac.TellRestored: links.tell_restored,
+            ac.Rest: links.rest,
             ac.ConfirmOutput: links.confirm_output,
             ac.NotePause: tasks.note_pause,
             ac.StopTask: tasks.stop,

@@ -332,6 +332,14 @@ class RestoreHeard:
 
 
 @dataclass(frozen=True, slots=True)
+class Rested:
+    """The stream has had its rest before that batch of a move."""
+
+    epoch: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class MarksRead:
     """This worker's own marks in that move, as they are now: after a write of ours, a refused one, or one whose fate is unknown.
 

@@ -92,6 +92,8 @@ class Participant:
             int, tuple[int, int]
         ] = {}  # restored, by a word of their new side: task -> move, attempt
         self._accepted: list[MoverNew] = []  # since that was said to those who emit to them
+        self._turns: dict[int, int] = {}  # move -> the batch whose turn it is, or will be after a rest
+        self._rested: dict[int, int] = {}  # move -> the last batch before which the stream has rested
         self._doors: dict[type, Callable[[Any, Out], None]] = {
             **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
             **dict.fromkeys((ev.Opened, ev.Arrived, ev.FenceArrived), self._on_receiver),
@@ -105,6 +107,7 @@ class Participant:
             ev.RestoreHeard: self._on_restored,
             ev.ViewRead: self._on_view,
             ev.MarksRead: self._on_marks,
+            ev.Rested: self._on_rested,
             ev.ReadyLate: lambda event, out: self._scribes.hurry(event.epoch),
             ev.TaskStarted: self._on_started,
             ev.TaskGone: self._on_gone,
@@ -161,6 +164,7 @@ class Participant:
         before, self.view = self.view.standing, view.with_restored(self._heard)
         self._scribes.see(view)
         view, now = self.view, self.view.standing
+        self._follow_turns(out)
         changed = view.changed(before)
         movers = {t for t in changed if now[t].move is not None}
         # Who has left, or has come, does nothing any more until the record says what has become of that.
@@ -235,7 +239,7 @@ class Participant:
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
             self._run(old, ev.PrepareOld(task, at.epoch, _nodes(at.move)), out)
-        if at.phase is Phase.PAUSED and old.state is OldState.READY:
+        if at.phase is Phase.PAUSED and self._stands_still(at) and old.state is OldState.READY:
             waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
             self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits), self._is_held(task)), out)
         elif old.state is OldState.DRAINING and self._is_held(task):
@@ -244,7 +248,13 @@ class Participant:
     def _is_held(self, task: int) -> bool:
         """Whether what the task emits to somebody is held: it would lie here, and might hold the task up, until that one goes on."""
         ats = (self.view.stands(t) for t in self.wiring.targets_of(task))
-        return any(at.phase in STANDING_STILL or at.owner == NOBODY for at in ats)
+        return any(self._stands_still(at) or at.owner == NOBODY for at in ats)
+
+    def _stands_still(self, at: Standing) -> bool:
+        """Whether a task does, or is to; not before the stream has rested here, unless it has come that far without this process."""
+        if at.phase is not Phase.PAUSED:
+            return at.phase in STANDING_STILL
+        return at.move is not None and at.move.batch <= self._rested.get(at.epoch, 0)
 
     def _fence_is_here(self, source: int, task: int, epoch: int) -> bool:
         receiver = self.receivers.get((source, task))
@@ -259,7 +269,7 @@ class Participant:
         if link is None or source in self._sealed:
             return
         at = self.view.stands(target)
-        if at.phase in STANDING_STILL:
+        if self._stands_still(at):
             assert at.move is not None
             if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
                 self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)
@@ -347,11 +357,12 @@ class Participant:
         self._say_restored(out)
 
     def _say_restored(self, out: Out) -> None:
-        """Tasks have begun here: whoever emits to them need not wait until it reads that."""
+        """Tasks have begun here: whoever emits to them, or has those whose turn is next, need not wait until it reads that."""
         accepted, self._accepted = self._accepted, []
         told: dict[tuple[int, Incarnation], list[tuple[int, int]]] = {}
         for new in accepted:
             owners = {self.view.stands(s).owner for s in self.wiring.emitters_of(new.task)}
+            owners |= self._next_after(new)
             for where in sorted(owners - {NOBODY}):
                 told.setdefault((new.epoch, where), []).append((new.task, new.attempt))
         for (epoch, where), tasks in told.items():
@@ -360,6 +371,13 @@ class Participant:
             else:
                 out.append((ac.TellRestored(where, epoch, tuple(tasks)),))
 
+    def _next_after(self, new: MoverNew) -> set[Incarnation]:
+        """Where the tasks are whose turn comes after that one's."""
+        part, move = self.view.part(new.task, new.epoch), self.view.move(new.epoch)
+        if part is None or move is None:
+            return set()
+        return {t.source for batch in move.record.under_way[part.batch + 1 : part.batch + 2] for t in batch}
+
     def _on_restored(self, event: ev.RestoreHeard, out: Out) -> None:
         """What was read, and that: it is so by now, and marks may be newer than what was read before them."""
         heard = {t: (event.epoch, attempt) for t, attempt in event.tasks}
@@ -367,10 +385,40 @@ class Participant:
             if of > self._heard.get(task, (0, 0)) and not self._read.shows(task, *of):
                 self._heard[task] = of
         before, self.view = self.view, self._read.with_restored(self._heard)
-        changed = sorted(t for t in heard if before.stands(t) != self.view.stands(t))
+        self._follow_turns(out)
+        move, turns = self.view.move(event.epoch), (before.turns, self.view.turns)
+        first, last = (t.get(event.epoch, 0) for t in turns)
+        batches = move.record.under_way[first : last + 1] if move is not None else ()
+        tasks = heard.keys() | {t.task for batch in batches for t in batch}
+        changed = sorted(t for t in tasks if before.stands(t) != self.view.stands(t))
         for task in changed:
             self._follow_mover(task, self.view.stands(task), out)
         self._follow_links(changed, out)
+
+    def _follow_turns(self, out: Out) -> None:
+        """Have the stream rest before the next batch of each move. Before the first one there is nothing to work off."""
+        turns = {e: turn for e, turn in self.view.turns.items() if not self._over(e, turn)}
+        for gone in self._turns.keys() - turns.keys():
+            del self._turns[gone]
+            self._rested.pop(gone, None)
+        for epoch, turn in turns.items():
+            if self._turns.get(epoch, 0) < turn:
+                self._turns[epoch] = turn
+                out.append((ac.Rest(epoch, turn),))
+
+    def _over(self, epoch: int, turn: int) -> bool:
+        move = self.view.move(epoch)
+        return move is None or turn >= move.record.batches
+
+    def _on_rested(self, event: ev.Rested, out: Out) -> None:
+        if self._turns.get(event.epoch) != event.batch:
+            return  # others have gone on meanwhile
+        self._rested[event.epoch] = event.batch
+        move = self.view.move(event.epoch)
+        tasks = [t.task for t in move.record.under_way[event.batch]] if move is not None else []
+        for task in tasks:
+            self._follow_mover(task, self.view.stands(task), out)
+        self._follow_links(tasks, out)
 
     def _on_started(self, event: ev.TaskStarted, out: Out) -> None:
         links = TaskLinks(event.life)

@@ -47,6 +47,9 @@ class Links(Protocol):
     def tell_restored(self, action: ac.TellRestored) -> None:
         """-> `RestoreHeard` there, unless it gets lost. It waits for no room."""
 
+    def rest(self, action: ac.Rest) -> None:
+        """-> `Rested`, within a tenth of a second."""
+
     def confirm_output(self, action: ac.ConfirmOutput) -> None:
         """-> `Delivered`, when every frame that the task has sent was received, or its receiver's process is gone."""
 

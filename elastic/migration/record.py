@@ -92,7 +92,7 @@ class TaskMove:
         target: The worker life that is to run it; another one after a new side has died.
         source_node, target_node: Whose stores get the state.
         stores: Further nodes in whose stores some of it may lie: where it was saved before another new side was chosen.
-        batch: Paused together with the others of that number, from 0.
+        batch: Paused together with the others of that number, from 0, when it is their turn (`turn_of`).
         attempt: Which new side this is, from 1.
         reason: Why it was rolled back, or why this is not the first attempt.
         final: It was rolled back for a reason that is one at any other time as well.
@@ -124,11 +124,12 @@ class MoveRecord:
     Attributes:
         epoch: Its number: greater than that of any move of the topology before.
         why: For people.
-        paused: How many batches have been told to pause.
+        paused: How many batches may pause; each one does when it is its turn.
         abort: Why it is to end early, or "".
         began: Seconds since 1970, by the clock of the Nimbus that began it; for people.
         ready: How many batches have been told to get ready; the first one always has.
         later: Tasks that are to move for the same reason, and wait for the end of this move: all together there would be no room for.
+        soon: Tasks of which it is known that they may get ready together; 0: it is found out.
     """
 
     topology: TopologyName
@@ -140,6 +141,16 @@ class MoveRecord:
     began: float = 0.0
     ready: int = 0
     later: int = 0
+    soon: int = 0
+
+    @cached_property
+    def under_way(self) -> tuple[tuple[TaskMove, ...], ...]:
+        """The tasks that have no outcome, by batch."""
+        batches: list[list[TaskMove]] = [[] for _ in range(self.batches)]
+        for task in self.tasks:
+            if not task.outcome:
+                batches[task.batch].append(task)
+        return tuple(map(tuple, batches))
 
     @cached_property
     def batches(self) -> int:
@@ -315,8 +326,29 @@ Stage = tuple[Phase, SavedMark | None]
 """Where a task stands, and what was saved."""
 
 
-def stage_of(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> Stage:
-    """Where a task stands, and what was saved. The one place that says so."""
+def turn_of(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
+    """The batch whose turn it is to stand still, if it may: the first one of which not every task is restored, or has its outcome.
+
+    Those who take part find out by themselves, and from each other's words. So Nimbus says once for many batches that they may, and none of
+    them waits for it.
+
+    Returns:
+        How many batches there are, when all have had it.
+    """
+    for batch, tasks in enumerate(record.under_way):
+        for task in tasks:
+            target = marks.get(task.target)
+            if target is None or not target.marks.has_restored(task.task, task.attempt):
+                return batch
+    return record.batches
+
+
+def stage_of(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked], turn: int) -> Stage:
+    """Where a task stands, and what was saved. The one place that says so.
+
+    Args:
+        turn: As `turn_of` says of that record and those marks.
+    """
     if task.outcome:
         return _OF_OUTCOME[task.outcome], None
     source, target = marks.get(task.source), marks.get(task.target)
@@ -325,23 +357,23 @@ def stage_of(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Mar
         return Phase.RESTORED, saved
     if saved is not None:
         return Phase.SAVED, saved
-    return told(task, record), None
+    return told(task, record, turn), None
 
 
-def told(task: TaskMove, record: MoveRecord) -> Phase:
+def told(task: TaskMove, record: MoveRecord, turn: int) -> Phase:
     """How far a task has been told to come that is neither saved nor restored."""
-    if task.batch < record.paused:
+    if task.batch < record.paused and task.batch <= turn:
         return Phase.PAUSED
     return Phase.PREPARING if task.batch < max(record.ready, 1) else Phase.WAITING
 
 
-Read = tuple[MoveRecord, Mapping[Incarnation, Marked]]
-"""What was read of a move."""
+Read = tuple[MoveRecord, Mapping[Incarnation, Marked], int]
+"""What was read of a move, and whose turn it is by that."""
 
 
 def differences(before: Read, now: Read) -> Iterator[int]:
     """Tasks of a move whose stage may be another than it was, some of them more than once. All, where the record was read anew."""
-    (record_before, marks_before), (record, marks) = before, now
+    (record_before, marks_before, turn_before), (record, marks, turn) = before, now
     if record is not record_before or marks.keys() != marks_before.keys():
         yield from (t.task for t in record.tasks)
         return
@@ -354,3 +386,5 @@ def differences(before: Read, now: Read) -> Iterator[int]:
         )  # fmt: skip
         for old, new in said:
             yield from (t for t in old.keys() | new.keys() if old.get(t) != new.get(t))
+    first, last = sorted((turn_before, turn))
+    yield from (t.task for batch in record.under_way[first + 1 : last + 1] for t in batch)

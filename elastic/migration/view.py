@@ -19,10 +19,13 @@ from elastic.migration.record import (
     MoveRecord,
     Outcome,
     Phase,
+    Read,
     SavedMark,
     TaskMove,
     differences,
     stage_of,
+    told,
+    turn_of,
 )
 from elastic.model.ids import Epoch, Incarnation, WorkerId, worker_of
 
@@ -52,6 +55,16 @@ class MoveView:
 
     record: MoveRecord
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
+
+    @cached_property
+    def turn(self) -> int:
+        """The batch whose turn it is."""
+        return turn_of(self.record, self.marks)
+
+    @property
+    def read(self) -> Read:
+        """For `differences`."""
+        return self.record, self.marks, self.turn
 
 
 @dataclass(frozen=True)
@@ -87,7 +100,7 @@ class View:
         return sorted(self.moves, key=lambda m: m.record.epoch)
 
     def _in_move(self, view: MoveView, task: TaskMove) -> Standing:
-        phase, saved = stage_of(task, view.record, view.marks)
+        phase, saved = stage_of(task, view.record, view.marks, view.turn)
         if phase in SETTLED:
             owner = self.living.get(self.places.get(task.task, WorkerId("")), NOBODY)
         elif phase is Phase.SAVED:
@@ -109,7 +122,7 @@ class View:
         said = {
             t
             for was, now in zip(before._in_order, self._in_order, strict=True)
-            for t in differences((was.record, was.marks), (now.record, now.marks))
+            for t in differences(was.read, now.read)
         }
         standing, changed = dict(before.standing), list[int]()
         for task in sorted(said):
@@ -144,9 +157,24 @@ class View:
                 known[task] = at._replace(phase=Phase.RESTORED, owner=self._living(at.move.target))
         if not known:
             return self
-        made = replace(self)
-        made.__dict__["standing"] = {**self.standing, **known}  # as the cached property keeps it
+        made, standing, turns = replace(self), {**self.standing, **known}, dict(self.turns)
+        for move in self.moves:
+            epoch = move.record.epoch
+            if not any(at.epoch == epoch for at in known.values()):
+                continue
+            turn = turns[epoch] = _turn_of(move, standing)
+            for part in (t for batch in move.record.under_way[move.turn + 1 : turn + 1] for t in batch):
+                at = standing[part.task]
+                if at.epoch == epoch and at.phase in (Phase.WAITING, Phase.PREPARING):
+                    standing[part.task] = at._replace(phase=told(part, move.record, turn))
+        # As the cached properties keep them.
+        made.__dict__["standing"], made.__dict__["turns"] = standing, turns
         return made
+
+    @cached_property
+    def turns(self) -> Mapping[int, int]:
+        """The batch whose turn it is, of each move that has a record."""
+        return {m.record.epoch: m.turn for m in self.moves}
 
     def shows(self, task: int, epoch: int, attempt: int) -> bool:
         """Whether that attempt of the move to restore the task is seen to be over: it is restored, or there has been another since."""
@@ -223,6 +251,16 @@ class View:
     def move(self, epoch: int) -> MoveView | None:
         """The move of that number, if it has a record."""
         return next((m for m in self.moves if m.record.epoch == epoch), None)
+
+
+def _turn_of(move: MoveView, standing: Mapping[int, Standing]) -> int:
+    """The batch whose turn it is when more is known than the marks say: how tasks stand."""
+    record = move.record
+    for batch in range(move.turn, record.batches):
+        ats = (standing[t.task] for t in record.under_way[batch])
+        if any(at.epoch == record.epoch and at.phase is not Phase.RESTORED for at in ats):
+            return batch
+    return record.batches
 
 
 EMPTY = View(-1, Epoch(0), (), {}, {})

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from elastic.migration.record import Marked, MoveRecord, Phase, stage_of
+from elastic.migration.record import Marked, MoveRecord, Phase, Read, stage_of, turn_of
 from elastic.model.assignment import Assignment, NodeInfo, WorkerSlot
 from elastic.model.ids import (
     ComponentId,
@@ -48,6 +48,16 @@ class MoveFacts:
     record: MoveRecord
     version: int
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
+
+    @cached_property
+    def turn(self) -> int:
+        """The batch whose turn it is."""
+        return turn_of(self.record, self.marks)
+
+    @property
+    def read(self) -> Read:
+        """For `differences`."""
+        return self.record, self.marks, self.turn
 
     def unclosed(self, living: Collection[Incarnation]) -> list[WorkerId]:
         """The workers of these lives that take part in it and have not closed it."""
@@ -141,7 +151,7 @@ class TopologyFacts:
         for _, move in sorted(self.moves.items()):
             marks = move.marks
             for task in move.record.tasks:
-                if stage_of(task, move.record, marks)[0] in (Phase.SAVED, Phase.RESTORED):
+                if stage_of(task, move.record, marks, move.turn)[0] in (Phase.SAVED, Phase.RESTORED):
                     result.setdefault(worker_of(task.target), []).append(task.task)
         return result
 

@@ -249,11 +249,11 @@ class MoveLog:
         news = move.record != found.record
         move.record = found.record
         seen = move.seen[0] if move.seen is not None else None
-        changed = set(differences((seen.record, seen.marks), (found.record, found.marks))) if seen else None
+        changed = set(differences(seen.read, found.read)) if seen is not None else None
         for task in found.record.tasks:
             if changed is not None and task.task not in changed:
                 continue
-            phase, _ = stage_of(task, found.record, found.marks)
+            phase, _ = stage_of(task, found.record, found.marks, found.turn)
             marked = found.marks.get(task.source)
             saved = marked.marks.saved.get(task.task) if marked is not None else None
             known, said = move.tasks.get(task.task), _said(task, phase, t)

@@ -25,9 +25,6 @@ from elastic.nimbus.placing import Rules, came_true, held
 from elastic.nimbus.plans import Plan, after_outcomes, interim, losing
 
 T = TypeVar("T")
-REST_MOST = 0.1
-"""Seconds that the stream rests between two batches at most. It rests for as long as the last one stood still, as seen from here: a move
-takes no more than twice as long for it."""
 SETTLE_FOR = 0.1
 """Seconds from when a move's last task was restored until that is written: each process of the topology then reads and carries out an
 assignment, which took both cores of a small machine for 30 ms while the stream had to work off what the pause had held."""
@@ -73,7 +70,6 @@ class MovePorts:
         self.timers: dict[tuple[str, int], float] = {}
         self.living: frozenset[Incarnation] = frozenset()
         self.conflict = False
-        self._paused_at = time.monotonic()
         self._leader, self._tell, self._clean, self._limits = leader, tell, clean, limits
 
     @property
@@ -102,8 +98,6 @@ class MovePorts:
             self._tell(ev.RecordConflict(record, version))
             return
         self.record = after
-        if after.paused > before.paused:
-            self._paused_at = time.monotonic()
         for event in stories.paused(before, after, time.time()):
             self._leader.tell(event)
         if plans:
@@ -186,8 +180,6 @@ class MovePorts:
     def start(self, action: ac.StartTimer) -> None:
         now = time.monotonic()
         match action.kind:
-            case decide.REST:
-                limit = min(REST_MOST, now - self._paused_at)
             case decide.SETTLE:
                 limit = SETTLE_FOR
             case decide.AGAIN:

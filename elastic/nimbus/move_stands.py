@@ -67,7 +67,7 @@ def _waits(move: MoveFacts, t: TopologyFacts) -> Iterator[tuple[str, Sequence[in
     nobody = [
         task.task
         for task in record.tasks
-        if task.target not in lives and stage_of(task, record, move.marks)[0] is Phase.SAVED
+        if task.target not in lives and stage_of(task, record, move.marks, move.turn)[0] is Phase.SAVED
     ]
     if nobody:
         yield "a living worker, to restore what is saved", nobody

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from elastic.coordination import paths
 from elastic.coordination.base import MAX_BYTES
 from elastic.errors import Refused
+from elastic.migration.decide import SOON
 from elastic.migration.plan import Bound, Change, Seat, changes_between, most_of, plan_move
 from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
 from elastic.model.assignment import Assignment, WorkerSlot
@@ -29,6 +30,8 @@ BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
 CHANGED = 256 << 10
 """What a larger state counts: it is copied ahead, and what has changed since goes in the pause."""
+SOON_SIZE = 2 << 20
+"""Bytes of the states that are copied ahead together: so small ones are copied again while others are paused."""
 _WRITTEN = 3
 """All that is written of a move at once takes no more than so many times its record."""
 _NOBODY, _NOWHERE = Incarnation(""), NodeId("")
@@ -261,7 +264,8 @@ def begin(
         )
     except Refused:
         return None
-    return replace(move.record, began=facts.now, later=len(now) - len(part))
+    soon = _soon([c.task for c in part], sizes or {})
+    return replace(move.record, began=facts.now, later=len(now) - len(part), soon=soon)
 
 
 def _lives(t: TopologyFacts, facts: Facts, worker: WorkerId) -> bool:
@@ -347,6 +351,13 @@ def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -
         max(BATCH_SIZE, -(-sum(counted.values()) // BATCHES)),
         counted,
     )
+
+
+def _soon(tasks: Sequence[TaskId], sizes: Mapping[TaskId, int]) -> int:
+    """How many of these tasks may get ready together, if that is known. More are copied ahead for longer than they take to be paused."""
+    largest = max((sizes.get(t, SOON_SIZE) for t in tasks), default=SOON_SIZE)
+    together = min(SOON, SOON_SIZE // max(1, largest))
+    return together if together > 1 else 0
 
 
 def _moves_by_component(t: TopologyFacts) -> dict[str, Epoch]:

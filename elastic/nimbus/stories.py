@@ -134,19 +134,24 @@ def began(record: MoveRecord) -> Event:
 
 
 def paused(before: MoveRecord, after: MoveRecord, now: float) -> Iterator[Event]:
-    """Further batches of a move are told to pause."""
-    for batch in range(before.paused, after.paused):
-        tasks = [t for t in after.tasks if t.batch == batch and not t.outcome]
-        if not tasks:
-            continue  # all of them have gone back already
-        yield Event(
-            now,
-            "move-paused",
-            f"topology {after.topology}: move {after.epoch} pauses {counted(len(tasks), 'task')}, "
-            f"batch {batch + 1} of {after.batches}",
-            topology=after.topology,
-            details={"epoch": after.epoch, "batch": batch, "tasks": len(tasks)},
-        )
+    """Further batches of a move may pause. There may be nothing left of them: all of it has gone back already."""
+    tasks = [t for t in after.tasks if before.paused <= t.batch < after.paused and not t.outcome]
+    if not tasks:
+        return
+    first, last = before.paused + 1, after.paused
+    which = f"batch {first}" if first == last else f"batches {first} to {last}, one after the other,"
+    yield Event(
+        now,
+        "move-paused",
+        f"topology {after.topology}: move {after.epoch} pauses {counted(len(tasks), 'task')}, {which} of {after.batches}",
+        topology=after.topology,
+        details={
+            "epoch": after.epoch,
+            "batch": before.paused,
+            "batches": after.paused - before.paused,
+            "tasks": len(tasks),
+        },
+    )
 
 
 _OF_TASK = {

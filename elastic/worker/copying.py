@@ -52,6 +52,9 @@ COMMIT_EVERY = 0.05
 """Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
 TURN = 0.1
 """Seconds that a state waits for its turn, at most: the one before it may be of a task that is within a tuple for long."""
+SMALLER, WHOLE_TURN = 1 << 20, 1.0
+"""Bytes of a state that has a turn for all of it: many that get ready together would each take as long as all, and executors, stores and
+the other side would work for all of them at once. Seconds that it waits for that, at most: the one before may be within a tuple."""
 PATIENCE, AWAY = 0.05, 0.5
 """Seconds that what changes of a state waits for the task's executor, so that others' need not wait along; and for which it is not asked
 again then."""
@@ -77,7 +80,8 @@ class Copying:
         self._kept: list[Going] = []
         self._keeping = False
         self._closing = threading.Event()
-        self._turn = threading.Lock()  # one state at a time
+        self._turn = threading.Lock()  # one state at a time, slice by slice
+        self._whole_turn = threading.Lock()  # one small one at a time
         self._pool = ThreadPoolExecutor(COPYING, "states-copied", timeslice.usual)
         # Not behind states that are yet to be copied: what changes of the first one meanwhile may be all of it.
         self._keeper = ThreadPoolExecutor(1, "states-kept-up", timeslice.usual)
@@ -102,24 +106,31 @@ class Copying:
     def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
         copier = old.copier
         assert copier is not None
-        if old.ended:
-            return
+        mine = size < SMALLER and self._whole_turn.acquire(timeout=WHOLE_TURN)
         try:
-            old.write = self._stores.begin(
-                key_of(self._worker, old.task.id), old.epoch, self._worker.incarnation, nodes, size
-            )
-            old.brake.size, old.began = size, time.monotonic()
-            if old.brake.large:
-                self._brake(old)
-            copier.read_at_once(size)
-            copier.make_ready()
-            self._copy_ahead(old, copier, old.write)
-            self._commit_ahead(old, copier, old.write)
+            if old.ended or self._closing.is_set():
+                return
+            self._copy_all(old, copier, nodes, size)
         except BaseException as e:  # what user code raises while it is copied may be anything
             self._failed(old, e)
             return
+        finally:
+            if mine:
+                self._whole_turn.release()
         if not old.ended:
             self._keep_up(old)
+
+    def _copy_all(self, old: Going, copier: Copier, nodes: Nodes, size: int) -> None:
+        old.write = self._stores.begin(
+            key_of(self._worker, old.task.id), old.epoch, self._worker.incarnation, nodes, size
+        )
+        old.brake.size, old.began = size, time.monotonic()
+        if old.brake.large:
+            self._brake(old)
+        copier.read_at_once(size)
+        copier.make_ready()
+        self._copy_ahead(old, copier, old.write)
+        self._commit_ahead(old, copier, old.write)
 
     def _brake(self, old: Going) -> None:
         """From now on its task can be made to go slower."""
@@ -221,6 +232,8 @@ class Copying:
 
     def _keep_up_one(self, old: Going) -> None:
         assert old.copier is not None and old.write is not None
+        if old.copier.said_all and not old.copier.busy:
+            return  # the executor need not be asked: of many tasks that wait for their turn that would be all the time
         try:
             until = time.monotonic() + (CATCH_UP_LONGEST if old.behind else KEEP_UP_LONGEST)
             some = old.behind = False

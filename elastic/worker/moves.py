@@ -33,6 +33,7 @@ from elastic.worker import wire
 from elastic.worker.batch import Item
 from elastic.worker.gaps import Gaps
 from elastic.worker.held import Held, Pause
+from elastic.worker.rests import Rests
 from elastic.worker.ways import Ways
 from elastic.worker.words import Words, tell
 
@@ -104,6 +105,7 @@ class Moves:
         self.link = ways.link
         part = self.participant
         self._held = Held(part.wiring)
+        self._rests = Rests(lambda epoch, batch: self.feed(ev.Rested(epoch, batch)))
         self.words = Words(me, lambda: part.view, ways.link)
         self._gaps = Gaps(part.wiring, tasks, part.receivers, on_received, self._posted.append)
 
@@ -189,6 +191,7 @@ class Moves:
                 if before.stands(task).owner == self.me and view.places.get(task) != place:
                     self._forget_early(task)
             self._held.see(view)
+            self._rests.keep({m.record.epoch for m in view.moves})
             self.feed(ev.ViewRead(view))
             self._gaps.see(view)
             changed = self.participant.view.changed(before.standing)
@@ -301,6 +304,7 @@ class Moves:
     def fence(self, action: ac.SendFence) -> None:
         """See `elastic.migration.ports.Links`."""
         self._held.begin(action.target, action.epoch)
+        self._rests.holds(action.epoch)
         where = self.participant.emitters[action.source, action.target].where
         if where == self.me:
             self._posted.append(
@@ -341,6 +345,14 @@ class Moves:
     def tell_restored(self, action: ac.TellRestored) -> None:
         """See `elastic.migration.ports.Links`."""
         self.words.restored(action.where, action.epoch, action.tasks)
+
+    def rest(self, action: ac.Rest) -> None:
+        """See `elastic.migration.ports.Links`."""
+        self._rests.begin(action.epoch, action.batch)
+
+    def close(self) -> None:
+        """Nothing moves any more. Safe to call twice."""
+        self._rests.close()
 
     def confirm_output(self, action: ac.ConfirmOutput) -> None:
         """See `elastic.migration.ports.Links`."""

@@ -454,6 +454,7 @@ class Worker:
             self.executors.stop()
             self.ways.signal_all()
             done = self.executors.wait(grace)
+        self.moves.close()
         self.saving.close()
         self.leaving.close()
         if self._transport is not None:

@@ -89,7 +89,7 @@ class Actors:
         record = move.record
         for task in record.tasks:
             if not task.outcome:
-                phase, _ = stage_of(task, record, move.marks)
+                phase, _ = stage_of(task, record, move.marks, move.turn)
                 marks = self._of(me, marks, task, phase, self._held(record))
         if record.settled and "closed" not in self._held(record):
             marks = replace(marks, closed=True)

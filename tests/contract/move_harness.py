@@ -120,7 +120,7 @@ class Moving:
 def phases(t: TopologyFacts) -> Iterator[Phase]:
     for move in t.moves.values():
         for task in move.record.tasks:
-            yield stage_of(task, move.record, move.marks)[0]
+            yield stage_of(task, move.record, move.marks, move.turn)[0]
 
 
 def on(assignment: Assignment, component: str) -> set[str]:

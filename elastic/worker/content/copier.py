@@ -46,8 +46,8 @@ class Copier:
     """Copies the state of one task.
 
     `size`, `ahead` and `cancel` are called by the executor's thread, between two tuples of the task. All else is called by threads of
-    whoever saves it, never two at a time: `make_ready`, `so_far`, `done` and `outrun` while tuples run, but not beside `ahead`; `rest` when
-    the task has stopped, and `cancel` as well then, but not beside `rest`, which would give less than all; `end` at any time.
+    whoever saves it, never two at a time: `make_ready`, `so_far`, `done`, `busy` and `outrun` while tuples run, but not beside `ahead`;
+    `rest` when the task has stopped, and `cancel` as well then, but not beside `rest`, which would give less than all; `end` at any time.
 
     Args:
         component: The task's copy of its component.
@@ -152,6 +152,11 @@ class Copier:
     def caught_up(self) -> bool:
         """Whether everything was copied ahead, and what has changed since is little, or does not become less."""
         return all(k.caught_up for k in self._keyed)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to copy at present than what is left to the pause."""
+        return any(k.busy for k in self._keyed)
 
     @property
     def outrun(self) -> bool:

@@ -443,8 +443,7 @@ def test_a_task_that_is_ready_before_its_turn_waits_for_the_batch_before_it() ->
     here.moves[Epoch(1)] = MoveFacts(going, 0, {m.incarnation: Marked(m, 0) for m in marks})
     log.see(here, 10.0)
     assert log.waits(T)[1:] == [
-        "move 1: task 3 waits for batch 0 of 2, which comes before it",
-        "move 1: task 4 waits for batch 1 of 2, which comes before it",
+        "move 1: 2 tasks (3 to 4) wait for batch 0 of 2, which comes before it",
     ]
 
 

@@ -18,7 +18,7 @@ from elastic.coordination.memory import MemoryZooKeeper
 from elastic.errors import Conflict, ElasticError, NotFound
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.decide import REST, SETTLE
+from elastic.migration.decide import SETTLE
 from elastic.migration.driver import notifier_driver
 from elastic.migration.notifier import Notifier
 from elastic.migration.plan import Change, Seat, plan_move
@@ -474,7 +474,7 @@ class Nimbus:
         self.driver.feed(ev.StoresCleaned())
 
     def start(self, action: ac.StartTimer) -> None:
-        if action.kind in (REST, SETTLE):
+        if action.kind == SETTLE:
             self.driver.feed(ev.TimerFired(action.kind, action.number))
 
     def say(self, action: ac.Say) -> None:

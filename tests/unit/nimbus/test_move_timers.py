@@ -1,4 +1,4 @@
-"""How long is waited between two batches of a move, after the last one, and between attempts to restore a task."""
+"""How long is waited after the last batch of a move, and between attempts to restore a task."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from elastic.migration import actions as ac
-from elastic.migration.decide import AT_ONCE, PAUSE, REST, RESTORE, SETTLE, again_timer
+from elastic.migration.decide import AT_ONCE, PAUSE, RESTORE, SETTLE, again_timer
 from elastic.migration.record import MoveRecord, TaskMove
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 from elastic.nimbus import move_ports
 from elastic.nimbus.facts import MoveFacts
-from elastic.nimbus.move_ports import REST_MOST, SETTLE_FOR, MovePorts
+from elastic.nimbus.move_ports import SETTLE_FOR, MovePorts
 
 TASK = (TaskId(3), "count", Incarnation("t@n/0#1"), Incarnation("t@m/0#1"), NodeId("n"), NodeId("m"))
 
@@ -25,7 +25,7 @@ class _Leader:
     def tell(self, event: object) -> None: ...
 
 
-def test_it_rests_as_long_as_the_last_batch_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_timer_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(move_ports.time, "monotonic", lambda: now[0])
     record = MoveRecord(TopologyName("t"), Epoch(1), "", ())
@@ -38,17 +38,6 @@ def test_it_rests_as_long_as_the_last_batch_stood_still(monkeypatch: pytest.Monk
         {PAUSE: 60.0, RESTORE: 5.0},
     )
 
-    def rest(number: int) -> float:
-        ports.start(ac.StartTimer(REST, number))
-        return ports.timers[REST, number] - now[0]
-
-    now[0] += 50.0
-    paused = MoveRecord(TopologyName("t"), Epoch(1), "", (), 1)
-    ports.commit(ac.Commit(paused, 0))
-    now[0] += REST_MOST / 4
-    assert rest(0) == pytest.approx(REST_MOST / 4), "since the pause, not since the beginning"
-    now[0] += 10.0
-    assert rest(1) == pytest.approx(REST_MOST), "never for long"
     ports.start(ac.StartTimer(SETTLE, 2))
     assert ports.timers[SETTLE, 2] == now[0] + SETTLE_FOR
     for attempt, seconds in ((AT_ONCE, 1.0), (AT_ONCE + 2, 4.0), (AT_ONCE + 3, 5.0), (AT_ONCE + 5000, 5.0)):
