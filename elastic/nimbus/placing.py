@@ -19,6 +19,7 @@ from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.codec import encode
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
+from elastic.model.topology import TopologySpec
 from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import Left, Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
@@ -264,7 +265,7 @@ def begin(
         )
     except Refused:
         return None
-    soon = _soon([c.task for c in part], sizes or {})
+    soon = _soon(t.spec, [c.task for c in part], sizes or {})
     return replace(move.record, began=facts.now, later=len(now) - len(part), soon=soon)
 
 
@@ -353,9 +354,15 @@ def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -
     )
 
 
-def _soon(tasks: Sequence[TaskId], sizes: Mapping[TaskId, int]) -> int:
-    """How many of these tasks may get ready together, if that is known. More are copied ahead for longer than they take to be paused."""
-    largest = max((sizes.get(t, SOON_SIZE) for t in tasks), default=SOON_SIZE)
+def _soon(spec: TopologySpec, tasks: Sequence[TaskId], sizes: Mapping[TaskId, int]) -> int:
+    """How many of these tasks may get ready together; 0: that is not known, or it is one. Of a task that has just come nobody knows how
+    large its state is: it may be as large as any of its component."""
+    largest = 0
+    for component in {c.id for t in tasks if (c := spec.component_of(t)).stateful}:
+        known = max(sizes.get(TaskId(t), 0) for t in spec.tasks_of(component))
+        if not known:
+            return 0
+        largest = max(largest, known)
     together = min(SOON, SOON_SIZE // max(1, largest))
     return together if together > 1 else 0
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chaos.rounds import on_the_way
 from elastic.errors import Refused
+from elastic.migration.decide import SOON
 from elastic.migration.record import MoveRecord, Outcome
 from elastic.model.assignment import Assignment, ExecutorId, NodeInfo
 from elastic.model.ids import (
@@ -607,6 +608,13 @@ def _batches(
     rules: Rules = EIGHT,
 ) -> list[int]:
     """Of a move of so many tasks, and one of another component, from one worker to another."""
+    return [m.batch for m in _begun(count, sizes, share, rules).tasks]
+
+
+def _begun(
+    count: int, sizes: dict[TaskId, int] | None = None, share: float = 0.0, rules: Rules = EIGHT
+) -> MoveRecord:
+    """That move; the other component has one task."""
     components = (
         ComponentSpec(ComponentId("a"), "spout", 1, 1),
         ComponentSpec(ComponentId("b"), "bolt", 2 * count, 2, stateful=True),
@@ -631,7 +639,24 @@ def _batches(
     world.t = t
     record = placing.begin(t, world.facts(), rules, sizes)
     assert record is not None and [m.task for m in record.tasks] == going
-    return [m.batch for m in record.tasks]
+    return record
+
+
+def test_so_many_get_ready_together_as_are_not_too_large() -> None:
+    size = placing.SOON_SIZE
+    for sizes, together in (
+        ({}, 0),
+        (
+            dict.fromkeys(range(2, 34), 100_000),
+            SOON,
+        ),  # of the other component's task, which has no state, nothing need be known
+        ({3: 100_000}, SOON),  # as large as the others, as far as is known
+        ({3: size // 4}, 4),
+        ({3: size // 2}, 2),
+        ({3: size // 2 + 1}, 0),
+        ({3: 0}, 0),
+    ):
+        assert _begun(16, {TaskId(t): s for t, s in sizes.items()}).soon == together, sizes
 
 
 def test_a_pause_is_for_few_tasks_and_not_too_much_state_unless_somebody_says_more() -> None:

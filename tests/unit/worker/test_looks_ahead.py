@@ -18,7 +18,7 @@ from elastic.migration import events as ev
 from elastic.worker import brake, copying, fetching
 from elastic.worker.content import Copier, Step
 from elastic.worker.content.layout import VERSION, Meta, has_caught_up, write_meta
-from elastic.worker.copying import COPYING, LASTS, Copying
+from elastic.worker.copying import COPYING, LASTS, SMALLER, Copying
 from elastic.worker.fetching import THREADS, Fetching
 from elastic.worker.going import Going
 from elastic.worker.haste import Haste
@@ -274,6 +274,84 @@ def test_that_all_is_there_is_said_also_when_what_had_changed_is_gone(goes: Call
     said = len(old.said)
     old.keep_up()
     assert len(old.said) == said, "it is said once"
+
+
+def test_its_executor_is_asked_only_when_more_has_changed_than_is_left_to_the_pause() -> None:
+    """Of sixteen tasks that wait for their turns it would be asked all the time."""
+    old = Old()
+    old.begin()
+    old.commit()
+    asked: list[int] = []
+    call = old.going.task.call
+
+    def calls(what: Callable[[], None]) -> None:
+        asked.append(1)
+        call(what)
+
+    old.going.task.call = calls  # type: ignore[method-assign]
+    old.going.behind = True
+    for changed in (0, 1, 16):
+        old.bolt.window.update((n, -1) for n in range(changed))
+        old.keep_up()
+    assert not asked and not old.going.behind and not old.failures
+    old.bolt.window.update((n, -1) for n in range(CHANGED))
+    old.keep_up()
+    assert asked
+
+
+class _Turns:
+    """Counts who asks for a turn."""
+
+    def __init__(self, *, late: bool) -> None:
+        self.asked, self._late, self._lock = threading.Semaphore(0), late, threading.Lock()
+
+    def acquire(self, timeout: float) -> bool:
+        assert timeout == copying.WHOLE_TURN
+        self.asked.release()
+        return not self._late and self._lock.acquire(timeout=LIMIT)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("size", [SMALLER - 1, SMALLER])
+def test_small_states_are_copied_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, size: int, late: bool
+) -> None:
+    """Unless one of them takes too long, as its executor is within a tuple. Large ones have turns of a slice."""
+    one_at_a_time = size < SMALLER and not late
+    began, gate, order = threading.Semaphore(0), threading.Event(), list[str]()
+
+    def copies(self: Copying, old: Going, *_: Any) -> None:
+        order.append("begins")
+        began.release()
+        gate.wait(LIMIT)
+        order.append("ends")
+
+    monkeypatch.setattr(Copying, "_copy_ahead", copies)
+    monkeypatch.setattr(Copying, "_commit_ahead", lambda *_: None)
+    monkeypatch.setattr(Copying, "_keep_up", lambda *_: began.release())
+    worker: Any = SimpleNamespace(spec=SimpleNamespace(name="t"), incarnation="i")
+    stores: Any = SimpleNamespace(begin=lambda *_: SimpleNamespace(close=lambda: None))
+    one, turns = Copying(worker, stores, lambda old, e: order.append(str(e))), _Turns(late=late)
+    one._whole_turn = turns  # type: ignore[assignment]
+    try:
+        for n in range(2):
+            copier: Any = SimpleNamespace(read_at_once=lambda size: None, make_ready=lambda: None)
+            one.begin(Going(SimpleNamespace(id=n, brake=None), 1, copier), (), size)  # type: ignore[arg-type]
+        for _ in range(2):
+            if size < SMALLER:
+                assert turns.asked.acquire(timeout=LIMIT)
+        for _ in range(1 if one_at_a_time else 2):
+            assert began.acquire(timeout=LIMIT)
+        gate.set()
+        for _ in range(3 if one_at_a_time else 2):
+            assert began.acquire(timeout=LIMIT)
+        assert order == ["begins", "ends"] * 2 if one_at_a_time else order[:2] == ["begins"] * 2
+    finally:
+        gate.set()
+        one.close()
 
 
 def test_a_small_state_that_waits_for_others_of_its_move_is_not_large(

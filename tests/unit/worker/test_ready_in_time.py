@@ -149,7 +149,7 @@ def test_what_was_not_copied_in_time_is_given_more_of_it(clock: Clock) -> None:
         calls[-1] += 1
         return bool(left and left.pop())
 
-    copier: Any = SimpleNamespace(caught_up=False)
+    copier: Any = SimpleNamespace(caught_up=False, said_all=True, busy=True)
     old = Going(SimpleNamespace(), 1, copier, write=SimpleNamespace())  # type: ignore[arg-type]
     mine: Any = SimpleNamespace(_copy_some=some, _commit_ahead=lambda *_: None)
     behind = []
