@@ -27,6 +27,7 @@ from elastic.migration.receiver import Receiver
 from elastic.migration.record import STANDING_STILL, MoveRecord, Outcome, Phase
 from elastic.migration.scribes import Scribes
 from elastic.migration.table import EmitterState, NewState, NotifierState, OldState, ReceiverState
+from elastic.migration.turns import Turns
 from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
 from protocol_tests import starting, worker
@@ -486,7 +487,7 @@ def _all_take_their_turn_at_once() -> list[Patch]:
 
 
 def _the_next_turn_comes_without_a_rest() -> list[Patch]:
-    return [(Participant, "_stands_still", lambda self, at: at.phase in STANDING_STILL)]
+    return [(Turns, "has_come", lambda self, at: at.phase in STANDING_STILL)]
 
 
 def _a_turn_is_heard_of_by_nobody() -> list[Patch]:

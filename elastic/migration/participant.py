@@ -26,11 +26,12 @@ from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import SETTLED, STANDING_STILL, Outcome, Phase, TaskMove
+from elastic.migration.record import SETTLED, Outcome, Phase, TaskMove
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribes import Scribes
 from elastic.migration.snapshot import OutLink, TaskLinks
 from elastic.migration.table import EmitterState, NewState, OldState
+from elastic.migration.turns import Turns
 from elastic.migration.view import EMPTY, NOBODY, Standing
 from elastic.model.ids import Incarnation, NodeId
 
@@ -92,8 +93,7 @@ class Participant:
             int, tuple[int, int]
         ] = {}  # restored, by a word of their new side: task -> move, attempt
         self._accepted: list[MoverNew] = []  # since that was said to those who emit to them
-        self._turns: dict[int, int] = {}  # move -> the batch whose turn it is, or will be after a rest
-        self._rested: dict[int, int] = {}  # move -> the last batch before which the stream has rested
+        self._turns = Turns()
         self._doors: dict[type, Callable[[Any, Out], None]] = {
             **dict.fromkeys((ev.Emitted, ev.Room), self._on_emitter),
             **dict.fromkeys((ev.Opened, ev.Arrived, ev.FenceArrived), self._on_receiver),
@@ -164,7 +164,7 @@ class Participant:
         before, self.view = self.view.standing, view.with_restored(self._heard)
         self._scribes.see(view)
         view, now = self.view, self.view.standing
-        self._follow_turns(out)
+        out.append(self._turns.follow(self.view))
         changed = view.changed(before)
         movers = {t for t in changed if now[t].move is not None}
         # Who has left, or has come, does nothing any more until the record says what has become of that.
@@ -239,7 +239,7 @@ class Participant:
             old = self.old[task] = MoverOld(task, at.epoch)
             self._gate.admits(("old", task), (at.epoch,))
             self._run(old, ev.PrepareOld(task, at.epoch, _nodes(at.move)), out)
-        if at.phase is Phase.PAUSED and self._stands_still(at) and old.state is OldState.READY:
+        if at.phase is Phase.PAUSED and self._turns.has_come(at) and old.state is OldState.READY:
             waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
             self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits), self._is_held(task)), out)
         elif old.state is OldState.DRAINING and self._is_held(task):
@@ -248,13 +248,7 @@ class Participant:
     def _is_held(self, task: int) -> bool:
         """Whether what the task emits to somebody is held: it would lie here, and might hold the task up, until that one goes on."""
         ats = (self.view.stands(t) for t in self.wiring.targets_of(task))
-        return any(self._stands_still(at) or at.owner == NOBODY for at in ats)
-
-    def _stands_still(self, at: Standing) -> bool:
-        """Whether a task does, or is to; not before the stream has rested here, unless it has come that far without this process."""
-        if at.phase is not Phase.PAUSED:
-            return at.phase in STANDING_STILL
-        return at.move is not None and at.move.batch <= self._rested.get(at.epoch, 0)
+        return any(self._turns.has_come(at) or at.owner == NOBODY for at in ats)
 
     def _fence_is_here(self, source: int, task: int, epoch: int) -> bool:
         receiver = self.receivers.get((source, task))
@@ -269,7 +263,7 @@ class Participant:
         if link is None or source in self._sealed:
             return
         at = self.view.stands(target)
-        if self._stands_still(at):
+        if self._turns.has_come(at):
             assert at.move is not None
             if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
                 self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)
@@ -385,7 +379,7 @@ class Participant:
             if of > self._heard.get(task, (0, 0)) and not self._read.shows(task, *of):
                 self._heard[task] = of
         before, self.view = self.view, self._read.with_restored(self._heard)
-        self._follow_turns(out)
+        out.append(self._turns.follow(self.view))
         move, turns = self.view.move(event.epoch), (before.turns, self.view.turns)
         first, last = (t.get(event.epoch, 0) for t in turns)
         batches = move.record.under_way[first : last + 1] if move is not None else ()
@@ -395,27 +389,11 @@ class Participant:
             self._follow_mover(task, self.view.stands(task), out)
         self._follow_links(changed, out)
 
-    def _follow_turns(self, out: Out) -> None:
-        """Have the stream rest before the next batch of each move. Before the first one there is nothing to work off."""
-        turns = {e: turn for e, turn in self.view.turns.items() if not self._over(e, turn)}
-        for gone in self._turns.keys() - turns.keys():
-            del self._turns[gone]
-            self._rested.pop(gone, None)
-        for epoch, turn in turns.items():
-            if self._turns.get(epoch, 0) < turn:
-                self._turns[epoch] = turn
-                out.append((ac.Rest(epoch, turn),))
-
-    def _over(self, epoch: int, turn: int) -> bool:
-        move = self.view.move(epoch)
-        return move is None or turn >= move.record.batches
-
     def _on_rested(self, event: ev.Rested, out: Out) -> None:
-        if self._turns.get(event.epoch) != event.batch:
-            return  # others have gone on meanwhile
-        self._rested[event.epoch] = event.batch
         move = self.view.move(event.epoch)
-        tasks = [t.task for t in move.record.under_way[event.batch]] if move is not None else []
+        if move is None or not self._turns.rested(event.epoch, event.batch):
+            return
+        tasks = [t.task for t in move.record.under_way[event.batch]]
         for task in tasks:
             self._follow_mover(task, self.view.stands(task), out)
         self._follow_links(tasks, out)
