@@ -8,7 +8,7 @@ The rules, for a task without an outcome:
     restored    whether or not it is saved                                          committed: the assignment says so
 
 Batches may be paused when all that get ready have done so, and nobody stands still any more. They stand still one after the other: whose
-turn it is those who take part find out by themselves (`record.turn_of`), and they let the stream rest in between (`participant`).
+turn it is those who take part find out by themselves (`record.turn_of`), and they let the stream rest in between (`turns`).
 Nothing gets ready while somebody stands still, and nobody is told to stand still while others get ready: to make tasks, to ask stores for
 room and to copy states ahead takes the very processors that those wait for who stand still. So where states are not large, some batches get
 ready together: that they are, and that they may pause, is a few writes, not four a task.

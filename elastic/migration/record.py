@@ -371,6 +371,23 @@ Read = tuple[MoveRecord, Mapping[Incarnation, Marked], int]
 """What was read of a move, and whose turn it is by that."""
 
 
+class ReadMove:
+    """What all have in common that hold what was read of a move."""
+
+    record: MoveRecord
+    marks: Mapping[Incarnation, Marked]
+
+    @cached_property
+    def turn(self) -> int:
+        """The batch whose turn it is."""
+        return turn_of(self.record, self.marks)
+
+    @property
+    def read(self) -> Read:
+        """For `differences`."""
+        return self.record, self.marks, self.turn
+
+
 def differences(before: Read, now: Read) -> Iterator[int]:
     """Tasks of a move whose stage may be another than it was, some of them more than once. All, where the record was read anew."""
     (record_before, marks_before, turn_before), (record, marks, turn) = before, now

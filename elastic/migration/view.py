@@ -19,13 +19,12 @@ from elastic.migration.record import (
     MoveRecord,
     Outcome,
     Phase,
-    Read,
+    ReadMove,
     SavedMark,
     TaskMove,
     differences,
     stage_of,
     told,
-    turn_of,
 )
 from elastic.model.ids import Epoch, Incarnation, WorkerId, worker_of
 
@@ -50,21 +49,11 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MoveView:
+class MoveView(ReadMove):
     """A move as it was read."""
 
     record: MoveRecord
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
-
-    @cached_property
-    def turn(self) -> int:
-        """The batch whose turn it is."""
-        return turn_of(self.record, self.marks)
-
-    @property
-    def read(self) -> Read:
-        """For `differences`."""
-        return self.record, self.marks, self.turn
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from elastic.migration.record import Marked, MoveRecord, Phase, Read, stage_of, turn_of
+from elastic.migration.record import Marked, MoveRecord, Phase, ReadMove, stage_of
 from elastic.model.assignment import Assignment, NodeInfo, WorkerSlot
 from elastic.model.ids import (
     ComponentId,
@@ -42,22 +42,12 @@ def slot_of(worker: WorkerId) -> WorkerSlot:
 
 
 @dataclass(frozen=True)
-class MoveFacts:
+class MoveFacts(ReadMove):
     """One move as coordination has it."""
 
     record: MoveRecord
     version: int
     marks: Mapping[Incarnation, Marked] = field(default_factory=dict)
-
-    @cached_property
-    def turn(self) -> int:
-        """The batch whose turn it is."""
-        return turn_of(self.record, self.marks)
-
-    @property
-    def read(self) -> Read:
-        """For `differences`."""
-        return self.record, self.marks, self.turn
 
     def unclosed(self, living: Collection[Incarnation]) -> list[WorkerId]:
         """The workers of these lives that take part in it and have not closed it."""

@@ -232,10 +232,10 @@ class Copying:
 
     def _keep_up_one(self, old: Going) -> None:
         assert old.copier is not None and old.write is not None
-        if old.copier.said_all and not old.copier.busy:
-            old.behind = False
-            return  # the executor need not be asked: of many tasks that wait for their turn that would be all the time
         try:
+            if old.copier.said_all and not old.copier.busy:
+                old.behind = False
+                return  # the executor need not be asked: of many tasks that wait for their turn that would be all the time
             until = time.monotonic() + (CATCH_UP_LONGEST if old.behind else KEEP_UP_LONGEST)
             some = old.behind = False
             while self._copy_some(old, old.copier, old.write, PATIENCE):
