@@ -26,7 +26,7 @@ from elastic.nimbus.store_waits import awaited, give_up_at, waiting
 
 _SENTENCES = 20
 BATCHES = 64
-"""A move is not divided into many more: each batch takes Nimbus and all workers a round."""
+"""A move is not divided into many more: each batch takes a pause and a rest, one after the other."""
 BATCH_SIZE = 1 << 20
 """Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
 CHANGED = 256 << 10
