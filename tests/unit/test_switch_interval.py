@@ -44,7 +44,11 @@ def test_a_few_tasks_are_waited_for_and_many_do_not_hold_up_the_stream() -> None
     assert switch_interval(view(FEW + 1)) == SWITCH_MANY
     assert switch_interval(view(100, paused=1)) == SWITCH_MANY
     assert switch_interval(view(FEW * FEW_STILL, paused=1, batch=FEW_STILL)) == SWITCH_PAUSED
-    assert switch_interval(view(FEW * FEW_STILL, paused=2, batch=FEW_STILL)) == SWITCH_MANY
+    more = FEW_STILL + 1
+    assert switch_interval(view(FEW * more, paused=1, batch=more)) == SWITCH_MANY
+    assert switch_interval(view(FEW * FEW_STILL, paused=2, batch=FEW_STILL)) == SWITCH_PAUSED, (
+        "one after the other"
+    )
     assert switch_interval(view(FEW + 1, paused=1, batch=1)) == SWITCH_MANY, "one after the other lasts"
     assert not few_stand_still(view(0)) and not few_stand_still(view(FEW))
     assert few_stand_still(view(FEW, paused=1)) and not few_stand_still(view(100, paused=1))
