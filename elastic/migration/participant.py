@@ -370,7 +370,7 @@ class Participant:
         part, move = self.view.part(new.task, new.epoch), self.view.move(new.epoch)
         if part is None or move is None:
             return set()
-        return {t.source for batch in move.record.under_way[part.batch + 1 : part.batch + 2] for t in batch}
+        return {t.source for t in move.record.of_batch(part.batch + 1)}
 
     def _on_restored(self, event: ev.RestoreHeard, out: Out) -> None:
         """What was read, and that: it is so by now, and marks may be newer than what was read before them."""
@@ -380,21 +380,16 @@ class Participant:
                 self._heard[task] = of
         before, self.view = self.view, self._read.with_restored(self._heard)
         out.append(self._turns.follow(self.view))
-        move, turns = self.view.move(event.epoch), (before.turns, self.view.turns)
-        first, last = (t.get(event.epoch, 0) for t in turns)
-        batches = move.record.under_way[first : last + 1] if move is not None else ()
-        tasks = heard.keys() | {t.task for batch in batches for t in batch}
-        changed = sorted(t for t in tasks if before.stands(t) != self.view.stands(t))
-        for task in changed:
-            self._follow_mover(task, self.view.stands(task), out)
-        self._follow_links(changed, out)
+        tasks = heard.keys() | {t.task for t in self.view.whose_turn(event.epoch)}
+        self._follow([t for t in tasks if before.stands(t) != self.view.stands(t)], out)
 
     def _on_rested(self, event: ev.Rested, out: Out) -> None:
-        move = self.view.move(event.epoch)
-        if move is None or not self._turns.rested(event.epoch, event.batch):
-            return
-        tasks = [t.task for t in move.record.under_way[event.batch]]
-        for task in tasks:
+        if self._turns.rested(event.epoch, event.batch):
+            self._follow([t.task for t in self.view.whose_turn(event.epoch)], out)
+
+    def _follow(self, tasks: Sequence[int], out: Out) -> None:
+        """Do what follows from how these stand."""
+        for task in sorted(tasks):
             self._follow_mover(task, self.view.stands(task), out)
         self._follow_links(tasks, out)
 

@@ -12,7 +12,7 @@ and `restored` of the new one, in one transaction: the new side need not wait fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -151,6 +151,14 @@ class MoveRecord:
             if not task.outcome:
                 batches[task.batch].append(task)
         return tuple(map(tuple, batches))
+
+    def of_batch(self, batch: int) -> tuple[TaskMove, ...]:
+        """The tasks under way of that batch; none when there is no such batch."""
+        return self.under_way[batch] if batch < self.batches else ()
+
+    def first_batch(self, waits: Callable[[TaskMove], bool]) -> int:
+        """The first batch with a task under way of which that is so; how many batches there are, when there is none."""
+        return next((n for n, tasks in enumerate(self.under_way) if any(map(waits, tasks))), self.batches)
 
     @cached_property
     def batches(self) -> int:
@@ -335,12 +343,12 @@ def turn_of(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
     Returns:
         How many batches there are, when all have had it.
     """
-    for batch, tasks in enumerate(record.under_way):
-        for task in tasks:
-            target = marks.get(task.target)
-            if target is None or not target.marks.has_restored(task.task, task.attempt):
-                return batch
-    return record.batches
+    return record.first_batch(lambda task: not _is_restored(task, marks))
+
+
+def _is_restored(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
+    target = marks.get(task.target)
+    return target is not None and target.marks.has_restored(task.task, task.attempt)
 
 
 def stage_of(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked], turn: int) -> Stage:
@@ -351,9 +359,9 @@ def stage_of(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Mar
     """
     if task.outcome:
         return _OF_OUTCOME[task.outcome], None
-    source, target = marks.get(task.source), marks.get(task.target)
+    source = marks.get(task.source)
     saved = source.marks.saved.get(task.task) if source is not None else None
-    if target is not None and target.marks.has_restored(task.task, task.attempt):
+    if _is_restored(task, marks):
         return Phase.RESTORED, saved
     if saved is not None:
         return Phase.SAVED, saved

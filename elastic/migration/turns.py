@@ -18,11 +18,8 @@ class Turns:
 
     def follow(self, view: View) -> tuple[Rest, ...]:
         """The rests that begin with that view. Before the first batch of a move there is nothing to work off."""
-        turns = {
-            m.record.epoch: view.turns[m.record.epoch]
-            for m in view.moves
-            if view.turns[m.record.epoch] < m.record.batches
-        }
+        batches: dict[int, int] = {m.record.epoch: m.record.batches for m in view.moves}
+        turns = {epoch: turn for epoch, turn in view.turns.items() if turn < batches[epoch]}
         for over in self._awaited.keys() - turns.keys():
             del self._awaited[over]
             self._rested.pop(over, None)

@@ -151,8 +151,8 @@ class View:
             epoch = move.record.epoch
             if not any(at.epoch == epoch for at in known.values()):
                 continue
-            turn = turns[epoch] = _turn_of(move, standing)
-            for part in (t for batch in move.record.under_way[move.turn + 1 : turn + 1] for t in batch):
+            turn = turns[epoch] = _turn_of(move.record, standing)
+            for part in move.record.of_batch(turn):
                 at = standing[part.task]
                 if at.epoch == epoch and at.phase in (Phase.WAITING, Phase.PREPARING):
                     standing[part.task] = at._replace(phase=told(part, move.record, turn))
@@ -164,6 +164,11 @@ class View:
     def turns(self) -> Mapping[int, int]:
         """The batch whose turn it is, of each move that has a record."""
         return {m.record.epoch: m.turn for m in self.moves}
+
+    def whose_turn(self, epoch: int) -> tuple[TaskMove, ...]:
+        """The tasks under way of that move whose turn it is."""
+        move = self.move(epoch)
+        return move.record.of_batch(self.turns[epoch]) if move is not None else ()
 
     def shows(self, task: int, epoch: int, attempt: int) -> bool:
         """Whether that attempt of the move to restore the task is seen to be over: it is restored, or there has been another since."""
@@ -242,14 +247,14 @@ class View:
         return next((m for m in self.moves if m.record.epoch == epoch), None)
 
 
-def _turn_of(move: MoveView, standing: Mapping[int, Standing]) -> int:
-    """The batch whose turn it is when more is known than the marks say: how tasks stand."""
-    record = move.record
-    for batch in range(move.turn, record.batches):
-        ats = (standing[t.task] for t in record.under_way[batch])
-        if any(at.epoch == record.epoch and at.phase is not Phase.RESTORED for at in ats):
-            return batch
-    return record.batches
+def _turn_of(record: MoveRecord, standing: Mapping[int, Standing]) -> int:
+    """The batch whose turn it is when more is known than the marks say: how tasks stand. Of one in a newer move this one is over."""
+
+    def waits(task: TaskMove) -> bool:
+        at = standing[task.task]
+        return at.epoch == record.epoch and at.phase is not Phase.RESTORED
+
+    return record.first_batch(waits)
 
 
 EMPTY = View(-1, Epoch(0), (), {}, {})
