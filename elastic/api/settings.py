@@ -91,7 +91,8 @@ SETTINGS: dict[str, Setting] = {
         (int,),
         "When a worker on the launcher's machine keeps to a core that no other worker keeps to, if there is one and no component takes"
         " record batches: its threads then hand the interpreter on sooner. 0: never. 1: always; for a machine that has its cores for these"
-        " workers, as programs and threads that components start keep to that core, too. 2: while something moves.",
+        " workers, as programs and threads that components start keep to that core, too. 2: while it computes on one core and nobody else"
+        " wants that one, and while something moves.",
         0,
         2,
         whole=True,

@@ -7,20 +7,21 @@ these threads wait for each other, and spreads them.
 The first worker of each core keeps to it; further ones go where there is room, as without this. Who has which core is a name among the
 system's sockets (abstract ones): it ends with its process, and leaves nothing behind.
 
-While something moves most threads of a worker compute, and its processor's time is what everybody waits for: so then it is done by
-itself, for a while. At all other times only where it was asked for, since programs and threads that user code starts would keep to that
-core as well.
+It is done by itself as long as the system's own counts show that a worker loses nothing by it: it computes, on one core, and nobody else
+wants that core while another one has room. While something moves it is done anyway, for a while: its processor's time is what everybody
+waits for then. Programs, and threads of libraries, that are started meanwhile run anywhere soon.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +29,26 @@ from elastic.api.settings import setting
 from elastic.cluster.network import is_loopback
 from elastic.model.topology import TopologySpec
 
-NEVER, ALWAYS, IN_MOVES = 0, 1, 2
+NEVER, ALWAYS, ALONE = 0, 1, 2
 """The setting `keep_core`."""
 LONGEST = 30.0
 """Seconds that a worker keeps to a core because of moves: a move that waits may last, and others may use that core."""
 ONE = 1.25
 """Cores that a worker uses at most while its threads wait for each other. One that uses more computes without the interpreter."""
+COMPUTES = 0.1
+IDLE = 0.05
+"""Cores that a worker uses at least to keep to one, and to go on to: cores are for those that compute."""
+SHARED = 0.25
+"""Of a core: as much by others, while another core has more room by as much, and it is left."""
+AGAIN, LATEST = 10.0, 300.0
+"""Seconds until it is tried again then; twice as many each time, at most so many."""
+FULL = 0.9
+LOOK = 60.0
+"""A worker that uses so much of the core that it keeps to is let go every so many seconds, to see whether it would use more than one."""
+SPAN = 0.5
+"""Seconds that what is used is counted over, at least: the system counts in hundredths."""
+TIDY = 10.0
+"""Seconds after which it is looked for programs and threads that were started meanwhile, at the latest."""
 _PASSES = 8
 """So often it is looked for threads that were just being started, at most."""
 
@@ -75,9 +90,18 @@ class Core:
         self._held: _Held | None = None
         self._left: list[_Held] = []  # what was kept to, and may still be by what was started meanwhile
 
-    def keep(self) -> int | None:
+    @property
+    def kept(self) -> int | None:
+        """The core, while one is kept to."""
+        held = self._held
+        return None if held is None else held.core
+
+    def keep(self, used: Mapping[int, float] | None = None) -> int | None:
         """Have this process run on a core that no other worker of this user keeps to: all threads that run Python, but those that have
         cores of their own.
+
+        Args:
+            used: How much of each core is used, as far as that is known: the one with most room comes first.
 
         Returns:
             The core; None when it is any of them, as before: there is one only, all are taken, or the system does not offer this.
@@ -92,7 +116,7 @@ class Core:
                 return None
             # Not in order: workers in containers of one machine do not see each other's locks, and must not all come to the first core.
             cores = random.sample(sorted(before), len(before))
-            for core in cores:
+            for core in sorted(cores, key=lambda c: (used or {}).get(c, 0.0)):
                 lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 try:
                     lock.bind(f"\0{self._name or f'elastic-{os.getuid()}'}-core-{core}")
@@ -118,18 +142,25 @@ class Core:
             held.lock.close()
 
     def tidy(self) -> None:
-        """Have programs and threads that were started while a core was kept to run on any core, too. Comes to nothing while one is kept to.
+        """Have programs and threads of libraries that were started while a core was kept to run on any core, and when none is kept to any
+        more, threads that run Python as well.
 
         It may take a second where threads compute: it is not for who is in a hurry.
         """
         with self._lock:
-            if self._held is not None:
-                return
+            held = self._held
             left, self._left = self._left, []
-        own = frozenset(thread for held in left for thread in held.own)
-        for held in left:
+        own = frozenset(thread for one in left for thread in one.own)
+        if held is not None:
+            left, own = [*left, held], own | held.own | _python()
+        for one in left:
             with contextlib.suppress(OSError):  # the cores of before are not for this process any more
-                _tidy(held, own)
+                _tidy(one, own)
+        with self._lock, contextlib.suppress(OSError):
+            if (
+                held is not None and self._held is held
+            ):  # a thread that was not yet known to run Python belongs there, too
+                _put(held.before, held.core)
 
 
 def _python() -> set[int]:
@@ -213,13 +244,45 @@ def _children(thread: str) -> list[str]:
         return []
 
 
+def busy() -> dict[int, float]:
+    """Seconds that each core has computed since the system was started, for whomever; empty where the system does not say."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        tick = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return {}
+    found = {}
+    for line in lines[1:]:  # the first one is of all cores together
+        name, *fields = line.split()
+        if not name.startswith("cpu"):
+            break
+        user, nice, system, _, _, irq, soft = map(int, fields[:7])
+        found[int(name.removeprefix("cpu"))] = (user + nice + system + irq + soft) / tick
+    return found
+
+
+class _Sample(NamedTuple):
+    """What was counted at a time.
+
+    Attributes:
+        time: Monotonic seconds.
+        used: Seconds of processor time of this process.
+        busy: As `busy` tells.
+    """
+
+    time: float
+    used: float
+    busy: dict[int, float]
+
+
 class Keeping:
-    """Has a worker keep to a core while something moves, as long as its threads wait for each other. Thread-safe.
+    """Has a worker keep to a core while that is better for it. Thread-safe.
 
     Args:
         core: None: it does not.
         clock: Monotonic seconds.
         used: Seconds of processor time that this process has used.
+        busy: Seconds that each core has computed.
     """
 
     def __init__(
@@ -228,23 +291,41 @@ class Keeping:
         *,
         clock: Callable[[], float] = time.monotonic,
         used: Callable[[], float] = time.process_time,
+        busy: Callable[[], dict[int, float]] = busy,
     ) -> None:
-        self._core, self._clock, self._used = core, clock, used
+        self._core, self._clock, self._used, self._busy = core, clock, used, busy
         self._lock = threading.Lock()
-        self._since = 0.0  # since when something moves; 0: nothing does
-        self._sample = clock(), used()
-        self._cores = 0.0
+        self._moving = 0.0  # since when something moves; 0: nothing does
+        self._sample = self._count()
+        self._cores = 0.0  # how many this process used when it kept to none
+        self._since = 0.0  # when it began to keep to one
+        self._again = -math.inf  # when that may be tried next
+        self._hold = AGAIN
+        self._tidied = clock()
 
     def measure(self) -> None:
-        """To be called about once a second: how many cores this process uses while it keeps to none."""
+        """To be called about once a second: looks at what this process and others use."""
+        if self._core is None:
+            return
         with self._lock:
-            now, used = self._clock(), self._used()
-            then, before = self._sample
-            self._sample = now, used
-            if not self._since and now > then:
-                self._cores = (used - before) / (now - then)
-            self._end_in_time(now)
-        if self._core is not None:
+            before, now = self._sample, self._count()
+            span = now.time - before.time
+            if span < SPAN:
+                return
+            self._sample = now
+            cores = (now.used - before.used) / span
+            used = {c: (seconds - before.busy.get(c, 0.0)) / span for c, seconds in now.busy.items()}
+            kept = self._core.kept
+            if kept is None:
+                self._cores = cores
+                if COMPUTES <= cores <= ONE and now.busy and now.time >= self._again:
+                    self._keep(now.time, used)
+            elif not self._moves(now.time) and not self._is_better(kept, cores, used, now.time):
+                self._core.leave()
+            tidy = self._core.kept is None or now.time - self._tidied >= TIDY
+            if tidy:
+                self._tidied = now.time
+        if tidy:
             self._core.tidy()
 
     def moving(self, moving: bool) -> None:
@@ -254,14 +335,36 @@ class Keeping:
                 return
             now = self._clock()
             if not moving:
-                self._since = 0.0
-                self._core.leave()
-            elif not self._since:
-                self._since = now
-                if self._cores <= ONE:
-                    self._core.keep()
-            self._end_in_time(now)
+                self._moving = 0.0
+                if not self._sample.busy:  # nobody knows whether others want it
+                    self._core.leave()
+            elif not self._moving:
+                self._moving = now
+                if self._cores <= ONE and self._core.kept is None:
+                    self._keep(now)
 
-    def _end_in_time(self, now: float) -> None:
-        if self._core is not None and self._since and now - self._since > LONGEST:
-            self._core.leave()
+    def _keep(self, now: float, used: Mapping[int, float] | None = None) -> None:
+        assert self._core is not None
+        if self._core.keep(used) is not None:
+            self._since = now
+
+    def _moves(self, now: float) -> bool:
+        return bool(self._moving) and now - self._moving <= LONGEST
+
+    def _is_better(self, core: int, cores: float, used: Mapping[int, float], now: float) -> bool:
+        """Whether it goes on keeping to that core."""
+        if not used or cores < IDLE:
+            return False
+        rest = [of for other, of in used.items() if other != core]
+        mine = used.get(core, 0.0)
+        if mine - cores > SHARED and min(rest, default=mine) < mine - SHARED:
+            self._again = now + self._hold
+            self._hold = min(2 * self._hold, LATEST)
+            return False
+        if now - self._since < LOOK:
+            return True
+        self._hold = AGAIN
+        return cores < FULL
+
+    def _count(self) -> _Sample:
+        return _Sample(self._clock(), self._used(), self._busy())

@@ -6,33 +6,15 @@ import sys
 import threading
 from collections.abc import Callable
 
-from elastic.migration.record import Phase
 from elastic.migration.view import View
-from elastic.worker.haste import FEW, FEW_STILL
 
 SWITCH = 0.005
-SWITCH_MOVING = 0.0002
-SWITCH_PAUSED = 0.00005
-SWITCH_MANY = 0.001
-"""Seconds after which a computing thread gives way to another one (`sys.setswitchinterval`): always; while a move is under way; while a
-task stands still, or has just begun to run again, and others wait for it; and in moves of more than `FEW` tasks or batches."""
-SWITCH_AFTER = 0.001
+SWITCH_MOVING = 0.001
+"""Seconds after which a computing thread gives way to another one that wants the interpreter (`sys.setswitchinterval`): always, and while
+something moves. A step of a pause waits for that at each of the threads that it goes through."""
 AFTER = 1.0
-"""The same once a move is over, and seconds for which it is so: streams that were held up are worked off, and all threads compute. With the
+"""Seconds for which it is the second one once a move is over: streams that were held up are worked off, and all threads compute. With the
 usual interval a tuple waits at each executor on its way until each of them has had its turn."""
-
-
-def switch_interval(view: View) -> float:
-    """A thread that wants the interpreter waits for this long while another one computes: when a few tasks stand still that is most of the
-    pause. A move of many lasts, and whoever gives way so often does less: then the stream falls behind by more than the pauses."""
-    if not view.moves:
-        return SWITCH
-    if any(m.record.batches > FEW for m in view.moves):
-        return SWITCH_MANY
-    still = view.standing_still
-    if still or any(at.phase is Phase.RESTORED for at in view.standing.values()):
-        return SWITCH_PAUSED if still <= FEW_STILL else SWITCH_MANY
-    return SWITCH_MOVING if sum(len(m.record.tasks) for m in view.moves) <= FEW else SWITCH_MANY
 
 
 class Switching:
@@ -52,7 +34,7 @@ class Switching:
         self._set = set_interval
         self._moving = moving
         self._lock = threading.Lock()
-        self._after = 0.0  # what it is to be when the move is over; 0: there was none
+        self._shorter = False
         self._timer: threading.Timer | None = None
 
     def expect(self) -> None:
@@ -62,10 +44,8 @@ class Switching:
         to one would take that on which a thread of the other computes, with the interpreter.
         """
         with self._lock:
-            if not self._after:
-                self._after = SWITCH_AFTER
-                self._set(self._after)
-                self._moving(True)
+            if not self._shorter:
+                self._shorten()
                 self._end_later()
 
     def see(self, view: View) -> None:
@@ -73,20 +53,20 @@ class Switching:
         with self._lock:
             if view.moves:
                 self._cancel()
-                interval = switch_interval(view)
-                self._after = max(interval, SWITCH_AFTER)
-                self._set(interval)  # first: what else is to be done waits less for the interpreter then
-                self._moving(True)
-            elif not self._after:
-                self._set(SWITCH)
-            elif self._timer is None:
-                self._set(self._after)
+                self._shorten()
+            elif self._shorter and self._timer is None:
                 self._end_later()
 
     def close(self) -> None:
         """Nothing changes any more. Safe to call twice."""
         with self._lock:
             self._cancel()
+
+    def _shorten(self) -> None:
+        if not self._shorter:
+            self._shorter = True
+            self._set(SWITCH_MOVING)  # first: what else is to be done waits less for the interpreter then
+            self._moving(True)
 
     def _end_later(self) -> None:
         self._timer = threading.Timer(AFTER, self._over)
@@ -101,6 +81,6 @@ class Switching:
     def _over(self) -> None:
         with self._lock:
             if threading.current_thread() is self._timer:
-                self._timer, self._after = None, 0.0
+                self._timer, self._shorter = None, False
                 self._set(SWITCH)
                 self._moving(False)

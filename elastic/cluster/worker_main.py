@@ -20,7 +20,7 @@ from elastic import procs, timeslice
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster import worker_stacks
-from elastic.cluster.cores import ALWAYS, IN_MOVES, Core, Keeping, how
+from elastic.cluster.cores import ALONE, ALWAYS, Core, Keeping, how
 from elastic.cluster.switching import Switching
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader
@@ -421,7 +421,7 @@ def _run(options: argparse.Namespace) -> int:
         components=components,
         report_fd=options.report_fd,
         cycle=options.cycle,
-        keeping=Keeping(core if kept == IN_MOVES else None),
+        keeping=Keeping(core if kept == ALONE else None),
     )
     return process.run()
 
