@@ -340,6 +340,9 @@ class Pauses:
         less = f" ({cut} windows shorter than their moves)" if cut else ""
         both = {f"{name}: keys that stay, gap": meanwhile, f"{name}: the same without a move{less}": without}
         self.session.report(both, unit="ms")
+        goal = Goal(max(without), at_least=False)  # no gap that a run without moves does not show
+        longest = f"{name}: keys that stay, longest gap beside that without a move"
+        self.session.record(longest, [max(meanwhile)], "ms", goal=goal)
         quiet = [notes.seen(held, w).gap for w in nothing]
         self.session.record(f"{name}: keys that move, without a move{less}", quiet, "ms")
 
