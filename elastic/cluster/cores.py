@@ -6,22 +6,17 @@ these threads wait for each other, and spreads them.
 
 The first worker of each core keeps to it; further ones go where there is room, as without this. Who has which core is a name among the
 system's sockets (abstract ones): it ends with its process, and leaves nothing behind.
-
-It is done by itself as long as the system's own counts show that a worker loses nothing by it: it computes, on one core, and nobody else
-wants that core while another one has room. While something moves it is done anyway, for a while: its processor's time is what everybody
-waits for then. Programs, and threads of libraries, that are started meanwhile run anywhere soon.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,24 +26,6 @@ from elastic.model.topology import TopologySpec
 
 NEVER, ALWAYS, ALONE = 0, 1, 2
 """The setting `keep_core`."""
-LONGEST = 30.0
-"""Seconds that a worker keeps to a core because of moves: a move that waits may last, and others may use that core."""
-ONE = 1.25
-"""Cores that a worker uses at most while its threads wait for each other. One that uses more computes without the interpreter."""
-COMPUTES = 0.1
-IDLE = 0.05
-"""Cores that a worker uses at least to keep to one, and to go on to: cores are for those that compute."""
-SHARED = 0.25
-"""Of a core: as much by others, while another core has more room by as much, and it is left."""
-AGAIN, LATEST = 10.0, 300.0
-"""Seconds until it is tried again then; twice as many each time, at most so many."""
-FULL = 0.9
-LOOK = 60.0
-"""A worker that uses so much of the core that it keeps to is let go every so many seconds, to see whether it would use more than one."""
-SPAN = 0.5
-"""Seconds that what is used is counted over, at least: the system counts in hundredths."""
-TIDY = 10.0
-"""Seconds after which it is looked for programs and threads that were started meanwhile, at the latest."""
 _PASSES = 8
 """So often it is looked for threads that were just being started, at most."""
 
@@ -95,6 +72,12 @@ class Core:
         """The core, while one is kept to."""
         held = self._held
         return None if held is None else held.core
+
+    @property
+    def others(self) -> frozenset[int]:
+        """The cores that this process could run on as well, while one is kept to."""
+        held = self._held
+        return frozenset() if held is None else held.before - {held.core}
 
     def keep(self, used: Mapping[int, float] | None = None) -> int | None:
         """Have this process run on a core that no other worker of this user keeps to: all threads that run Python, but those that have
@@ -242,129 +225,3 @@ def _children(thread: str) -> list[str]:
         return Path(f"/proc/self/task/{thread}/children").read_text().split()
     except OSError:
         return []
-
-
-def busy() -> dict[int, float]:
-    """Seconds that each core has computed since the system was started, for whomever; empty where the system does not say."""
-    try:
-        lines = Path("/proc/stat").read_text().splitlines()
-        tick = os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return {}
-    found = {}
-    for line in lines[1:]:  # the first one is of all cores together
-        name, *fields = line.split()
-        if not name.startswith("cpu"):
-            break
-        user, nice, system, _, _, irq, soft = map(int, fields[:7])
-        found[int(name.removeprefix("cpu"))] = (user + nice + system + irq + soft) / tick
-    return found
-
-
-class _Sample(NamedTuple):
-    """What was counted at a time.
-
-    Attributes:
-        time: Monotonic seconds.
-        used: Seconds of processor time of this process.
-        busy: As `busy` tells.
-    """
-
-    time: float
-    used: float
-    busy: dict[int, float]
-
-
-class Keeping:
-    """Has a worker keep to a core while that is better for it. Thread-safe.
-
-    Args:
-        core: None: it does not.
-        clock: Monotonic seconds.
-        used: Seconds of processor time that this process has used.
-        busy: Seconds that each core has computed.
-    """
-
-    def __init__(
-        self,
-        core: Core | None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        used: Callable[[], float] = time.process_time,
-        busy: Callable[[], dict[int, float]] = busy,
-    ) -> None:
-        self._core, self._clock, self._used, self._busy = core, clock, used, busy
-        self._lock = threading.Lock()
-        self._moving = 0.0  # since when something moves; 0: nothing does
-        self._sample = self._count()
-        self._cores = 0.0  # how many this process used when it kept to none
-        self._since = 0.0  # when it began to keep to one
-        self._again = -math.inf  # when that may be tried next
-        self._hold = AGAIN
-        self._tidied = clock()
-
-    def measure(self) -> None:
-        """To be called about once a second: looks at what this process and others use."""
-        if self._core is None:
-            return
-        with self._lock:
-            before, now = self._sample, self._count()
-            span = now.time - before.time
-            if span < SPAN:
-                return
-            self._sample = now
-            cores = (now.used - before.used) / span
-            used = {c: (seconds - before.busy.get(c, 0.0)) / span for c, seconds in now.busy.items()}
-            kept = self._core.kept
-            if kept is None:
-                self._cores = cores
-                if COMPUTES <= cores <= ONE and now.busy and now.time >= self._again:
-                    self._keep(now.time, used)
-            elif not self._moves(now.time) and not self._is_better(kept, cores, used, now.time):
-                self._core.leave()
-            tidy = self._core.kept is None or now.time - self._tidied >= TIDY
-            if tidy:
-                self._tidied = now.time
-        if tidy:
-            self._core.tidy()
-
-    def moving(self, moving: bool) -> None:
-        """Whether something moves."""
-        with self._lock:
-            if self._core is None:
-                return
-            now = self._clock()
-            if not moving:
-                self._moving = 0.0
-                if not self._sample.busy:  # nobody knows whether others want it
-                    self._core.leave()
-            elif not self._moving:
-                self._moving = now
-                if self._cores <= ONE and self._core.kept is None:
-                    self._keep(now)
-
-    def _keep(self, now: float, used: Mapping[int, float] | None = None) -> None:
-        assert self._core is not None
-        if self._core.keep(used) is not None:
-            self._since = now
-
-    def _moves(self, now: float) -> bool:
-        return bool(self._moving) and now - self._moving <= LONGEST
-
-    def _is_better(self, core: int, cores: float, used: Mapping[int, float], now: float) -> bool:
-        """Whether it goes on keeping to that core."""
-        if not used or cores < IDLE:
-            return False
-        rest = [of for other, of in used.items() if other != core]
-        mine = used.get(core, 0.0)
-        if mine - cores > SHARED and min(rest, default=mine) < mine - SHARED:
-            self._again = now + self._hold
-            self._hold = min(2 * self._hold, LATEST)
-            return False
-        if now - self._since < LOOK:
-            return True
-        self._hold = AGAIN
-        return cores < FULL
-
-    def _count(self) -> _Sample:
-        return _Sample(self._clock(), self._used(), self._busy())

@@ -20,7 +20,8 @@ from elastic import procs, timeslice
 from elastic.api.bundle import ShippedComponents, load_bundle
 from elastic.api.settings import setting
 from elastic.cluster import worker_stacks
-from elastic.cluster.cores import ALONE, ALWAYS, Core, Keeping, how
+from elastic.cluster.cores import ALONE, ALWAYS, Core, how
+from elastic.cluster.keeping import Keeping
 from elastic.cluster.switching import Switching
 from elastic.cluster.worker_marks import MarksWriter
 from elastic.cluster.worker_moves import ViewReader

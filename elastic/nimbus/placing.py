@@ -10,37 +10,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from elastic.coordination import paths
-from elastic.coordination.base import MAX_BYTES
 from elastic.errors import Refused
-from elastic.migration.decide import SOON
-from elastic.migration.plan import Bound, Change, Seat, changes_between, most_of, plan_move
-from elastic.migration.record import Marks, MoveRecord, TaskMove, encode_marks
+from elastic.migration.plan import Change, Seat, changes_between, most_of, plan_move
+from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, WorkerSlot
-from elastic.model.codec import encode
-from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
-from elastic.model.topology import TopologySpec
+from elastic.model.ids import ComponentId, Epoch, Incarnation, TaskId, WorkerId, node_of
+from elastic.nimbus.dividing import bound_of, fitting, together
 from elastic.nimbus.facts import Facts, TopologyFacts, slot_of
 from elastic.nimbus.plans import Left, Plan, interim, same
 from elastic.nimbus.store_waits import awaited, give_up_at, waiting
 
 _SENTENCES = 20
-BATCHES = 64
-"""A move is not divided into many more: each batch takes a pause and a rest, one after the other."""
-BATCH_SIZE = 1 << 20
-"""Bytes of state in a batch: they are saved and put in within about 20 ms beside a stream that takes half of a core."""
-CHANGED = 256 << 10
-"""What a larger state counts: it is copied ahead, and what has changed since goes in the pause."""
-SOON_SIZE = 2 << 20
-"""Bytes of the states that are copied ahead together: so small ones are copied again while others are paused."""
-_WRITTEN = 3
-"""All that is written of a move at once takes no more than so many times its record."""
-_NOBODY, _NOWHERE = Incarnation(""), NodeId("")
-_TASK = len(encode(TaskMove(TaskId(99_999), "", _NOBODY, _NOBODY, _NOWHERE, _NOWHERE, 9_999)))
-"""Bytes of a task in a record, without the names in it."""
-_LIFE = len(encode_marks(Marks(_NOBODY))) + len(paths.move_marks(TopologyName(""), Epoch(1), _NOBODY))
-"""Bytes of one who takes part."""
-
 HALF = 0.5
 """Of a component's tasks that are paused at once at most when many move, and nobody has said otherwise."""
 
@@ -53,7 +33,7 @@ class Rules:
         tries: How often a task's move may fail before it is given up.
         retry: Pause after the first failure; twice as long after the second, and so on.
         start_timeout: How long the worker that a task shall go to may take to register.
-        at_once: So many tasks are moved in one batch, or a part of all of them where that is more (`BATCHES`).
+        at_once: So many tasks are moved in one batch, or a part of all of them where that is more (`dividing.BATCHES`).
         share: Of a component's tasks that may be paused at once, unless a request names another; 0: half of them (`HALF`), when there
             are more than `at_once`.
         store_timeout: How long a task waits for state stores that are being started again, altogether.
@@ -256,8 +236,8 @@ def begin(
     if not now:
         return None
     living = seats(t)
-    part = now[: _fitting(t, now, living)]
-    bound = None if named else _bound([c.task for c in part], rules, sizes or {})
+    part = now[: fitting(t, now, living)]
+    bound = None if named else bound_of([c.task for c in part], rules.at_once, sizes or {})
     why = plan.why_of([c.task for c in part])
     try:
         move = plan_move(
@@ -265,7 +245,7 @@ def begin(
         )
     except Refused:
         return None
-    soon = _soon(t.spec, [c.task for c in part], sizes or {})
+    soon = together(t.spec, [c.task for c in part], sizes or {})
     return replace(move.record, began=facts.now, later=len(now) - len(part), soon=soon)
 
 
@@ -323,48 +303,6 @@ def _beside(
 def _divided(t: TopologyFacts) -> Epoch | None:
     """The move that others wait for, as there was no room for their tasks in it."""
     return next((e for e, m in t.moves.items() if m.record.later and not m.record.settled), None)
-
-
-def _fitting(t: TopologyFacts, changes: Sequence[Change], living: Mapping[WorkerId, Seat]) -> int:
-    """How many of these changes, from the first on, can be one move: all that is written of it at once has to go into one transaction.
-
-    That is, in the worst case, the record and the marks of all that take part with the outcomes of all tasks, the assignment, and the plan
-    with as many failures. Reasons are left out if need be.
-    """
-    room = (MAX_BYTES - len(encode(t.assignment)) - len(encode(t.plan))) // _WRITTEN
-    lives, size = set[Seat](), 0
-    for count, change in enumerate(changes):
-        sides = {living[change.source], living[change.target]}
-        size += _TASK + len(t.spec.component_of(change.task).id)
-        size += sum(len(s.incarnation) + len(s.node) for s in sides)
-        size += sum(_LIFE + len(t.name) + 2 * len(s.incarnation) for s in sides - lives)
-        lives |= sides
-        if size > room and count:
-            return count
-    return len(changes)
-
-
-def _bound(tasks: Sequence[TaskId], rules: Rules, sizes: Mapping[TaskId, int]) -> Bound:
-    """What a pause may cost when nobody has said otherwise."""
-    counted = {t: min(sizes[t], CHANGED) for t in tasks if t in sizes}
-    return Bound(
-        max(rules.at_once, -(-len(tasks) // BATCHES)),
-        max(BATCH_SIZE, -(-sum(counted.values()) // BATCHES)),
-        counted,
-    )
-
-
-def _soon(spec: TopologySpec, tasks: Sequence[TaskId], sizes: Mapping[TaskId, int]) -> int:
-    """How many of these tasks may get ready together; 0: that is not known, or it is one. Of a task that has just come nobody knows how
-    large its state is: it may be as large as any of its component."""
-    largest = 0
-    for component in {c.id for t in tasks if (c := spec.component_of(t)).stateful}:
-        known = max(sizes.get(TaskId(t), 0) for t in spec.tasks_of(component))
-        if not known:
-            return 0
-        largest = max(largest, known)
-    together = min(SOON, SOON_SIZE // max(1, largest))
-    return together if together > 1 else 0
 
 
 def _moves_by_component(t: TopologyFacts) -> dict[str, Epoch]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
-from elastic.cluster.cores import Keeping
+from elastic.cluster.keeping import Keeping
 from elastic.cluster.worker_main import EXIT_SESSION, REACHED, WorkerProcess
 from elastic.cluster.worker_progress import SINCE
 from elastic.cluster.worker_states import States

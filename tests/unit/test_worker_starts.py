@@ -19,7 +19,7 @@ import pytest
 
 from elastic import Fields, KeyedState, Spout, StatefulBolt, TopologyBuilder
 from elastic.cluster import worker_main, worker_moves
-from elastic.cluster.cores import Keeping
+from elastic.cluster.keeping import Keeping
 from elastic.cluster.worker_main import WorkerProcess
 from elastic.coordination import paths
 from elastic.coordination.base import Set

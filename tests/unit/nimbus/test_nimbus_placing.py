@@ -27,7 +27,7 @@ from elastic.model.ids import (
 )
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.nimbus import placing, store_waits
+from elastic.nimbus import dividing, placing, store_waits
 from elastic.nimbus.decisions import Begin, Limits, Place, decide
 from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
 from elastic.nimbus.placing import Rules
@@ -643,7 +643,7 @@ def _begun(
 
 
 def test_so_many_get_ready_together_as_are_not_too_large() -> None:
-    size = placing.SOON_SIZE
+    size = dividing.SOON_SIZE
     for sizes, together in (
         ({}, 0),
         (
@@ -664,7 +664,7 @@ def test_a_pause_is_for_few_tasks_and_not_too_much_state_unless_somebody_says_mo
     # Everything goes through the last one: it stands still by itself.
     assert _batches(16) == [0] * 8 + [1] * 8 + [2]
     assert _batches(16, share=1.0) == [0] * 17
-    assert 0.9 * placing.BATCHES < max(_batches(500)) < placing.BATCHES  # a batch takes a round
+    assert 0.9 * dividing.BATCHES < max(_batches(500)) < dividing.BATCHES  # a batch takes a round
     large = {TaskId(t): 10 << 20 for t in range(1, 40)}  # copied ahead
     assert _batches(8, large) == [0] * 4 + [1] * 4 + [2]
     middling = {TaskId(t): 200_000 for t in range(1, 40)}
