@@ -13,7 +13,7 @@ from elastic.coordination import _checks
 from elastic.coordination.base import Operation
 from elastic.errors import Refused
 from elastic.migration.record import BRIEF, Phase
-from elastic.nimbus import placing
+from elastic.nimbus import dividing
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.reign import Reign
 
@@ -98,7 +98,7 @@ def test_tasks_go_back_although_there_is_no_room_for_all_reasons(
 def small(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Coordination takes no more bytes than that."""
     monkeypatch.setattr(_checks, "MAX_BYTES", most)
-    monkeypatch.setattr(placing, "MAX_BYTES", most)
+    monkeypatch.setattr(dividing, "MAX_BYTES", most)
 
 
 def test_a_move_that_there_is_no_room_for_is_several_after_one_another(

@@ -360,7 +360,7 @@ def test_nobody_is_moved_without_a_move_and_everything_comes_to_its_place(steps:
 @given(st.lists(STEP, max_size=25))
 def test_everything_comes_to_its_place_also_where_a_move_has_room_for_one_task(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placing, "MAX_BYTES", 0)
+        patch.setattr(dividing, "MAX_BYTES", 0)
         comes_home(steps)
 
 
