@@ -140,9 +140,8 @@ class Core:
             with contextlib.suppress(OSError):  # the cores of before are not for this process any more
                 _tidy(one, own)
         with self._lock, contextlib.suppress(OSError):
-            if (
-                held is not None and self._held is held
-            ):  # a thread that was not yet known to run Python belongs there, too
+            if held is not None and self._held is held:
+                # A thread that was not yet known to run Python belongs there, too.
                 _put(held.before, held.core)
 
 
