@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from families import family, listens
 
 from elastic.control.cli import present
@@ -79,6 +82,25 @@ class Cluster:
         port = int(self.data("info")["leader"].rpartition(":")[2])
         (found,) = [p for p in family(self.launcher().pid) if port in {at for _, at in listens(p)}]
         return found
+
+
+@contextlib.contextmanager
+def with_job(directories: pytest.TempPathFactory, job: str, *up: str) -> Iterator[Cluster]:
+    """A cluster on which a topology runs, with its working directory as argument; ended at the end.
+
+    Args:
+        job: The program.
+        up: Options of `elastic up`.
+    """
+    made = Cluster(directories.mktemp("h"), directories.mktemp("work"))
+    (made.work / "job.py").write_text(job)
+    try:
+        for words in (("up", *up), ("submit", "job.py", str(made.work))):
+            done = made(*words)
+            assert done.code == 0, done.err
+        yield made
+    finally:
+        made("down", "--purge")
 
 
 def environment() -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from cli_harness import Cluster, wait_until
+from cli_harness import Cluster, wait_until, with_job
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at processes"),
@@ -63,16 +63,8 @@ def topology(args):
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("work"))
-    (made.work / "job.py").write_text(JOB)
-    try:
-        up = made("up", "--nodes", "2", "--slots", "1")
-        assert up.code == 0, up.err
-        submitted = made("submit", "job.py", str(made.work))
-        assert submitted.code == 0, submitted.err
+    with with_job(tmp_path_factory, JOB, "--nodes", "2", "--slots", "1") as made:
         yield made
-    finally:
-        made("down", "--purge")
 
 
 def test_it_begins_elsewhere_when_it_has_ended_here(cluster: Cluster) -> None:

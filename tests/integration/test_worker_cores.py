@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from cli_harness import Cluster, wait_until
+from cli_harness import Cluster, wait_until, with_job
 
 pytestmark = [
     pytest.mark.skipif(
@@ -77,16 +77,8 @@ def some_are_free() -> bool:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if not some_are_free():
         pytest.skip("other workers keep to all cores")
-    made = Cluster(tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("work"))
-    (made.work / "job.py").write_text(JOB)
-    try:
-        up = made("up", "--nodes", "1", "--slots", "1")
-        assert up.code == 0, up.err
-        submitted = made("submit", "job.py", str(made.work))
-        assert submitted.code == 0, submitted.err
+    with with_job(tmp_path_factory, JOB, "--nodes", "1", "--slots", "1") as made:
         yield made
-    finally:
-        made("down", "--purge")
 
 
 def test_a_worker_keeps_to_a_core_as_long_as_it_computes(cluster: Cluster) -> None:
