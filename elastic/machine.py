@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_STEAL = 7
+"""The place, among the numbers that `/proc/stat` has of a processor, of the last one that counts."""
 
 
 def cores() -> float:
@@ -92,9 +94,29 @@ class ThreadMeter:
 
 def busy_seconds() -> float:
     """CPU seconds of all processors since the machine was started that were not idle; 0.0 where the system does not say."""
+    ticks = _ticks().get("cpu")
+    return _busy(ticks) if ticks else 0.0
+
+
+def busy_by_core() -> dict[int, float]:
+    """The same of each processor, by its number, without what the host of a virtual machine took: that is nobody's here. Empty where the
+    system does not say."""
+    return {int(n.removeprefix("cpu")): _busy(t[:_STEAL]) for n, t in _ticks().items() if n != "cpu"}
+
+
+def _ticks() -> dict[str, list[int]]:
+    """What processors have done, by their names: "cpu" is all of them. What guests use is in the first number already."""
+    found = {}
     try:
-        line = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-        ticks = [int(x) for x in line[1:9]]  # what guests use is in `user` already
-        return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *fields = line.split()
+            if not name.startswith("cpu") or len(fields) <= _STEAL:
+                break
+            found[name] = [int(x) for x in fields[: _STEAL + 1]]
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _busy(ticks: list[int]) -> float:
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")

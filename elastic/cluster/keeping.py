@@ -8,14 +8,13 @@ threads of libraries, that are started meanwhile run anywhere soon.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from elastic.cluster.cores import Core
+from elastic.machine import busy_by_core
 
 LONGEST = 30.0
 """Seconds that a worker keeps to a core because of moves: a move that waits may last, and others may use that core."""
@@ -38,30 +37,13 @@ TIDY = 10.0
 """Seconds after which it is looked for programs and threads that were started meanwhile, at the latest."""
 
 
-def busy() -> dict[int, float]:
-    """Seconds that each core has computed since the system was started, for whomever; empty where the system does not say."""
-    try:
-        lines = Path("/proc/stat").read_text().splitlines()
-        tick = os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return {}
-    found = {}
-    for line in lines[1:]:  # the first one is of all cores together
-        name, *fields = line.split()
-        if not name.startswith("cpu"):
-            break
-        user, nice, system, _, _, irq, soft = map(int, fields[:7])
-        found[int(name.removeprefix("cpu"))] = (user + nice + system + irq + soft) / tick
-    return found
-
-
 class _Sample(NamedTuple):
     """What was counted at a time.
 
     Attributes:
         time: Monotonic seconds.
         used: Seconds of processor time of this process.
-        busy: As `busy` tells.
+        busy: As `machine.busy_by_core` tells.
     """
 
     time: float
@@ -85,7 +67,7 @@ class Keeping:
         *,
         clock: Callable[[], float] = time.monotonic,
         used: Callable[[], float] = time.process_time,
-        busy: Callable[[], dict[int, float]] = busy,
+        busy: Callable[[], dict[int, float]] = busy_by_core,
     ) -> None:
         self._core, self._clock, self._used, self._busy = core, clock, used, busy
         self._lock = threading.Lock()

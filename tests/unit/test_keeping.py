@@ -15,14 +15,14 @@ from elastic.cluster.keeping import Keeping
 
 COUNT = """
 import os, time
-from elastic.cluster.keeping import busy
+from elastic.machine import busy_by_core
 core = max(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {core})
-before, used = busy(), time.process_time()
+before, used = busy_by_core(), time.process_time()
 assert before.keys() >= {core}
 while time.process_time() < used + 0.3:
     pass
-assert 0.25 < busy()[core] - before[core]
+assert 0.25 < busy_by_core()[core] - before[core]
 print("ok")
 """
 

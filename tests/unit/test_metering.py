@@ -45,6 +45,7 @@ def test_where_the_system_says_nothing_nothing_is_known(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Path, "read_text", missing)
     assert machine.ready_seconds(threading.get_native_id()) == 0.0
+    assert machine.busy_by_core() == {}
     assert machine.busy_seconds() == 0.0 and machine.boot() == "" and machine.cores() > 0
 
 
