@@ -55,6 +55,9 @@ TURN = 0.1
 SMALLER, WHOLE_TURN = 1 << 20, 1.0
 """Bytes of a state that has a turn for all of it: many that get ready together would each take as long as all, and executors, stores and
 the other side would work for all of them at once. Seconds that it waits for that, at most: the one before may be within a tuple."""
+REST = 0.05
+"""Seconds between two such states, at most, and not more than the first one took: most are of one executor, and sixteen right after one
+another left it half of a tenth of a second, at the very beginning of a move."""
 PATIENCE, AWAY = 0.05, 0.5
 """Seconds that what changes of a state waits for the task's executor, so that others' need not wait along; and for which it is not asked
 again then."""
@@ -82,6 +85,7 @@ class Copying:
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time, slice by slice
         self._whole_turn = threading.Lock()  # one small one at a time
+        self._rested = 0.0  # when the next one may begin, monotonic seconds; whoever has that turn
         self._pool = ThreadPoolExecutor(COPYING, "states-copied", timeslice.usual)
         # Not behind states that are yet to be copied: what changes of the first one meanwhile may be all of it.
         self._keeper = ThreadPoolExecutor(1, "states-kept-up", timeslice.usual)
@@ -107,15 +111,21 @@ class Copying:
         copier = old.copier
         assert copier is not None
         mine = size < SMALLER and self._whole_turn.acquire(timeout=WHOLE_TURN)
+        began = 0.0
         try:
+            if mine:
+                self._closing.wait(max(0.0, self._rested - time.monotonic()))
             if old.ended or self._closing.is_set():
                 return
+            began = time.monotonic()
             self._copy_all(old, copier, nodes, size)
         except BaseException as e:  # what user code raises while it is copied may be anything
             self._failed(old, e)
             return
         finally:
             if mine:
+                now = time.monotonic()
+                self._rested = now + min(REST, now - (began or now))
                 self._whole_turn.release()
         if not old.ended:
             self._keep_up(old)

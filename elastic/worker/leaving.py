@@ -25,8 +25,8 @@ SMALL = 10
 """Entries; what has no more goes with its task, of which they are the lesser part."""
 SLICE = 1000
 """Entries that are freed at a time, of one state or of several: a fraction of a millisecond."""
-REST = 0.001
-"""Seconds between two slices."""
+REST = 0.005
+"""Seconds between two slices: a twentieth of the interpreter. What the pause has held up goes before memory."""
 _ENDING = 5.0
 
 

@@ -354,6 +354,32 @@ def test_small_states_are_copied_one_at_a_time(
         one.close()
 
 
+@pytest.mark.parametrize(("size", "took"), [(SMALLER - 1, 0.012), (SMALLER - 1, 1.0), (SMALLER, 0.012)])
+def test_between_two_small_states_executors_have_as_long_as_the_first_took(
+    monkeypatch: pytest.MonkeyPatch, size: int, took: float
+) -> None:
+    """But not for longer than a bound. Large ones rest slice by slice."""
+    clock = Clock(monkeypatch)
+
+    def copies(*_: Any) -> None:
+        clock.now += took
+
+    monkeypatch.setattr(copying, "time", clock)
+    monkeypatch.setattr(Copying, "_copy_all", copies)
+    monkeypatch.setattr(Copying, "_keep_up", lambda *_: None)
+    worker: Any = SimpleNamespace()
+    one = Copying(worker, worker, lambda old, e: pytest.fail(str(e)))
+    monkeypatch.setattr(one._closing, "wait", clock.wait)
+    try:
+        for n in range(3):
+            going: Any = SimpleNamespace(id=n, brake=None)
+            one._begin(Going(going, 1, going), (), size)
+        rest = min(took, copying.REST)
+        assert clock.waited == (pytest.approx([0.0, rest, rest]) if size < SMALLER else [])
+    finally:
+        one.close()
+
+
 def test_a_small_state_that_waits_for_others_of_its_move_is_not_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
