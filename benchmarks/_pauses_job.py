@@ -12,7 +12,6 @@ import time
 import uuid
 from array import array
 from collections.abc import Sequence
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +57,7 @@ class Keys(StatefulSpout):
         self.number = self.began = 0
 
     def prepare(self, context: Any) -> None:
-        order = [n * STRIDE % self.keys for n in range(self.keys)]
-        names, groups = [key_of(n) for n in order], [n % self.groups for n in order]
-        # The first ones once more behind the last one: what is due is a slice. To look for each would be a third of what is measured.
-        self.names = [*names, *islice(cycle(names), BURST)]
-        self.groups_of = [*groups, *islice(cycle(groups), BURST)]
+        self.names = [key_of(n) for n in range(self.keys)]
         self.behind = context.gauge("behind")
 
     def get_state(self) -> object:
@@ -84,14 +79,15 @@ class Keys(StatefulSpout):
             step = 1e9 / self.rate
         else:
             due, step = BURST, 0.0
-        first, began = self.number, self.began
-        stamps = [began + int(n * step) for n in range(first, first + due)] if step else [now] * due
-        for_others = slice(-first % OTHERS, None, OTHERS)
-        at = first % self.keys
-        others = list(zip(self.names[at : at + due], stamps[for_others], strict=False))
-        del stamps[for_others]
-        at = (first + first // -OTHERS) % self.keys
-        rows = list(zip(self.groups_of[at : at + due], self.names[at : at + due], stamps, strict=False))
+        names, keys, groups, began = self.names, self.keys, self.groups, self.began
+        rows, others = [], []
+        for n in range(self.number, self.number + due):
+            stamp = began + int(n * step) if step else now
+            if n % OTHERS:
+                key = (n - n // OTHERS) * STRIDE % keys
+                rows.append((key % groups, names[key], stamp))
+            else:
+                others.append((names[n % keys], stamp))
         self.number += due
         self.emit_all(rows)
         self.emit_all(others, stream="others")
@@ -158,10 +154,8 @@ class Sink(Bolt):
         context.gauge("late", self._late)
 
     def _turn_over(self) -> None:
-        page = array("q"), array("q"), array("q")
+        self.tasks, self.stamps, self.came = page = array("q"), array("q"), array("q")
         self.pages.append(page)
-        self.note_task, self.note_stamp, self.note_came = (column.append for column in page)
-        self.left = PAGE
 
     def _late(self) -> float:
         """Seconds from when the newest tuple was due until it came."""
@@ -171,11 +165,11 @@ class Sink(Bolt):
         return 0.0
 
     def execute(self, tup: Any) -> None:
-        self.note_task(tup.task)
-        self.note_stamp(tup.stamp)
-        self.note_came(time.monotonic_ns())
-        self.left -= 1
-        if not self.left:
+        came = self.came
+        self.tasks.append(tup.task)
+        self.stamps.append(tup.stamp)
+        came.append(time.monotonic_ns())
+        if len(came) == PAGE:
             self._turn_over()
 
     def cleanup(self) -> None:

@@ -141,9 +141,9 @@ class Results(Sink):
     def execute(self, tup: Any) -> None:
         self.count += 1
         if self.count % SAMPLE == 0:
-            self.note_task(self.task)
-            self.note_stamp(tup.stamp)
-            self.note_came(time.monotonic_ns())
+            self.tasks.append(self.task)
+            self.stamps.append(tup.stamp)
+            self.came.append(time.monotonic_ns())
 
 
 def topology(args: Sequence[str]) -> Topology:

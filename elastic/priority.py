@@ -1,7 +1,7 @@
 """What coordinates stands behind what streams flow through, where processors are short.
 
 A process that looks after moves wakes up hundreds of times while one goes on. On a machine whose processors are taken, each time costs a
-stream its turn (docs/decisions.md, "Who goes first where processors are short").
+stream its turn (docs/decisions/data-path.md, "Who goes first where processors are short").
 """
 
 from __future__ import annotations

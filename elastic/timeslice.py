@@ -3,8 +3,8 @@
 Threads of a worker wait for each other's turn at the interpreter, and while tasks move they keep to one core. Whoever waits for the
 interpreter asks for it after a fraction of a millisecond, but to ask it needs that core, which the kernel gives it when the time slice of
 the one that computes is over: up to 4 ms later, as the kernel looks only at its ticks. A thread with a *shorter* slice than the one that
-computes goes first as soon as it wakes up, and gets no more of the processor than it would have had (docs/decisions.md, "Who goes first
-where processors are short").
+computes goes first as soon as it wakes up, and gets no more of the processor than it would have had (docs/decisions/data-path.md, "Who
+goes first where processors are short").
 
 Linux from 6.12 on; elsewhere nothing changes.
 """

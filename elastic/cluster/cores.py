@@ -1,8 +1,8 @@
 """A worker's threads keep to one core.
 
 Only one of them runs Python at a time, and whoever wants the interpreter next has to be woken. On another core that takes so long
-that a worker with some busy threads gets half as much done (`docs/decisions.md`, "One core for each worker"). Linux does not know that
-these threads wait for each other, and spreads them.
+that a worker with some busy threads gets half as much done (`docs/decisions/data-path.md`, "One core for each worker"). Linux does not
+know that these threads wait for each other, and spreads them.
 
 The first worker of each core keeps to it; further ones go where there is room, as without this. Who has which core is a name among the
 system's sockets (abstract ones): it ends with its process, and leaves nothing behind.

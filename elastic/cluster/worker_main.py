@@ -66,7 +66,7 @@ _AGAIN = 1.0
 """Seconds until an allocation is looked at again that could not be carried out, and of which nothing tells when it can."""
 WINDOW_QUEUES = 8
 """What is under way must last while both sides wait for their interpreters: a computing executor lets the thread that
-receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions.md, "A window for each target task")."""
+receives have a turn when its queue is empty, or after `SWITCH` (docs/decisions/data-path.md, "A window for each target task")."""
 
 
 class WorkerProcess:

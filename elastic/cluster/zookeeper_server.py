@@ -39,7 +39,7 @@ _OPTIONS = (
     "-Djava.net.preferIPv4Stack=true",
     # Instantiated, and then found to be no such provider, before it listens: so Java's management is set up by then. By itself the
     # server sets that up between listening and serving, and it takes longer than everything else in that time, which counts
-    # against sessions (docs/decisions.md, "No session ends while our own server is down").
+    # against sessions (docs/decisions/failures.md, "No session ends while our own server is down").
     "-Dzookeeper.authProvider.1=org.apache.zookeeper.jmx.MBeanRegistry",
 )
 _SETTINGS = """\

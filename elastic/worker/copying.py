@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
@@ -18,6 +19,7 @@ from elastic.migration import events as ev
 from elastic.worker.content import Copier
 from elastic.worker.fetching import key_of
 from elastic.worker.going import LONGEST, Going
+from elastic.worker.one_by_one import OneByOne
 from elastic.worker.pools import have_done
 from elastic.worker.stores import Nodes, StateStores, StateWrite
 
@@ -52,12 +54,8 @@ COMMIT_EVERY = 0.05
 """Seconds of copying everything once after which what there is by then is committed: the other side fetches and puts it in meanwhile."""
 TURN = 0.1
 """Seconds that a state waits for its turn, at most: the one before it may be of a task that is within a tuple for long."""
-SMALLER, WHOLE_TURN = 1 << 20, 1.0
-"""Bytes of a state that has a turn for all of it: many that get ready together would each take as long as all, and executors, stores and
-the other side would work for all of them at once. Seconds that it waits for that, at most: the one before may be within a tuple."""
-REST = 0.05
-"""Seconds between two such states, at most, and not more than the first one took: most are of one executor, and sixteen right after one
-another left it half of a tenth of a second, at the very beginning of a move."""
+SMALLER = 1 << 20
+"""Bytes of a state that has a turn for all of it (`OneByOne`)."""
 PATIENCE, AWAY = 0.05, 0.5
 """Seconds that what changes of a state waits for the task's executor, so that others' need not wait along; and for which it is not asked
 again then."""
@@ -84,8 +82,7 @@ class Copying:
         self._keeping = False
         self._closing = threading.Event()
         self._turn = threading.Lock()  # one state at a time, slice by slice
-        self._whole_turn = threading.Lock()  # one small one at a time
-        self._rested = 0.0  # when the next one may begin, monotonic seconds; whoever has that turn
+        self._small = OneByOne(self._closing)
         self._pool = ThreadPoolExecutor(COPYING, "states-copied", timeslice.usual)
         # Not behind states that are yet to be copied: what changes of the first one meanwhile may be all of it.
         self._keeper = ThreadPoolExecutor(1, "states-kept-up", timeslice.usual)
@@ -105,28 +102,21 @@ class Copying:
         Raises:
             Unavailable: The worker is about to end.
         """
+        if size < SMALLER:
+            self._small.expect()
         have_done(self._pool, old.use, self._begin, nodes, size)
 
     def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
         copier = old.copier
         assert copier is not None
-        mine = size < SMALLER and self._whole_turn.acquire(timeout=WHOLE_TURN)
-        began = 0.0
         try:
-            if mine:
-                self._closing.wait(max(0.0, self._rested - time.monotonic()))
-            if old.ended or self._closing.is_set():
-                return
-            began = time.monotonic()
-            self._copy_all(old, copier, nodes, size)
+            with self._small.turn() if size < SMALLER else nullcontext():
+                if old.ended or self._closing.is_set():
+                    return
+                self._copy_all(old, copier, nodes, size)
         except BaseException as e:  # what user code raises while it is copied may be anything
             self._failed(old, e)
             return
-        finally:
-            if mine:
-                now = time.monotonic()
-                self._rested = now + min(REST, now - (began or now))
-                self._whole_turn.release()
         if not old.ended:
             self._keep_up(old)
 

@@ -34,7 +34,7 @@ log = logging.getLogger("elastic.worker")
 YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
-every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions.md, "Slices and a real sleep")."""
+every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions/data-path.md, "Slices and a real sleep")."""
 SHORTER = 4
 """Part of a slice after which an executor rests while something is urgent."""
 

@@ -9,10 +9,11 @@ from array import array
 from collections.abc import Iterator
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchmarks import machine, pauses
+from benchmarks import _pauses_job, machine, pauses
 from benchmarks.__main__ import find, main
 from benchmarks._pauses_notes import Notes, Window, alike, quantile
 from benchmarks.harness import Figure, Goal, Session, Skip, Spread, Wrong, number, ratio_of, to_json, to_table
@@ -163,6 +164,41 @@ def test_gaps_and_latencies_are_those_within_the_window_and_of_these_tasks() -> 
     assert notes.overall_gap([1, 2], whole) == 10
     assert notes.overall_gap([1], whole) == 50
     assert notes.rate(Window(0, 100 * MS)) == 160
+
+
+@pytest.mark.parametrize("keys", [100, 5_000])
+def test_the_spout_emits_what_is_due_key_by_key(monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
+    """Also from a place that came with it from elsewhere, and where what is due at a time is more than there are keys."""
+    rate, groups = 1000.0, 16
+    clock, out = SimpleNamespace(now=10**9), {"default": list[Any](), "others": list[Any]()}
+    monkeypatch.setattr(_pauses_job, "time", SimpleNamespace(monotonic_ns=lambda: clock.now))
+
+    def spout(state: object = None) -> _pauses_job.Keys:
+        made = _pauses_job.Keys(keys, groups, rate)
+        made.prepare(SimpleNamespace(gauge=lambda name: SimpleNamespace(set=lambda value: None)))
+        made.emit_all = lambda rows, stream="default": out[stream].extend(rows)  # type: ignore[method-assign]
+        if state is not None:
+            made.set_state(state)
+        return made
+
+    one = spout()
+    one.next_tuple()
+    for elapsed in (1, 7, 900, 13, 600, 3000, 5, 8, 64, 2, 700):
+        clock.now += elapsed * 10**6
+        one = spout(one.get_state())
+        while one.next_tuple() is None:
+            pass
+    due = (clock.now - 10**9) // 10**6
+    stamps = [10**9 + n * 10**6 for n in range(due)]
+    assert [stamp for _, stamp in out["others"]] == stamps[:: _pauses_job.OTHERS]
+    assert [stamp for *_, stamp in out["default"]] == [
+        s for n, s in enumerate(stamps) if n % _pauses_job.OTHERS
+    ]
+    names = [name for _, name, _ in out["default"]]
+    assert len(set(names[:keys])) == min(keys, len(names)), "each key once before any comes again"
+    assert all(a == b for a, b in zip(names, names[keys:], strict=False)), "and then in the same order"
+    assert all(name == _pauses_job.key_of(int(name[1:])) for name in names)
+    assert all(group == int(name[1:]) % groups for group, name, _ in out["default"])
 
 
 def test_quantiles_are_values_that_were_measured() -> None:

@@ -13,7 +13,7 @@ import pytest
 from docs_runner import Runner, Wrong, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
     os.chdir(ROOT)
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, id=p.name) for p in PAGES])
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
 def test_examples_run_and_print_what_is_said(page: Path, runner: Runner) -> None:
     text = page.read_text(encoding="utf-8")
     shown = [b for b in blocks(page.name, text) if b.language == "python"]
@@ -115,9 +115,10 @@ def _anchor(heading: str) -> str:
 
 
 def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+    for directory in (ROOT / "docs", ROOT / "docs" / "decisions"):
+        index = (directory / "README.md").read_text(encoding="utf-8")
+        for page in directory.glob("*.md"):
+            assert page.name == "README.md" or f"]({page.name})" in index, page.name
 
 
 def test_the_readme_names_two_commands_of_make() -> None:

@@ -15,7 +15,7 @@ from elastic.api.components import StatefulBolt
 from elastic.api.state import KeyedState
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.worker import brake, copying, fetching
+from elastic.worker import brake, copying, fetching, one_by_one
 from elastic.worker.content import Copier, Step
 from elastic.worker.content.layout import VERSION, Meta, has_caught_up, write_meta
 from elastic.worker.copying import COPYING, LASTS, SMALLER, Copying
@@ -306,7 +306,7 @@ class _Turns:
         self.asked, self._late, self._lock = threading.Semaphore(0), late, threading.Lock()
 
     def acquire(self, timeout: float) -> bool:
-        assert timeout == copying.WHOLE_TURN
+        assert timeout == one_by_one.LONGEST
         self.asked.release()
         return not self._late and self._lock.acquire(timeout=LIMIT)
 
@@ -335,7 +335,7 @@ def test_small_states_are_copied_one_at_a_time(
     worker: Any = SimpleNamespace(spec=SimpleNamespace(name="t"), incarnation="i")
     stores: Any = SimpleNamespace(begin=lambda *_: SimpleNamespace(close=lambda: None))
     one, turns = Copying(worker, stores, lambda old, e: order.append(str(e))), _Turns(late=late)
-    one._whole_turn = turns  # type: ignore[assignment]
+    one._small._turn = turns  # type: ignore[assignment]
     try:
         for n in range(2):
             copier: Any = SimpleNamespace(read_at_once=lambda size: None, make_ready=lambda: None)
@@ -351,32 +351,6 @@ def test_small_states_are_copied_one_at_a_time(
         assert order == ["begins", "ends"] * 2 if one_at_a_time else order[:2] == ["begins"] * 2
     finally:
         gate.set()
-        one.close()
-
-
-@pytest.mark.parametrize(("size", "took"), [(SMALLER - 1, 0.012), (SMALLER - 1, 1.0), (SMALLER, 0.012)])
-def test_between_two_small_states_executors_have_as_long_as_the_first_took(
-    monkeypatch: pytest.MonkeyPatch, size: int, took: float
-) -> None:
-    """But not for longer than a bound. Large ones rest slice by slice."""
-    clock = Clock(monkeypatch)
-
-    def copies(*_: Any) -> None:
-        clock.now += took
-
-    monkeypatch.setattr(copying, "time", clock)
-    monkeypatch.setattr(Copying, "_copy_all", copies)
-    monkeypatch.setattr(Copying, "_keep_up", lambda *_: None)
-    worker: Any = SimpleNamespace()
-    one = Copying(worker, worker, lambda old, e: pytest.fail(str(e)))
-    monkeypatch.setattr(one._closing, "wait", clock.wait)
-    try:
-        for n in range(3):
-            going: Any = SimpleNamespace(id=n, brake=None)
-            one._begin(Going(going, 1, going), (), size)
-        rest = min(took, copying.REST)
-        assert clock.waited == (pytest.approx([0.0, rest, rest]) if size < SMALLER else [])
-    finally:
         one.close()
 
 
