@@ -102,15 +102,13 @@ class Copying:
         Raises:
             Unavailable: The worker is about to end.
         """
-        if size < SMALLER:
-            self._small.expect()
         have_done(self._pool, old.use, self._begin, nodes, size)
 
     def _begin(self, old: Going, nodes: Nodes, size: int) -> None:
         copier = old.copier
         assert copier is not None
         try:
-            with self._small.turn() if size < SMALLER else nullcontext():
+            with self._small.turn(self._share_of(old.epoch)) if size < SMALLER else nullcontext():
                 if old.ended or self._closing.is_set():
                     return
                 self._copy_all(old, copier, nodes, size)
@@ -119,6 +117,11 @@ class Copying:
             return
         if not old.ended:
             self._keep_up(old)
+
+    def _share_of(self, epoch: int) -> float:
+        """Batches of the move for each of its tasks."""
+        move = self._worker.moves.participant.view.move(epoch)
+        return move.record.batches / len(move.record.tasks) if move is not None else 0.0
 
     def _copy_all(self, old: Going, copier: Copier, nodes: Nodes, size: int) -> None:
         old.write = self._stores.begin(

@@ -14,9 +14,8 @@ from contextlib import contextmanager
 LONGEST = 1.0
 """Seconds that a state waits for its turn, at most: the task of the one before may be within a tuple for long."""
 REST, RESTS = 0.05, 3
-"""Seconds from one state to the next, at most; times as long as the first one took that these are."""
-IN_ALL = 2.0
-"""Seconds that the rests of states that come together take in all, at most: a thousand have shorter ones."""
+"""Seconds from one state to the next, at most; times as long as the first one took that these are. Tasks of a move that stand still
+together share that: the more of them do, the more the pause holds up the stream, and the less is gained by waiting for it."""
 
 
 class OneByOne:
@@ -29,34 +28,26 @@ class OneByOne:
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing
         self._turn = threading.Lock()
-        self._lock = threading.Lock()
-        self._coming = self._together = (
-            0  # the second: how many these have been at most, since there were none
-        )
         self._rested = 0.0  # when the next one may begin, monotonic seconds; whoever has the turn
 
-    def expect(self) -> None:
-        """One more is going to ask for its turn."""
-        with self._lock:
-            self._together = max(self._together, self._coming + 1) if self._coming else 1
-            self._coming += 1
-
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Have it: what is done within is done for no other one meanwhile, unless the one before takes too long."""
+    def turn(self, share: float) -> Iterator[None]:
+        """Have it: what is done within is done for no other one meanwhile, unless the one before takes too long.
+
+        Args:
+            share: Of a rest: batches of its move for each of the move's tasks.
+        """
         mine = self._turn.acquire(timeout=LONGEST)
         try:
             if mine:
                 self._closing.wait(max(0.0, self._rested - time.monotonic()))
-            with self._lock:
-                self._coming -= 1
             began = time.monotonic()
             try:
                 yield
             finally:
                 if mine:
                     now = time.monotonic()
-                    self._rested = now + min(REST, RESTS * (now - began), IN_ALL / self._together)
+                    self._rested = now + share * min(REST, RESTS * (now - began))
         finally:
             if mine:
                 self._turn.release()

@@ -332,6 +332,7 @@ def test_small_states_are_copied_one_at_a_time(
     monkeypatch.setattr(Copying, "_copy_ahead", copies)
     monkeypatch.setattr(Copying, "_commit_ahead", lambda *_: None)
     monkeypatch.setattr(Copying, "_keep_up", lambda *_: began.release())
+    monkeypatch.setattr(Copying, "_share_of", lambda *_: 1.0)
     worker: Any = SimpleNamespace(spec=SimpleNamespace(name="t"), incarnation="i")
     stores: Any = SimpleNamespace(begin=lambda *_: SimpleNamespace(close=lambda: None))
     one, turns = Copying(worker, stores, lambda old, e: order.append(str(e))), _Turns(late=late)

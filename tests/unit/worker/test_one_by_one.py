@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from elastic.worker import one_by_one
-from elastic.worker.one_by_one import IN_ALL, REST, RESTS, OneByOne
+from elastic.worker.one_by_one import REST, RESTS, OneByOne
 
 LIMIT = 10.0
 
@@ -36,51 +36,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def copy(states: OneByOne, clock: Clock, took: float) -> None:
-    with states.turn():
+def copy(states: OneByOne, clock: Clock, took: float, share: float = 1.0) -> None:
+    with states.turn(share):
         clock.now += took
 
 
 @pytest.mark.parametrize(
-    ("count", "took", "rest"),
-    [
-        (3, 0.004, RESTS * 0.004),
-        (3, 0.0, 0.0),
-        (3, 1.0, REST),
-        (1000, 0.004, IN_ALL / 1000),
-    ],
+    ("took", "share", "rest"),
+    [(0.004, 1, RESTS * 0.004), (0.0, 1, 0.0), (1.0, 1, REST), (1.0, 1 / 8, REST / 8)],
 )
 def test_from_one_to_the_next_the_stream_has_its_time(
-    clock: Clock, count: int, took: float, rest: float
+    clock: Clock, took: float, share: float, rest: float
 ) -> None:
+    """Tasks that stand still together share it."""
     states = OneByOne(clock)
-    for _ in range(count):
-        states.expect()
-    for _ in range(count):
-        copy(states, clock, took)
-    assert clock.waited[0] == 0.0, "the first one does not wait"
-    assert clock.waited[1:] == pytest.approx([rest] * (count - 1)), (
-        "and a thousand do not rest for twelve seconds"
-    )
+    for _ in range(3):
+        copy(states, clock, took, share)
+    assert clock.waited == pytest.approx([0.0, rest, rest])
     clock.now += 10
-    states.expect()
-    copy(states, clock, took)
+    copy(states, clock, took, share)
     assert clock.waited[-1] == 0.0, "what comes later does not wait"
 
 
 def test_one_that_fails_leaves_its_turn_to_the_next(clock: Clock) -> None:
     states = OneByOne(clock)
-    for _ in range(2):
-        states.expect()
-    with pytest.raises(ValueError, match="no copy"), states.turn():
+    with pytest.raises(ValueError, match="no copy"), states.turn(1.0):
         raise ValueError("no copy")
     copy(states, clock, 0.0)
 
 
 def test_who_closes_is_not_waited_for(clock: Clock) -> None:
     states = OneByOne(clock)
-    for _ in range(2):
-        states.expect()
     copy(states, clock, 1.0)
     clock.set()
     before = clock.now
@@ -91,11 +77,9 @@ def test_who_closes_is_not_waited_for(clock: Clock) -> None:
 def test_one_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_by_one, "LONGEST", 0.0)
     states, inside, gate = OneByOne(threading.Event()), threading.Event(), threading.Event()
-    for _ in range(3):
-        states.expect()
 
     def long() -> None:
-        with states.turn():
+        with states.turn(1.0):
             inside.set()
             gate.wait(LIMIT)
 
@@ -103,10 +87,10 @@ def test_one_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPat
     first.start()
     try:
         assert inside.wait(LIMIT)
-        with states.turn():
+        with states.turn(1.0):
             assert not gate.is_set()
     finally:
         gate.set()
         first.join(LIMIT)
-    with states.turn():  # the one that did not have it has not given it away either
+    with states.turn(1.0):  # the one that did not have it has not given it away either
         assert not states._turn.acquire(timeout=0)
