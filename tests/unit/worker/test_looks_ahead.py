@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -352,6 +353,32 @@ def test_small_states_are_copied_one_at_a_time(
         assert order == ["begins", "ends"] * 2 if one_at_a_time else order[:2] == ["begins"] * 2
     finally:
         gate.set()
+        one.close()
+
+
+@pytest.mark.parametrize(("batches", "share"), [(1, 1 / 8), (2, 1 / 4), (8, 1.0), (0, 0.0)])
+def test_tasks_of_a_batch_share_a_rest(monkeypatch: pytest.MonkeyPatch, batches: int, share: float) -> None:
+    """Eight tasks, in that many batches; without a move that is still known there is none."""
+    shares: list[float] = []
+
+    @contextmanager
+    def turn(share: float) -> Iterator[None]:
+        shares.append(share)
+        yield
+
+    monkeypatch.setattr(Copying, "_copy_all", lambda *_: None)
+    monkeypatch.setattr(Copying, "_keep_up", lambda *_: None)
+    record = SimpleNamespace(batches=batches, tasks=range(8))
+    view = SimpleNamespace(move={1: SimpleNamespace(record=record)}.get if batches else {}.get)
+    worker: Any = SimpleNamespace(moves=SimpleNamespace(participant=SimpleNamespace(view=view)))
+    one = Copying(worker, worker, lambda old, e: pytest.fail(str(e)))
+    monkeypatch.setattr(one._small, "turn", turn)
+    try:
+        for size in (SMALLER - 1, SMALLER):
+            going: Any = SimpleNamespace(id=0, brake=None)
+            one._begin(Going(going, 1, going), (), size)
+        assert shares == [share], "a large one rests slice by slice"
+    finally:
         one.close()
 
 
