@@ -42,12 +42,9 @@ class OneByOne:
             if mine:
                 self._closing.wait(max(0.0, self._rested - time.monotonic()))
             began = time.monotonic()
-            try:
-                yield
-            finally:
-                if mine:
-                    now = time.monotonic()
-                    self._rested = now + share * min(REST, RESTS * (now - began))
+            yield
         finally:
             if mine:
+                now = time.monotonic()
+                self._rested = now + share * min(REST, RESTS * (now - began))
                 self._turn.release()
