@@ -117,6 +117,13 @@ def test_every_goal_is_said_to_be_met_or_not() -> None:
     good.resized.append(Event(BEGAN + 6.1, "topology-resized", "after 2.1 s"))
     assert verdicts(fixed, good) == [True, True, True, False, True]
     assert verdicts(fixed, good, 1.5) == [True] * 5
+    twice = few(recording())
+    twice.resized += [
+        Event(BEGAN + 8 + x, "topology-resized", "after a part of a period, and a whole one")
+        for x in (0.5, 2.5)
+    ]
+    assert verdicts(fixed, twice) == [True] * 5
+    assert "0.5 s and the last of them 2.5 s after the load went up; 2 s" in goals(fixed, twice, 1.0)[4]
     assert verdicts(fixed, recording()) == [True, True, True, True, False]
     assert few(recording()).settled()[0].each == pytest.approx(2 * recording().settled()[0].each)
     lost = few(recording())
