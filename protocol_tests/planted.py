@@ -199,7 +199,7 @@ def _links_end_where_it_was_put_in() -> list[Patch]:
 
     def on_new(self: Participant, event: Any, out: list[Any]) -> None:
         if isinstance(event, ev.Installed) and event.task in self.new:
-            self._receive_from(event.task, self._arriving[event.task], out)
+            out += self._ends.receive(event.task, self._arriving[event.task])
         real(self, event, out)
 
     return [(Participant, "_on_new", on_new)]

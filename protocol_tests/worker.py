@@ -493,7 +493,8 @@ class _Store:
         else:
             ahead = action.task % 2 == 0
             if ahead:
-                part = Part(self.w.participant._export(action.task), self.w.tasks[action.task].content())
+                me, task = self.w.participant, action.task
+                part = Part(me._ends.export(task, me.tasks[task]), self.w.tasks[task].content())
                 for node in action.nodes:
                     stores.put_part(node, action.epoch, action.task, part)
                 self.w.say_stored(action.task, action.epoch)

@@ -20,12 +20,12 @@ from typing import Any
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
+from elastic.migration.ends import Ends
 from elastic.migration.gate import Gate
 from elastic.migration.later import Later, Said
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
-from elastic.migration.receiver import Receiver
 from elastic.migration.record import SETTLED, Outcome, Phase, TaskMove
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribes import Scribes
@@ -62,6 +62,8 @@ class Participant:
 
     Attributes:
         tasks: Those that run here or are about to go; with the life of each.
+        emitters: The ends of their links, as `Ends` has them.
+        receivers: Likewise.
     """
 
     def __init__(
@@ -75,11 +77,10 @@ class Participant:
         self.wiring = wiring
         self.view = EMPTY
         self.tasks: dict[int, int] = {}
-        self.emitters: dict[tuple[int, int], Emitter] = {}
-        self.receivers: dict[tuple[int, int], Receiver] = {}
         self.old: dict[int, MoverOld] = {}
         self.new: dict[int, MoverNew] = {}
-        self._buffer_rows = buffer_rows
+        self._ends = Ends(wiring, buffer_rows)
+        self.emitters, self.receivers = self._ends.emitters, self._ends.receivers
         self._gate_of = gate
         self._gate = Gate()
         self._scribes = Scribes(me)
@@ -142,8 +143,7 @@ class Participant:
     @property
     def quiet(self) -> bool:
         """Whether nothing of any move is left here."""
-        flowing = all(e.state is EmitterState.FLOWING and not e.buffer for e in self.emitters.values())
-        return flowing and not (
+        return self._ends.flow and not (
             self.old
             or self.new
             or self._scribes
@@ -240,7 +240,9 @@ class Participant:
             self._gate.admits(("old", task), (at.epoch,))
             self._run(old, ev.PrepareOld(task, at.epoch, _nodes(at.move)), out)
         if at.phase is Phase.PAUSED and self._turns.has_come(at) and old.state is OldState.READY:
-            waits = {s for s in self.wiring.emitters_of(task) if not self._fence_is_here(s, task, at.epoch)}
+            waits = {
+                s for s in self.wiring.emitters_of(task) if not self._ends.fence_is_here(s, task, at.epoch)
+            }
             self._run(old, ev.PauseTask(task, at.epoch, frozenset(waits), self._is_held(task)), out)
         elif old.state is OldState.DRAINING and self._is_held(task):
             self._run(old, ev.PauseTask(task, at.epoch, frozenset(old.missing), True), out)
@@ -249,10 +251,6 @@ class Participant:
         """Whether what the task emits to somebody is held: it would lie here, and might hold the task up, until that one goes on."""
         ats = (self.view.stands(t) for t in self.wiring.targets_of(task))
         return any(self._turns.has_come(at) or at.owner == NOBODY for at in ats)
-
-    def _fence_is_here(self, source: int, task: int, epoch: int) -> bool:
-        receiver = self.receivers.get((source, task))
-        return receiver is not None and receiver.reached(epoch)
 
     def _follow_link(self, source: int, target: int, out: Out, *, again: bool = False) -> None:
         """Let the link do what the target's standing asks, as far as this process knows it.
@@ -395,12 +393,12 @@ class Participant:
 
     def _on_started(self, event: ev.TaskStarted, out: Out) -> None:
         links = TaskLinks(event.life)
-        self._receive_from(event.task, links, out)
+        out += self._ends.receive(event.task, links)
         self._attach(event.task, links, out)
 
     def _on_gone(self, event: ev.TaskGone, out: Out) -> None:
         if event.task not in self.old and self.tasks.pop(event.task, None) is not None:
-            self._forget_links(event.task, out)
+            out += self._ends.forget(event.task)
 
     # ------------------------------------------------------------------ between the roles
 
@@ -422,12 +420,14 @@ class Participant:
                     out.append(answer := [])
                 case ac.Save():
                     self._sealed.add(action.task)
-                    answer.append(replace(action, links=self._export(action.task)))
+                    answer.append(
+                        replace(action, links=self._ends.export(action.task, self.tasks[action.task]))
+                    )
                 case ac.BeginTask():
                     # Links end here from now on, and not before: of one that was put in and is given back after all, who emits to it may
                     # know sooner, and what comes then is for whoever starts it next, which may be this process.
                     links = self._arriving.pop(action.task)
-                    self._receive_from(action.task, links, out)
+                    out += self._ends.receive(action.task, links)
                     out.append(answer := [action])
                     self._attach(action.task, links, out)
                 case ac.DiscardTask():
@@ -452,11 +452,10 @@ class Participant:
         later = self._later.take(task)
         if not here:
             self.tasks.pop(task, None)
-            self._forget_links(task, out)
+            out += self._ends.forget(task)
             out.append([ac.NotHere(task, event) for event in later])
             return
-        for source in self.wiring.emitters_of(task):
-            self.receivers[source, task].forget_fence(old.epoch)
+        self._ends.forget_fences(task, old.epoch)
         out.append([ac.TellAgain(task, event) for event in later])
         for target in self.wiring.targets_of(task):
             self._follow_link(task, target, out, again=True)
@@ -466,38 +465,12 @@ class Participant:
         self._gate.close(("new", new.task), (new.epoch, new.attempt))
         self._run(new, ev.Settled(new.task, new.epoch, here), out)
 
-    def _receive_from(self, task: int, links: TaskLinks, out: Out) -> None:
-        known = {link.source: link for link in links.inputs}
-        for source in self.wiring.emitters_of(task):
-            before = self.receivers.get((source, task))
-            if before is not None:
-                out.append(before.close())
-            self.receivers[source, task] = Receiver(source, task, known.get(source))
-
     def _attach(self, task: int, links: TaskLinks, out: Out) -> None:
         """The task runs here from now on: its links go where its targets are."""
         self.tasks[task] = links.life
-        known = {link.target: link for link in links.outputs}
+        self._ends.emit(task, links)
         for target in self.wiring.targets_of(task):
-            self.emitters[task, target] = Emitter(
-                task, target, links.life, self._buffer_rows, known.get(target)
-            )
             self._follow_link(task, target, out)
-
-    def _export(self, task: int) -> TaskLinks:
-        return TaskLinks(
-            self.tasks[task],
-            tuple(self.receivers[s, task].export() for s in self.wiring.emitters_of(task)),
-            tuple(self.emitters[task, t].export() for t in self.wiring.targets_of(task)),
-        )
-
-    def _forget_links(self, task: int, out: Out) -> None:
-        for source in self.wiring.emitters_of(task):
-            receiver = self.receivers.pop((source, task), None)
-            if receiver is not None:
-                out.append(receiver.close())
-        for target in self.wiring.targets_of(task):
-            self.emitters.pop((task, target), None)
 
     def may_flush(self, source: int, target: int) -> bool:
         """Whether `Room` for that link would be taken: something is held back, and its task's links were not exported."""
