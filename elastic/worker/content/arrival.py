@@ -20,9 +20,9 @@ from elastic.worker.content import codec, whole
 from elastic.worker.content.copier import GivingWay, owner_of, present_states, states_of
 from elastic.worker.content.entries import Kinds, chunks
 from elastic.worker.content.grid import GridPiece
-from elastic.worker.content.keyed import MANY
 from elastic.worker.content.layout import NO_COPY, Meta, StateMeta, read_meta
 from elastic.worker.content.lazy import UnreadBins
+from elastic.worker.content.wholes import MANY
 from elastic.worker.failures import described
 from elastic.worker.memory import TableMemory
 

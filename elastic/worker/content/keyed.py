@@ -10,22 +10,19 @@ waited for, and what has changed is never left lying meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
-from functools import partial
-from itertools import chain, islice, repeat
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 from elastic.api import tracking
 from elastic.api.state import StateMap
-from elastic.errors import ExecutionError
-from elastic.worker.content import codec
-from elastic.worker.content.bins import BITS, places
 from elastic.worker.content.changes import Changes, make_memory
-from elastic.worker.content.entries import Kinds, Owing, Present, entries_of
-from elastic.worker.content.grid import GridWriter, grid_of
+from elastic.worker.content.entries import Owing, Present, entries_of
+from elastic.worker.content.grid import grid_of
+from elastic.worker.content.gridding import STEP, Gridding
 from elastic.worker.content.layout import BUCKET, NO_COPY, StateMeta
 from elastic.worker.content.lazy import UnreadBins
-from elastic.worker.failures import shown
+from elastic.worker.content.wholes import ByIdentity, Piece, Wholes
 
 SMALL = 16 << 10
 """A state of fewer bytes is not copied ahead: it takes about a millisecond. (Many such tasks may stop at once.)"""
@@ -54,35 +51,8 @@ round after which it has not become less by half is in vain; so many of these en
 After each of them the task of a large one goes slower (`Brake`)."""
 _AT_ONCE = 8
 """When there was nothing to copy a moment ago, and half of such a part of all has changed since, the next round has to be quicker."""
-_STEP = 512
-"""Keys that are looked at in one step: a fraction of a millisecond."""
-WHOLE, LARGE_WHOLE = 2048, 8192
-"""Entries of a piece that is read at once, at most: of a state of `MANY` entries, a fraction of a millisecond; of others, which are soon
-done with, and of one of which there would be more than `WHOLES` pieces else."""
-WHOLES = 512
-_RUN = 32 << 10
-"""Bytes that are encoded in one step, about."""
-MANY = 100_000
-"""Entries of a state of which the copying lasts: others are let go first after each piece. Where many tasks move together there are few
-in each, and who goes first is not what they wait for: whoever lets others go first then falls behind."""
 _SAMPLE = 64
-_UNKNOWN = 4096.0
-"""Bytes of an entry, before any was looked at."""
-_TOO_LARGE = 4
-"""A piece of entries that are so many times larger than those before them is made anew, of fewer."""
 
-LARGEST = 4 << 20
-"""Bytes of a piece at most, as stores take it (`statestore.base.MAX_PIECE`)."""
-
-
-class _ByIdentity(Exception):
-    """There is a key that is not equal to itself once it has been copied, as NaN or an object without `__eq__`.
-
-    Copied twice it would be there twice, and removed it would be found nowhere: such a state goes as a whole, when nothing changes.
-    """
-
-
-Piece = tuple[int, bytes]
 Steps = Iterator[Piece | None]
 
 
@@ -107,11 +77,10 @@ class KeyedCopier:
     ) -> None:
         self.name = name
         self._state = state
-        self._owner = owner
         self._number = number
-        self.piece = piece
+        self._pieces = Wholes(name, state, owner, number, piece)
         self.grid = True
-        self._at_once = False  # all of it goes in the pause: see `_ByIdentity`
+        self._at_once = False  # all of it goes in the pause: see `ByIdentity`
         self._tracked: set[Any] | None = None  # what tells our tracking from that of others
         self._begin()
 
@@ -124,8 +93,7 @@ class KeyedCopier:
         self._first = 0  # how many of these belong to the first copy, if that is a grid
         self._ends: list[tuple[int, int]] = []  # the last copy of everything: (piece, entries up to its end)
         self._renewing: Iterator[tuple[Piece, int]] | None = None
-        self._todo: list[list[Any]] = []  # keys that are yet to be copied, by piece; taken from its end
-        self._there: list[list[int]] = []  # their places
+        self._gridding: Gridding | None = None  # until that is over
         self._sorted = False  # nothing has been copied before
         self._complete = False  # everything was copied once
         self._small = 0
@@ -135,12 +103,20 @@ class KeyedCopier:
         self._last = 0  # entries that the last round has copied
         self._owed = 0  # of these, what it has not copied yet
         self._copy_number = NO_COPY
-        self._kinds = Kinds()
+        self._pieces.begin()
         self._gone: set[Any] = set()
         self._owing = Owing(())  # what has changed and is in no piece yet
         self._present: Present | None = None
         self._written = 0  # entries in the pieces after the first copy
-        self._weight = _UNKNOWN
+
+    @property
+    def piece(self) -> int:
+        """Bytes of a piece, about."""
+        return self._pieces.piece
+
+    @piece.setter
+    def piece(self, size: int) -> None:
+        self._pieces.piece = size
 
     @property
     def state(self) -> StateMap[Any, Any]:
@@ -158,10 +134,8 @@ class KeyedCopier:
         if not count:
             return size
         keys = chain(islice(dict.__iter__(state), _SAMPLE), islice(dict.__reversed__(state), _SAMPLE))
-        few = {k: dict.__getitem__(state, k) for k in keys}
-        data = self._encode(few, codec.plain_keys(few) and codec.plain_values(few.values())[0])
-        self._weight = len(data) / len(few)
-        return size + int(self._weight * count)
+        self._pieces.weigh({k: dict.__getitem__(state, k) for k in keys})
+        return size + int(self._pieces.weight * count)
 
     # ------------------------------------------------------------------ ahead
 
@@ -179,7 +153,7 @@ class KeyedCopier:
             return next(self._steps)
         except StopIteration:
             pass
-        except _ByIdentity:
+        except ByIdentity:
             self._leave_to_the_pause()
             return None
         if self._settled() or self._near:
@@ -211,20 +185,20 @@ class KeyedCopier:
             return False
         if self._small:
             return True
-        if not self._complete or self._todo or self._owed:
+        if not self._complete or self._owed:
             return False
         return self._changed <= self._few()
 
     def _repeats(self, changed: int, most: int) -> bool:
         """Whether what has changed, with what was written of that before, is more than so many times what there is."""
         count = dict.__len__(self._state)
-        more = min(WRITTEN, max(LEAST_WRITTEN, 2 * count * self._weight))
-        return self._written + changed > most * count + more / self._weight
+        more = min(WRITTEN, max(LEAST_WRITTEN, 2 * count * self._pieces.weight))
+        return self._written + changed > most * count + more / self._pieces.weight
 
     def _few(self) -> int:
         """So many changed keys are left to the pause."""
         count = dict.__len__(self._state)
-        return max(16, min(LITTLE, count // 32, int(LITTLE_BYTES / self._weight)))
+        return max(16, min(LITTLE, count // 32, int(LITTLE_BYTES / self._pieces.weight)))
 
     @property
     def done(self) -> bool:
@@ -288,7 +262,7 @@ class KeyedCopier:
     @property
     def many(self) -> bool:
         """Whether there are so many entries that others are let go first all the time."""
-        return dict.__len__(self._state) >= MANY
+        return self._pieces.many
 
     def make_ready(self) -> None:
         """Have the memory made that remembering changes needs, while others run."""
@@ -301,7 +275,7 @@ class KeyedCopier:
         if isinstance(rest, UnreadBins) and (
             len(rest.layers) > MOST_LAYERS or dict.__len__(state) > rest.left * BUCKET
         ):
-            while rest.fill(state, _STEP // BUCKET):  # most of it was read: the old bytes say little
+            while rest.fill(state, STEP // BUCKET):  # most of it was read: the old bytes say little
                 yield None
         rest = tracking.unread(state)
         if isinstance(rest, UnreadBins):
@@ -317,9 +291,12 @@ class KeyedCopier:
         self._copy_number = self._number()
         self._present = Present(state)
         if self.grid:
-            yield from self._sort(self._present)
+            assert self._changes is not None
+            self._gridding = grid = Gridding(state, self._bits, self._split, self._pieces, self._changes.drop)
+            yield from grid.sort(self._present)
             self._sorted = True
-            yield from self._copy()
+            yield from self._grid(grid)
+            self._gridding = None
         else:
             self._owing = self._present
             self._sorted = True
@@ -332,7 +309,7 @@ class KeyedCopier:
     def _as_it_is(self, rest: UnreadBins) -> Iterator[Piece]:
         """What is bytes still travels as it is; what is in the dictionary holds."""
         self._bits, self._split, self._gone = rest.bits, rest.split, rest.gone
-        self._kinds.anything()
+        self._pieces.kinds.anything()
         for grids in rest.layers:
             layer: list[int] = []
             self._layers.append(layer)
@@ -356,7 +333,7 @@ class KeyedCopier:
         self._owed = 0  # a key that came twice was counted twice
         if self._renewing is None:
             return
-        left = max(RENEWED * count, RENEWED_BYTES / self._weight)
+        left = max(RENEWED * count, RENEWED_BYTES / self._pieces.weight)
         for piece, size in self._renewing:
             yield piece
             left -= size
@@ -403,71 +380,17 @@ class KeyedCopier:
         if self._present is not None:
             self._present.stop_iterating()
 
-    def _sort(self, present: Present) -> Steps:
-        """Divide the keys by the piece that they belong to."""
-        shift = BITS - self._split
-        parts: list[list[Any]] = [[] for _ in range(1 << self._split)]
-        where: list[list[int]] = [[] for _ in parts]
-        loose: list[Any] = []
-        while keys := list(present.take(_STEP)):
-            self._kinds.note(keys)
-            for key, there in zip(keys, places(keys), strict=True):
-                if there is None:
-                    loose.append(key)
-                else:
-                    parts[there >> shift].append(key)
-                    where[there >> shift].append(there)
-            yield None
-        self._todo, self._there = [loose, *reversed(parts)], [[], *reversed(where)]
-
-    def _copy(self) -> Steps:
-        """Make a layer of the keys in `_todo`."""
+    def _grid(self, grid: Gridding) -> Steps:
+        """Make a layer of all that there is."""
         layer: list[int] = []
         self._layers.append(layer)
-        while len(self._todo) > 1:
-            data = yield from self._grid(self._todo[-1], self._there.pop())
-            self._todo.pop()
-            layer.append(self._number() if data else -1)
+        for data in grid.pieces():
+            if data is not None:
+                layer.append(self._number() if data else -1)
             yield (layer[-1], data) if data else None
-        self._owing = Owing(entries_of(self._state, self._todo[0]))
+        self._owing = Owing(entries_of(self._state, grid.loose))
         for piece, _ in self._wholes(self._owing):
             yield piece
-        self._todo = []
-
-    def _grid(self, keys: list[Any], where: list[int]) -> Generator[None, None, bytes]:
-        """Make one piece of the grid, in steps; b"" when there is nothing to put into it."""
-        local = self._bits - self._split
-        shift, mask = BITS - self._bits, (1 << local) - 1
-        groups: list[list[Any]] = [[] for _ in range(1 << local)]
-        for begin in range(0, len(keys), _STEP):
-            end = begin + _STEP
-            for key, there in zip(keys[begin:end], where[begin:end], strict=True):
-                groups[there >> shift & mask].append(key)
-            yield None
-        entries = max(1.0, min(2.0 * _STEP, _RUN / self._weight))  # of a run
-        run = min(local, max(0, int(entries * (1 << local) / max(1, len(keys)))).bit_length())
-        writer = GridWriter(run)
-        for begin in range(0, len(groups), 1 << run):
-            some_groups = groups[begin : begin + (1 << run)]
-            try:
-                writer.add(some_groups, *self._entries(some_groups))
-            except Exception as e:
-                those = dict(entries_of(self._state, chain.from_iterable(some_groups)))
-                raise codec.blame(those, self.name, self._owner, e) from e
-            yield None
-        return writer.piece()
-
-    def _entries(self, groups: list[list[Any]]) -> tuple[list[Any], list[Any], bool]:
-        """(Keys, values, whether msgpack gives them back) of the entries of groups, from which absent keys are removed."""
-        state = self._state
-        if state._removed:
-            contains = partial(dict.__contains__, state)
-            groups[:] = [list(filter(contains, group)) for group in groups]
-        keys = list(chain.from_iterable(groups))
-        values = list(map(dict.__getitem__, repeat(state), keys))
-        if self._changes is not None:
-            self._changes.drop(keys)
-        return keys, values, self._look(keys, values)
 
     def so_far(self) -> StateMeta | None:
         """What the state's pieces until now make up: some of it may be out of date or missing, and removed keys may be in it. None: nothing
@@ -489,7 +412,7 @@ class KeyedCopier:
         """When the task has stopped: what is missing or was changed since it was copied; and what the state consists of."""
         try:
             return self._rest(give_way)
-        except _ByIdentity:  # such a key has come only now
+        except ByIdentity:  # such a key has come only now
             self._leave_to_the_pause()
             return self._rest(give_way)
 
@@ -505,7 +428,7 @@ class KeyedCopier:
         elif self._complete or not self.grid:
             self._owing = Owing(chain(self._owing.entries, self._taken()))
         else:
-            missing = chain.from_iterable(self._todo)
+            missing = self._gridding.missing() if self._gridding is not None else ()
             self._owing = Owing(entries_of(state, chain(missing, (key for key, _ in self._taken()))))
         gone = self._gone | (state._removed if tracking.is_tracking(state) else set())
         for piece, _ in self._wholes(self._owing):
@@ -513,15 +436,9 @@ class KeyedCopier:
             give_way()
         gone = {k for k in gone if not dict.__contains__(state, k)}
         lost: list[int] = []
-        left, count = Owing(dict.fromkeys(gone).items()), WHOLE
-        while removed := left.take(count):
-            data = self._encode(removed, codec.plain_keys(removed))
-            if len(data) > _TOO_LARGE * self.piece and len(removed) > 1:
-                left.put_back(removed.items())
-                count = len(removed) // 2
-                continue
-            made.append((self._number(), data))
-            lost.append(made[-1][0])
+        for piece in self._pieces.of_keys(gone):
+            made.append(piece)
+            lost.append(piece[0])
             give_way()
         return made, self._meta(lost)
 
@@ -531,52 +448,9 @@ class KeyedCopier:
         Args:
             fresh: What it gives is as it is at present: of changes until now nothing else has to be copied.
         """
-        most = max(WHOLE, min(LARGE_WHOLE, dict.__len__(self._state) // WHOLES)) if self.many else LARGE_WHOLE
-        count = max(1, min(most, int(self.piece / self._weight)))
-        standing: dict[Any, Any] | None = None
-        while some := owing.take(count):
-            self._kinds.note(some)
-            if self._kinds.odd and not self._at_once and not all(map(codec.lasts, some)):
-                raise _ByIdentity
-            if self._kinds.alike:
-                if standing is None:
-                    standing = {k: k for k in dict.__iter__(self._state)}
-                some = {standing.get(k, k): v for k, v in some.items()}
-            data = self._encode(some, self._look(some.keys(), some.values()))
-            fits = max(1, min(most, int(self.piece * len(some) / len(data))))
-            if len(data) > _TOO_LARGE * self.piece and len(some) > 1:
-                owing.put_back(some.items())
-                count = min(fits, len(some) // 2)
-                continue
-            if len(data) > LARGEST:
-                raise self._too_large(some, len(data))
+        for piece, some in self._pieces.of(owing, lasting=not self._at_once):
             # Not before: what was put back may be in no piece yet when the pause comes, and is found by its change alone then.
             if fresh and self._changes is not None:
                 self._changes.drop(some)
-            piece = self._number(), data
             self._whole.append(piece[0])
             yield piece, some
-            count = fits
-
-    def _too_large(self, some: dict[Any, Any], size: int) -> ExecutionError:
-        key = next(iter(some))
-        return ExecutionError(
-            f"State {self.name!r} of {self._owner} cannot be copied: the entry of key {shown(key)} takes {size:,} bytes, and {LARGEST:,} "
-            "is the most.",
-            remedy="Divide it among several keys, or return it from get_state(), which may be of any size.",
-        )
-
-    # ------------------------------------------------------------------ parts of it
-
-    def _look(self, keys: Collection[Any], values: Collection[Any]) -> bool:
-        """Whether msgpack gives these entries back. If one of their values can be changed, reads are remembered from now on."""
-        plain, fixed = codec.plain_values(values)
-        if not fixed:
-            tracking.track_reads(self._state)
-        return plain and codec.plain_keys(keys)
-
-    def _encode(self, entries: dict[Any, Any], plain: bool) -> bytes:
-        try:
-            return codec.encode(entries, plain)
-        except Exception as e:
-            raise codec.blame(entries, self.name, self._owner, e) from e

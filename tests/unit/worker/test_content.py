@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.api.state import StateMap
-from elastic.worker.content import Arrival, Content, Copier, changes, fill, keyed, lazy
+from elastic.worker.content import Arrival, Content, Copier, changes, fill, gridding, keyed, lazy, wholes
 from elastic.worker.content.entries import Present
 
 
@@ -37,15 +37,14 @@ def tiny() -> Iterator[None]:
             keyed,
             SMALL=0,
             LITTLE=2,
-            _STEP=3,
-            WHOLE=3,
-            LARGE_WHOLE=3,
+            STEP=3,
             _SAMPLE=2,
             MOST_REMOVED=3,
             MOST_WRITTEN=1,
             WRITTEN=9,
-            MANY=6,
         ),
+        patch.multiple(wholes, WHOLE=3, LARGE_WHOLE=3, MANY=6),
+        patch.multiple(gridding, STEP=3),
         patch.multiple(changes, LEAST=0, TABLE=4),
         patch.object(keyed.KeyedCopier, "_few", lambda self: 2),
     ):

@@ -10,7 +10,7 @@ import pytest
 
 from elastic import KeyedState, StatefulBolt
 from elastic.errors import ExecutionError
-from elastic.worker.content import Arrival, Copier, keyed
+from elastic.worker.content import Arrival, Copier, keyed, wholes
 from statestore.base import MAX_PIECE
 
 
@@ -240,7 +240,7 @@ def test_a_field_may_be_called_self_also_while_a_state_is_copied() -> None:
 
 
 def test_an_entry_that_no_store_takes_is_named() -> None:
-    assert keyed.LARGEST == MAX_PIECE
+    assert wholes.LARGEST == MAX_PIECE
     old: Any = Two()
     old.now.update({"small": b"x", "model": bytes(5 << 20)})
     with pytest.raises(ExecutionError, match="the entry of key 'model' takes 5,242,"):

@@ -13,7 +13,7 @@ import pytest
 
 from elastic import KeyedState, StatefulBolt, timeslice
 from elastic.worker import putting_in
-from elastic.worker.content import Arrival, Copier, Step, keyed
+from elastic.worker.content import Arrival, Copier, Step, wholes
 from elastic.worker.content import copier as copier_module
 from elastic.worker.content.arrival import PUT
 from elastic.worker.putting_in import PuttingIn
@@ -93,7 +93,7 @@ class Given:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
-    _, copier = copied(keyed.MANY)
+    _, copier = copied(wholes.MANY)
     numbers: list[int] = []
     number = copier._number
 
@@ -102,10 +102,10 @@ def test_copying_gives_way_after_each_piece(monkeypatch: pytest.MonkeyPatch, tol
         return numbers[-1]
 
     for each in copier._keyed:
-        each._number = counted
+        each._number = each._pieces._number = counted
     given = Given(monkeypatch, lambda: len(numbers), told=told)
     made = copier.ahead(1.0)
-    assert (len(made) >= keyed.MANY / keyed.WHOLE) == told, "for how long others went first does not count"
+    assert (len(made) >= wholes.MANY / wholes.WHOLE) == told, "for how long others went first does not count"
     assert set(given.seen) >= set(range(2, len(made))), (
         "there was a piece more each time, no two of them came at once"
     )
@@ -131,7 +131,7 @@ def test_putting_in_gives_way_after_each_part(monkeypatch: pytest.MonkeyPatch, t
 
 def test_what_is_soon_done_with_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many such tasks may move at once."""
-    (bolt, copier), moved = copied(keyed.MANY - 1), Bolt()
+    (bolt, copier), moved = copied(wholes.MANY - 1), Bolt()
     given = Given(monkeypatch, lambda: 0)
     made = dict(copier.ahead(1.0))
     content, arrival = copier.so_far(), Arrival(moved)
@@ -141,7 +141,7 @@ def test_what_is_soon_done_with_gives_way_to_nobody(monkeypatch: pytest.MonkeyPa
 
 
 def test_one_that_takes_long_is_put_in_by_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    (bolt, copier), moved = copied(keyed.MANY), Bolt()
+    (bolt, copier), moved = copied(wholes.MANY), Bolt()
     made = dict(copier.ahead(time.monotonic() + 60.0))
     content, arrival, there = copier.so_far(), Arrival(moved), [0]
     for step in arrival.ahead(content.meta, content.order, [made[n] for n in content.order]):

@@ -11,7 +11,7 @@ from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
 from elastic.migration.record import Outcome
 from elastic.worker import memory
-from elastic.worker.content import Copier, changes, keyed
+from elastic.worker.content import Copier, changes, wholes
 from tests.unit.worker import test_moves_ahead as moves
 from tests.unit.worker.moving_harness import Moving
 
@@ -128,7 +128,7 @@ def test_its_memory_is_known_before(monkeypatch: pytest.MonkeyPatch, entries: in
 def test_what_is_small_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ready: list[int] = []
     monkeypatch.setattr(memory, "make_ready", lambda size, blocks=1: ready.append(size))
-    Copier(counts(keyed.MANY - 1)).make_ready()
+    Copier(counts(wholes.MANY - 1)).make_ready()
     assert not ready
 
 
@@ -143,7 +143,7 @@ def test_it_is_made_beside_the_task_of_which_the_state_is(
     def note(what: str) -> None:
         made.append((what, threading.current_thread().name))
 
-    monkeypatch.setattr(keyed, "MANY", 1000)
+    monkeypatch.setattr(wholes, "MANY", 1000)
     monkeypatch.setattr(changes, "LEAST", 0)
     monkeypatch.setattr(memory, "make_ready", lambda size, blocks: note("memory"))
     monkeypatch.setattr(memory, "make_table", lambda entries, count: note("table"))
