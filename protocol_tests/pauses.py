@@ -167,6 +167,25 @@ def takes_turns_and_rests() -> None:
         assert [f.target for f in me.handle(ev.Rested(1, 1)) if isinstance(f, ac.SendFence)] == [3]
 
 
+def holds_from_the_start() -> None:
+    """Who begins anew in the midst of a move holds what is for all that may stand still: no fence of it is waited for, and those may know
+    more of whose turn it is, or have had their rest."""
+    b, c = (Incarnation(f"{w}#1") for w in (B, C))
+    places = {1: C, 2: A, 3: A}
+    restored = _turns(b=Marks(b, prepared={2: 1, 3: 1}, restored={2: 1}))
+    for known, held in ((_turns(), [2, 3]), (restored, [3])):
+        me = Participant(c, Wiring({1: (2, 3)}), 8)
+        me.handle(ev.ViewRead(_view(2, 1, (known,), places)))
+        begun = me.handle(ev.TaskStarted(1, 3))
+        assert [f.target for f in begun if isinstance(f, ac.SendFence)] == held
+        assert all(me.emitters[1, t].state is EmitterState.HOLDING for t in held)
+        me.handle(ev.Rested(1, 1))
+        later = me.handle(ev.ViewRead(_view(3, 1, (restored,), places)))
+        assert ac.SendFence not in _kinds(later), "it is said once"
+        assert me.emitters[1, 3].state is EmitterState.HOLDING
+        assert me.emitters[1, 2].flowing, "that one has gone on"
+
+
 def hears_of_its_turn() -> None:
     """Where task 3 is, nobody emits to it or to task 2: it is told all the same when that one is restored."""
     a, b, c = (Incarnation(f"{w}#1") for w in (A, B, C))

@@ -498,6 +498,10 @@ def _a_word_of_the_last_brings_no_turn() -> list[Patch]:
     return [(view, "_turn_of", lambda move, standing: move.turn)]
 
 
+def _begins_anew_and_rests() -> list[Patch]:
+    return [(view.View, "may_stand_still", lambda self, task: False)]
+
+
 NAMED: dict[str, Callable[[], list[Patch]]] = {
     "no fence": _no_fence,
     "fence without position": _fence_without_position,
@@ -555,6 +559,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "whose turn is next does not hear of it": _a_turn_is_heard_of_by_nobody,
     "a word that the last one is restored brings nobody a turn": _a_word_of_the_last_brings_no_turn,
     "each says by itself that it has come from the stores": _fetched_is_said_one_by_one,
+    "who begins anew sends until it knows whose turn it is": _begins_anew_and_rests,
 }
 ALL = {**NAMED, **MORE}
 

@@ -41,6 +41,7 @@ SCENARIOS = {
     "each says by itself that it has come from the stores": scenarios.fetched_ahead_is_said_together,
     "a barrier for the whole batch": pauses.resumes_at_once,
     "the next turn comes without a rest": pauses.takes_turns_and_rests,
+    "who begins anew sends until it knows whose turn it is": pauses.holds_from_the_start,
     "whose turn is next does not hear of it": pauses.hears_of_its_turn,
     "a word that the last one is restored brings nobody a turn": pauses.takes_turns_and_rests,
     "restored is written for all together": partial(pauses.resumes_at_once, scenarios.B),

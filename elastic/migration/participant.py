@@ -252,7 +252,9 @@ class Participant:
         ats = (self.view.stands(t) for t in self.wiring.targets_of(task))
         return any(self._turns.has_come(at) or at.owner == NOBODY for at in ats)
 
-    def _follow_link(self, source: int, target: int, out: Out, *, again: bool = False) -> None:
+    def _follow_link(
+        self, source: int, target: int, out: Out, *, again: bool = False, anew: bool = False
+    ) -> None:
         """Let the link do what the target's standing asks, as far as this process knows it.
 
         A link that has sent a fence, here or at its task's former place, holds until the outcome of that very move is known.
@@ -261,7 +263,8 @@ class Participant:
         if link is None or source in self._sealed:
             return
         at = self.view.stands(target)
-        if self._turns.has_come(at):
+        # Who has begun anew was gone: no fence of it is waited for. Others may know that it is the target's turn before this process does.
+        if self._turns.has_come(at) or (anew and self.view.may_stand_still(target)):
             assert at.move is not None
             if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
                 self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)
@@ -394,7 +397,7 @@ class Participant:
     def _on_started(self, event: ev.TaskStarted, out: Out) -> None:
         links = TaskLinks(event.life)
         out += self._ends.receive(event.task, links)
-        self._attach(event.task, links, out)
+        self._attach(event.task, links, out, anew=True)
 
     def _on_gone(self, event: ev.TaskGone, out: Out) -> None:
         if event.task not in self.old and self.tasks.pop(event.task, None) is not None:
@@ -465,12 +468,12 @@ class Participant:
         self._gate.close(("new", new.task), (new.epoch, new.attempt))
         self._run(new, ev.Settled(new.task, new.epoch, here), out)
 
-    def _attach(self, task: int, links: TaskLinks, out: Out) -> None:
+    def _attach(self, task: int, links: TaskLinks, out: Out, *, anew: bool = False) -> None:
         """The task runs here from now on: its links go where its targets are."""
         self.tasks[task] = links.life
         self._ends.emit(task, links)
         for target in self.wiring.targets_of(task):
-            self._follow_link(task, target, out)
+            self._follow_link(task, target, out, anew=anew)
 
     def may_flush(self, source: int, target: int) -> bool:
         """Whether `Room` for that link would be taken: something is held back, and its task's links were not exported."""
