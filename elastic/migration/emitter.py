@@ -21,6 +21,8 @@ from elastic.migration.table import EMITTER, EmitterState
 from elastic.migration.view import NOBODY
 from elastic.model.ids import Incarnation
 
+MOST_HELD = 16 << 20
+"""Bytes in an output buffer at which the task is blocked, however few tuples they are: 32,768 of 512 bytes. What makes it more goes in."""
 _EMPTY: deque[Unsent] = deque()
 """The buffer of all that hold nothing: a worker may have a million links, and an empty deque takes 600 bytes. Never appended to."""
 
@@ -30,7 +32,7 @@ class Emitter(Role):
 
     Args:
         life: Of the source task.
-        limit: Tuples in the output buffer at which the task is blocked.
+        limit: Tuples in the output buffer at which the task is blocked; `MOST_HELD` is the other bound.
         link: How far it had come elsewhere, when its task was moved here.
 
     Attributes:
@@ -53,6 +55,7 @@ class Emitter(Role):
         "limit",
         "rows",
         "sent",
+        "size",
         "source",
         "target",
         "where",
@@ -65,8 +68,8 @@ class Emitter(Role):
         self.sent = link.sent if link is not None else 0
         self.epoch = link.epoch if link is not None else 0
         self.buffer: deque[Unsent] = deque(link.buffer) if link is not None and link.buffer else _EMPTY
-        self.rows = sum(u.count for u in self.buffer)
-        self.full = self.rows >= limit
+        self.rows, self.size = sum(u.count for u in self.buffer), sum(u.size for u in self.buffer)
+        self.full = self._is_full()
         self.fenced = False
         self.where = NOBODY
         self.base = self.sent
@@ -85,11 +88,18 @@ class Emitter(Role):
         self.sent += count
         return first
 
-    def kept(self, item: object, count: int, join: Callable[[Any, Any], object | None] | None = None) -> bool:
+    def kept(
+        self,
+        item: object,
+        count: int,
+        join: Callable[[Any, Any], object | None] | None = None,
+        size: int = 0,
+    ) -> bool:
         """Keep some tuples while it is not flowing: the shortcut for `Emitted`. False: there is no room, or it flows.
 
         Args:
             join: Makes one item of the last that is kept and this one; None: they stay two.
+            size: Of the item, in bytes.
         """
         if self.full or self.state is EmitterState.FLOWING:
             return False
@@ -97,12 +107,17 @@ class Emitter(Role):
             self.buffer = deque()
         one = join(self.buffer[-1].item, item) if join is not None and self.buffer else None
         if one is not None:
-            self.buffer[-1] = Unsent(one, self.buffer[-1].count + count)
+            last = self.buffer[-1]
+            self.buffer[-1] = Unsent(one, last.count + count, last.size + size)
         else:
-            self.buffer.append(Unsent(item, count))
+            self.buffer.append(Unsent(item, count, size))
         self.rows += count
-        self.full = self.rows >= self.limit
+        self.size += size
+        self.full = self._is_full()
         return True
+
+    def _is_full(self) -> bool:
+        return self.rows >= self.limit or self.size >= MOST_HELD
 
     def export(self) -> OutLink:
         """What has to travel with the task."""
@@ -128,8 +143,9 @@ class Emitter(Role):
         if self.buffer:
             unsent = self.buffer.popleft()
             self.rows -= unsent.count
+            self.size -= unsent.size
             actions.append(self._send(unsent))
-        if self.full and self.rows < self.limit:
+        if self.full and not self._is_full():
             self.full = False
             actions.append(Unblock(self.source, self.target))
         if self.buffer:

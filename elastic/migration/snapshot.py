@@ -22,10 +22,11 @@ class Early:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """Something emitted that was held back."""
+    """Something emitted that was held back; `size`: its bytes, as far as known."""
 
     item: Any
     count: int
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,9 +256,10 @@ class Outputs:
         rows = out.rows[:]
         if not rows:
             return
+        del out.rows[: len(rows)]  # first: a hook that is told of them may emit more, which may make it full
         stream = self._streams.by_kind[type(rows[0])]
-        if self._here_at_once(out, stream, rows) or self._at_once(out, stream, rows):
-            del out.rows[: len(rows)]  # and not what a hook that was told of them has emitted
+        if not (self._here_at_once(out, stream, rows) or self._at_once(out, stream, rows)):
+            out.rows[:0] = rows
 
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
@@ -434,8 +435,8 @@ class Outputs:
 
     def _keep(self, link: LinkEnd, frames: list[wire.Frame]) -> int:
         while frames:
-            part = frames[0].item(self._streams)
-            if not link.kept(part, part.weight, joined):
+            part, size = frames[0].item(self._streams), sum(map(len, frames[0].body))
+            if not link.kept(part, part.weight, joined, size):
                 return FULL
             frames.pop(0)
         return TAKEN

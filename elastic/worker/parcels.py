@@ -8,7 +8,7 @@ Only what flows goes along, and only where it has room at once. All else is left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ from elastic.transport.base import Share
 from elastic.worker import wire
 from elastic.worker.batch import Stream
 from elastic.worker.crossing import Out
-from elastic.worker.destination import Emitter
+from elastic.worker.destination import Emitter, TaskReleased
 from elastic.worker.outputs import FLOWING, Outputs
 
 FEWEST = 4
@@ -46,12 +46,14 @@ class Parcels:
         self._emitter = emitter
         self._most: dict[Stream, int] = {}  # of whose tuples as many are too large for one frame
         self._refused: dict[Incarnation, int] = {}  # by whom, and how often none is to be made
+        self._gone: list[
+            tuple[Outputs, Out, Stream, int, int]
+        ] = []  # so many tuples and bytes of what has been handed on, to be counted
 
     def hand_on(self, all_outputs: Sequence[Outputs]) -> bool:
         """Hand on what can go in parcels of what waits in these. Returns whether something has."""
         if len(all_outputs) < FEWEST and all(len(outputs.outs) < FEWEST for outputs in all_outputs):
             return False  # mostly: then it is not looked for links
-        gone = False
         groups: dict[tuple[Incarnation, type], list[Part]] = {}
         for outputs in all_outputs:
             me = outputs.me
@@ -62,6 +64,19 @@ class Parcels:
                 where = link.where  # once: it may lead elsewhere in between
                 if where != me and (rows := out.rows[:]):
                     groups.setdefault((where, rows[0].__class__), []).append((outputs, out, link, rows))
+        try:
+            return self._hand_on(groups)
+        finally:
+            # Not before: a hook that is told of one part may emit, which may have another one handed on.
+            gone, self._gone = self._gone, []
+            for outputs, out, stream, count, size in gone:
+                try:
+                    outputs.count(out, stream, count, size)
+                except TaskReleased:
+                    continue  # what it emitted is for nobody
+
+    def _hand_on(self, groups: Mapping[tuple[Incarnation, type], list[Part]]) -> bool:
+        gone = False
         for (where, kind), parts in groups.items():
             stream = parts[0][0].stream_of(kind)
             if len(parts) < FEWEST or stream.misfits is None:
@@ -104,7 +119,7 @@ class Parcels:
         if not self._offer(where, stream, lot, sizes, body):
             return False
         for (outputs, out, _, some), charged in zip(lot, sizes, strict=True):
-            outputs.count(out, stream, len(some), charged)
+            self._gone.append((outputs, out, stream, len(some), charged))
         return True
 
     def _offer(

@@ -197,7 +197,9 @@ def decode_engine(
         for i in w.inputs
     )
     outputs = tuple(
-        OutLink(o.target, o.sent, o.epoch, tuple(Unsent(item(u.frame), u.count) for u in o.buffer))
+        OutLink(
+            o.target, o.sent, o.epoch, tuple(Unsent(item(u.frame), u.count, len(u.frame)) for u in o.buffer)
+        )
         for o in w.outputs
     )
     return state, TaskLinks(w.life, inputs, outputs), count

@@ -1,0 +1,178 @@
+"""A hook that is told of what has been handed on may have its component emit: nothing is doubled or lost by that."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elastic import Bolt, Fields, Spout, TaskHook, TopologyBuilder
+from elastic.worker import wire
+from elastic.worker.outputs import Outputs
+from tests.unit.worker.harness import InProcess
+from tests.unit.worker.test_parcels import ELSEWHERE, THERE, Sender
+
+COUNT, EACH = 200, 8
+SOON = 20.0
+
+
+class Source(Spout):
+    """Emits to one that is slow, and to one that hears of it besides."""
+
+    outputs = {"slow": Fields(n=int), "audit": Fields(n=int)}  # noqa: RUF012
+    here: Source
+
+    def prepare(self, context: Any) -> None:
+        self.n = self.audit = 0
+        Source.here = self
+
+    def tell(self, count: int) -> None:
+        for _ in range(count):
+            self.audit += 1  # first: to emit may have a hook called that comes here
+            self.emit_to("audit", self.audit)
+
+    def next_tuple(self) -> float | None:
+        if self.n >= COUNT:
+            self.exhausted()
+            return None
+        if not self.audit:
+            self.tell(1)
+        if not Audit.began.is_set():
+            return 0.001
+        if not self.n:
+            self.tell(EACH - 3)  # waits in the buffer when there is no room for what is for the slow one
+        self.emit_to("slow", self.n)
+        self.n += 1
+        if self.n > COUNT // 2:
+            self.tell(3)
+        return None
+
+
+class Hook(TaskHook):
+    """Has more emitted as it hears of what is handed on beside the wait."""
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def on_emit(self, context: Any, stream: str, count: int) -> None:
+        if stream == "audit" and Source.here.n and not self.told:
+            self.told = True
+            Source.here.tell(EACH)
+
+
+class Slow(Bolt):
+    goes_on = threading.Event()
+
+    def execute(self, tup: Any) -> None:
+        Slow.goes_on.wait(SOON)
+
+
+class Audit(Bolt):
+    """Is at work when more comes."""
+
+    got: collections.Counter[int] = collections.Counter()  # noqa: RUF012
+
+    began = threading.Event()
+
+    def execute(self, tup: Any) -> None:
+        Audit.began.set()
+        Slow.goes_on.wait(SOON)
+        Audit.got[tup.n] += 1
+
+
+def audited(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
+    """Of what was emitted beside a task that had no room: how many tuples, how many of them came, and how many came twice."""
+    real = Outputs._offer
+
+    def offers(self: Outputs, out: Any) -> None:
+        some = bool(out.rows)
+        real(self, out)
+        if some:
+            Slow.goes_on.set()
+
+    monkeypatch.setattr(Outputs, "_offer", offers)
+    Slow.goes_on, Audit.began, Audit.got = threading.Event(), threading.Event(), collections.Counter()
+    b = TopologyBuilder("hooked", batch_rows=EACH, linger=5.0)
+    b.spout("src", Source()).hook(Hook())
+    b.bolt("slow", Slow(), queue_rows=4).shuffle("src", stream="slow")
+    b.bolt("audit", Audit()).shuffle("src", stream="audit")
+    with InProcess(b.build(), 1) as run:
+        assert Slow.goes_on.wait(SOON), "something was handed on beside the wait"
+        run.wait_finished()
+    got = Audit.got
+    return Source.here.audit, len(got), sum(n > 1 for n in got.values())
+
+
+def test_what_is_handed_on_beside_a_wait_is_handed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted, came, twice = audited(monkeypatch)
+    assert emitted > COUNT and (came, twice) == (emitted, 0)
+
+
+def _offers_before_it_takes_out(self: Any, out: Any) -> None:
+    rows = out.rows[:]
+    if rows:
+        stream = self._streams.by_kind[type(rows[0])]
+        if self._here_at_once(out, stream, rows) or self._at_once(out, stream, rows):
+            del out.rows[: len(rows)]
+
+
+def test_that_it_is_in_its_buffer_meanwhile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(Outputs, "_offer", _offers_before_it_takes_out)
+    emitted, came, twice = audited(monkeypatch)
+    assert came < emitted and twice
+
+
+def parcelled(sender: Sender) -> list[int]:
+    """What a task gets of which something goes in the second parcel, when a hook that is told of the first has more emitted for it."""
+    sent: list[tuple[int, bytes]] = []
+
+    def offer(target: int, payload: Any, *, rows: int = 0) -> bool:
+        sent.append((target, b"".join(payload)))
+        return True
+
+    first = sender.task(1, {20 + n: 3 for n in range(4)}, THERE)
+    second = sender.task(2, {30 + n: 3 for n in range(4)}, ELSEWHERE)
+    for way in sender.ways.values():
+        way.offer = offer  # type: ignore[attr-defined]
+    for one in (first, second):
+        one._limit, one._by_rows = 4, {id(out.rows): out for out in one.list}
+        one.emitter = SimpleNamespace(written=sender.written.append)
+        for out in one.list:
+            out.destination.local = None
+    told: list[int] = []
+
+    def on_emit(stream: str, count: int) -> None:
+        told.append(count)
+        if len(told) == 1:
+            rows = second.outs[30].rows
+            rows.append(sender.stream.kind(3, "more"))
+            if len(rows) >= second._limit:
+                second.full(rows)
+
+    first._on_emit = on_emit
+    assert sender.hand_on() and len(told) == 4
+    by_itself = [wire.decode(memoryview(p), sender.streams, ELSEWHERE)[0] for t, p in sent if t == 30]  # type: ignore[arg-type]
+    batches = [batch for _, target, batch, _, _ in sender.come() if target == 30]
+    come: list[int] = [row.f0 for batch in [*batches, *by_itself] for row in wire.rows_of(batch)]  # type: ignore[arg-type]
+    return come + [row.f0 for row in second.outs[30].rows]
+
+
+def test_what_goes_in_parcels_goes_once() -> None:
+    assert parcelled(Sender()) == [0, 1, 2, 3]
+
+
+def test_a_hook_that_is_told_between_two_parcels_is_found() -> None:
+    """Planted fault."""
+
+    class AtOnce(list[Any]):
+        def append(self, gone: Any) -> None:
+            outputs, *of = gone
+            outputs.count(*of)
+
+    sender = Sender()
+    sender.parcels._gone = AtOnce()
+    assert parcelled(sender) != [0, 1, 2, 3]
