@@ -35,6 +35,9 @@ YIELD_EVERY = 0.005
 YIELD_FOR = 1e-4
 """A thread that makes many short calls that release the interpreter lock can starve all others for seconds. A real sleep
 every 5 ms costs 1 to 3 % and bounds what a control thread waits (docs/decisions/data-path.md, "Slices and a real sleep")."""
+WITHIN = 8
+"""So many tasks may be handing on within each other, as each waits for room: of hundreds that are to stand still at the same moment each
+would begin within the one before, until there is no more stack. Others come when the innermost has."""
 SHORTER = 4
 """Part of a slice after which an executor rests while something is urgent."""
 
@@ -129,17 +132,18 @@ class Executor:
 
     def on_task(self, task: Task, what: Callable[[], None]) -> None:
         """Have something done between two tuples of a task, on its executor's thread: also while that is blocked in another task."""
+        self.urge(functools.partial(self._between_tuples, task, what))
 
-        def do() -> None:
-            if task.executor is not self:  # it changed hands meanwhile
-                if task.executor is not None:
-                    task.executor.on_task(task, what)
-            elif self._is_within(task):
-                task.deferred.append(what)
-            else:
-                what()
-
-        self.urge(do)
+    def _between_tuples(self, task: Task, what: Callable[[], None]) -> None:
+        if task.executor is not self:  # it changed hands meanwhile
+            if task.executor is not None:
+                task.executor.on_task(task, what)
+        elif self._is_within(task):
+            task.deferred.append(what)
+        elif len(self._handing) >= WITHIN:
+            self._handing[-1].deferred.append(functools.partial(self._between_tuples, task, what))
+        else:
+            what()
 
     def hand_on(self, task: Task, what: Callable[[], None]) -> None:
         """Hand on what a task has emitted outside of a tuple. On the thread.
