@@ -215,7 +215,8 @@ class Copier:
         there = self._component.__dict__
         keyed = {k.name: k for k in self._keyed}
         names = declared_states(type(self._component))
-        if all(n in keyed and there.get(n) is keyed[n].state for n in names):
+        known = all(n in keyed and there.get(n) is keyed[n].state for n in names)
+        if known and len({id(there[n]) for n in names}) == len(names):
             return
         states = dict(present_states(self._component, self._owner))
         anew = {n for n, state in states.items() if n not in keyed or keyed[n].state is not state}
@@ -292,11 +293,17 @@ def present_states(component: Component, owner: str) -> list[tuple[str, StateMap
 
     Raises:
         ExecutionError: There is something else in the place of one, of which nobody could say what it is to be, or a dictionary
-            that can do, or does, what it would no longer as a state.
+            that can do, or does, what it would no longer as a state; or one dictionary in the place of two, which would be two.
     """
-    found = []
+    found: list[tuple[str, StateMap[Any, Any]]] = []
+    first: dict[int, str] = {}
     for name, declared in all_states(type(component)).items():
         state = component.__dict__.get(name)
+        if (other := first.setdefault(id(state), name)) != name and isinstance(state, dict):
+            raise ExecutionError(
+                f"States {other!r} and {name!r} of {owner} are one and the same dictionary by now; after a move they would be two.",
+                remedy=f"Assign a copy, as in self.{name} = dict(self.{other}).",
+            )
         if not isinstance(state, StateMap):
             if not _is_plain(state, declared):
                 raise ExecutionError(

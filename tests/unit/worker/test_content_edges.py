@@ -236,6 +236,29 @@ def test_a_field_may_be_called_self_also_while_a_state_is_copied() -> None:
     assert move.rest().now["self"] == 1
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_one_dictionary_in_place_of_two_states_has_the_move_refused(late: bool, plain: bool) -> None:
+    """What changes would be remembered for one of them alone."""
+    old: Any = Two()
+    old.now.update((n, n) for n in range(100))
+    move = Move(old) if late else None
+    if move is not None:
+        move.copy()
+    old.before = old.now = dict(old.now) if plain else old.now
+    with pytest.raises(
+        ExecutionError, match=r"'before' and 'now' of .* one and the same dictionary"
+    ) as refused:
+        (move or Move(old)).copy()
+    assert "dict(self." in str(refused.value.remedy)
+    old.before = dict(old.now)
+    move = Move(old)
+    move.copy()
+    old.now[1] = -1
+    new = move.rest()
+    assert (new.now[1], new.before[1]) == (-1, 1)
+
+
 # ---------------------------------------------------------------- sizes
 
 
