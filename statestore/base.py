@@ -68,8 +68,8 @@ class Ticket:
         check_key(self.key)
         if not 1 <= self.epoch < 1 << 62:
             raise Invalid(f"{self.key}: {self.epoch} is no epoch: they begin at 1")
-        if not self.writer or len(self.writer) > 100:
-            raise Invalid(f"{self.key}: a writer has a name of 1 to 100 characters")
+        if not 0 < len(self.writer) <= MAX_KEY:
+            raise Invalid(f"{self.key}: a writer has a name of 1 to {MAX_KEY} characters")
 
 
 class Piece(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from statestore_harness import LIMIT, Embedded, Grpc, Memory, Service
 
-from statestore.base import MAX_PIECE, BackEnd, Fetched, Head, Piece, State, StateStore, Ticket
+from statestore.base import MAX_KEY, MAX_PIECE, BackEnd, Fetched, Head, Piece, State, StateStore, Ticket
 from statestore.bulk import manifest
 from statestore.client import GrpcStore
 from statestore.errors import (
@@ -167,6 +167,15 @@ def test_a_superseded_writer_is_refused(store: StateStore, key: str) -> None:
     with pytest.raises(Superseded):
         store.delete(key, 2)
     assert store.head(key) == head
+
+
+def test_a_writer_may_have_a_name_as_long_as_a_key(store: StateStore, key: str) -> None:
+    """It names a topology, of which the name alone may have a hundred characters, its worker and that one's life."""
+    write = Write(store, key, 4, "w" * MAX_KEY)
+    write.put(b"x")
+    assert read_bytes(store, write.commit()) == b"x"
+    with pytest.raises(Invalid, match=f"a name of 1 to {MAX_KEY} characters"):
+        Write(store, key, 5, "w" * (MAX_KEY + 1))
 
 
 def test_two_writers_of_one_epoch_are_one_too_many(store: StateStore, key: str) -> None:
