@@ -52,6 +52,11 @@ class _Gap:
         elif not self.over:
             self._end()
 
+    def left(self) -> None:
+        """Nobody is here any more to whom anything could come: what is missing from now on says nothing."""
+        if not self.anew:
+            self.last = 0.0
+
     def opened(self) -> None:
         """A link was opened from another place."""
         self.anew = True
@@ -133,6 +138,12 @@ class Gaps:
         """What a task that begins here is to have as the ends of the links to it, by source."""
         of = self._of
         return {s: TimedEnd(end, of[s]) if s in of else end for s, end in ends.items()}
+
+    def left(self) -> None:
+        """Tasks have gone elsewhere."""
+        for gap in self._of.values():
+            if not self._targets(gap.task):
+                gap.left()
 
     def came(self, source: int) -> None:
         """Something has come by another way than such an end. From any thread."""

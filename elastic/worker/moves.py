@@ -214,6 +214,7 @@ class Moves:
 
     def left(self) -> None:
         """A task is somebody else's: what its links alone have held here is held no more. With the lock."""
+        self._gaps.left()
         if self._held and not self._leaving:
             self._leaving = True
             self.feed(self._forget_held)

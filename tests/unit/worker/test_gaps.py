@@ -201,3 +201,26 @@ def test_many_at_once_say_it_once(place: Place) -> None:
     for thread in threads:
         thread.join(30)
     assert len(place.said) == 1
+
+
+def test_for_as_long_as_nobody_is_behind_it_nothing_is_missing(place: Place) -> None:
+    """Those behind it have gone elsewhere before it goes, and others come after it has."""
+    place.gaps.see(view(1, (7, 1, Outcome.OPEN)))
+    place.come(101.0)
+    here = dict(place.tasks)
+    del place.tasks[FIRST]
+    place.gaps.left()
+    place.come(102.0, SECOND)
+    place.tasks.clear()
+    place.gaps.left()
+    place.tasks.update(here)
+    place.now = 105.0
+    place.gaps.opened(MOVING, NEW)
+    assert place.said == [(MOVING, 7, None)]
+
+
+def test_that_it_counts_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault."""
+    monkeypatch.setattr(Gaps, "left", lambda self: None)
+    with pytest.raises(AssertionError):
+        test_for_as_long_as_nobody_is_behind_it_nothing_is_missing(place)
