@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Create, Delete, Operation, Set
-from elastic.errors import ConfigError, DeadlineExceeded, NotFound
+from elastic.errors import ConfigError, DeadlineExceeded, NotFound, Refused
 from elastic.model.codec import encode
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, node_of
 from elastic.model.records import MAX_NODES, MAX_SLOTS, WantedNode
 from elastic.model.views import NodeSummary
+from elastic.model.words import counted
 from elastic.nimbus import answers, draining, placing
 from elastic.nimbus.facts import Facts
 from elastic.nimbus.lookup import stateful_on
@@ -69,7 +71,8 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
         # With moves nothing is lost, as long as its workers live to hand it over.
         holding = [] if node in facts.nodes else stateful_on(facts, node)
         ours = node in facts.wanted
-        reign.commit([_mark(facts, node, force), *_at_once(facts, node), *_tried_again(reign, facts, node)])
+        again = _tried_again(reign, facts, node)
+        reign.commit([_mark(facts, node, force), *_at_once(facts, node), *again])
         loss = f"; the state of {', '.join(holding)} there is lost" if holding else ""
         reign.tell(
             Event(
@@ -97,7 +100,19 @@ def drain_node(reign: Reign, name: str, wait: float, force: bool) -> None:
             return node not in f.drains
         return node not in f.nodes or (not f.assigned_to(node) and not f.living_on(node))
 
-    if wait > 0 and not reign.wait_for(done, wait, f"node {name!r} was being drained"):
+    written = {op.path: op.version for op in again}
+
+    def over(f: Facts) -> bool:
+        return done(f) or bool(not force and _given_up(reign, f, node, written))
+
+    in_time = wait <= 0 or reign.wait_for(over, wait, f"node {name!r} was being drained")
+    if wait > 0 and not force and (stay := _given_up(reign, reign.facts(), node, written)):
+        more = f"; and {len(stay) - _SENTENCES} more" if len(stay) > _SENTENCES else ""
+        raise Refused(
+            f"node {name!r} is not empty: {counted(len(stay), 'task')} cannot be moved: {'; '.join(stay[:_SENTENCES])}{more}",
+            remedy="it gets nothing new; mend the cause and ask again, or have them begin elsewhere without what they have, with --force",
+        )
+    if not in_time:
         raise DeadlineExceeded(
             f"node {name!r} was not drained after {wait:g} s: {_why(reign, node)}",
             remedy="it goes on draining, and gets nothing new",
@@ -116,9 +131,29 @@ def _at_once(facts: Facts, node: NodeId) -> list[Operation]:
     return []
 
 
-def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Operation]:
+def _given_up(reign: Reign, facts: Facts, node: NodeId, written: Mapping[str, int]) -> list[str]:
+    """Why the tasks on a node stay there, if all do until somebody asks again; none while something there is still to be moved.
+
+    Args:
+        written: The plans that a request has written, with the version that each had before.
+    """
+    result: list[str] = []
+    for t in facts.in_order():
+        if t.assignment is None or not t.running:
+            continue
+        there = sorted(n for n, w in t.assignment.place_of().items() if node_of(w) == node)
+        if not there:
+            continue
+        failed = placing.failed(t, reign.rules)
+        if written.get(paths.plan(t.name), -1) == t.plan_version or not failed.keys() >= set(there):
+            return []
+        result += [f"task {n} of {t.name}: {failed[n]}" for n in there]
+    return result
+
+
+def _tried_again(reign: Reign, facts: Facts, node: NodeId) -> list[Set]:
     """What could not be moved away from there, or was not to be, is tried anew."""
-    result: list[Operation] = []
+    result: list[Set] = []
     for t in facts.topologies.values():
         if t.plan is None or t.assignment is None:
             continue

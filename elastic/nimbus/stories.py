@@ -9,7 +9,7 @@ from elastic.migration.actions import Say
 from elastic.migration.record import MoveRecord
 from elastic.model.assignment import Assignment, NodeInfo
 from elastic.model.events import Event, Severity
-from elastic.model.ids import node_of, worker_of
+from elastic.model.ids import TaskId, node_of, worker_of
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.views import MoveView
 from elastic.model.words import counted
@@ -72,7 +72,11 @@ def moved(t: TopologyFacts, new: Assignment, facts: Facts) -> Iterator[Event]:
             details={"epoch": new.epoch, "executors": " ".join(executors), "tasks": len(tasks)},
         )
     waited = set(old.unassigned) if old is not None else set()
-    waiting = [str(e) for e in new.unassigned if e not in waited]
+    # What has a place, and waits until it is gone from where it was, needs no slot.
+    wanted = t.plan.assignment.place_of() if t.plan is not None else {}
+    waiting = [
+        str(e) for e in new.unassigned if e not in waited and not any(TaskId(n) in wanted for n in e.tasks())
+    ]
     if waiting:
         yield Event(
             facts.now,

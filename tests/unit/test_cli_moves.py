@@ -23,8 +23,8 @@ from elastic.model.views import PLANNED, MoveView, NodeSummary
 
 
 def asked(client: FakeClient) -> list[tuple[Any, ...]]:
-    """What was asked, looking at moves and nodes left out."""
-    return [c for c in client.calls if c[0] not in ("moves", "nodes")]
+    """What was asked, looking at moves, nodes and events left out."""
+    return [c for c in client.calls if c[0] not in ("moves", "nodes", "events")]
 
 
 def test_move_says_what_each_task_cost() -> None:

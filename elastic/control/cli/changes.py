@@ -203,7 +203,7 @@ def _rebalance(
 ) -> None:
     shows = f"{settings.command('moves', name)} and {settings.command('get', name)}"
     why = whys.to_rebalance(executors, workers)
-    assignment, moves = followed(
+    assignment, moves, anew = followed(
         settings,
         name,
         f"asking for {name} to be rebalanced",
@@ -228,6 +228,6 @@ def _rebalance(
         note(
             f"No slot is free for {counted(len(assignment.unassigned), 'executor')}: {settings.command('nodes', 'add', '1')}"
         )
-    check_kept(settings, assignment, why, moves)
+    check_kept(settings, assignment, why, moves, anew)
     if assignment.unassigned:
         raise Outcome(DeadlineExceeded.exit_code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -18,6 +19,7 @@ from elastic.control.cli.arguments import (
     topology_argument,
 )
 from elastic.control.cli.base import command
+from elastic.control.cli.losing import Losses, Lost, refuse_lost
 from elastic.control.cli.moving import (
     Following,
     Request,
@@ -48,7 +50,14 @@ share_option = click.option(
     metavar="SHARE",
     help="Of a component's tasks that may pause at once [as keeps pauses short, or as `up` was told].",
 )
-_ALL = 0
+_ALL = "all"
+
+
+class _Number(click.IntRange):
+    """That of a move, or `_ALL`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == _ALL else super().convert(value, param, ctx)
 
 
 @command(
@@ -86,7 +95,7 @@ _ALL = 0
 @share_option
 @click.option(
     "--abort",
-    type=click.IntRange(min=0, max=INT64),
+    type=_Number(min=1, max=INT64),
     is_flag=False,
     flag_value=_ALL,
     metavar="[EPOCH]",
@@ -101,7 +110,7 @@ def move(
     wait: float,
     no_wait: bool,
     share: float | None,
-    abort: int | None,
+    abort: int | str | None,
     why: str | None,
 ) -> None:
     """Move tasks to another worker or node while they run.
@@ -118,7 +127,7 @@ def move(
     if abort is not None:
         if what or where or share is not None:
             raise click.UsageError("--abort goes with a topology and --why alone.")
-        _abort(settings, name, abort or None, why or "", wait)
+        _abort(settings, name, abort if isinstance(abort, int) else None, why or "", wait)
         return
     if why is not None:
         raise click.UsageError("--why goes with --abort.")
@@ -144,7 +153,7 @@ def move(
         )
         return
     asked = whys.to_move(",".join(what), where)
-    assignment, moves = followed(
+    assignment, moves, anew = followed(
         settings,
         name,
         doing,
@@ -153,7 +162,7 @@ def move(
         lambda client: client.move(name, ",".join(what), where, wait=wait, share=share),
     )
     tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
-    check_kept(settings, assignment, asked, moves)
+    check_kept(settings, assignment, asked, moves, anew)
     if not moves:
         note(f"{name}: nothing had to move: {_named(what)} at {where} already, or begins there.")
 
@@ -179,12 +188,15 @@ def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> 
         note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
 
 
-def check_kept(settings: Settings, assignment: Assignment, why: str, moves: Sequence[MoveView]) -> None:
+def check_kept(
+    settings: Settings, assignment: Assignment, why: str, moves: Sequence[MoveView], anew: Lost
+) -> None:
     """Whether all tasks that a request has moved took along what they had.
 
     Args:
         assignment: Who runs what after that.
         why: What its moves give as their reason: the others are somebody else's.
+        anew: Tasks that began so meanwhile, before a move of them.
 
     Raises:
         Refused: Some have begun anew, wherever that is: they were to move with their state.
@@ -196,6 +208,7 @@ def check_kept(settings: Settings, assignment: Assignment, why: str, moves: Sequ
         return f"now in worker {place}" if place is not None else "it waits for a slot"
 
     refuse_anew(settings, moves, lambda m, _: whys.asked_by(m.why, why), where)
+    refuse_lost(settings, anew, places)
 
 
 def followed(
@@ -207,7 +220,7 @@ def followed(
     ask: Callable[[Client], Assignment],
     *,
     settles: bool = True,
-) -> tuple[Assignment, Sequence[MoveView]]:
+) -> tuple[Assignment, Sequence[MoveView], Lost]:
     """Make a request that moves tasks, and wait until its moves have ended.
 
     Args:
@@ -216,7 +229,7 @@ def followed(
         settles: Whether its moves are waited for.
 
     Returns:
-        The answer, and the moves.
+        The answer, the moves, and the tasks that began anew meanwhile.
 
     Raises:
         Refused: As the request. What has been done of it is shown first.
@@ -231,6 +244,7 @@ def followed(
         request.told(),
         settings.connect() as client,
         Following(settings, name, waiting, ours=ours, request=request) as following,
+        Losses(settings, waiting, name) as losses,
     ):
         client.on_lost(waiting.lost)
         try:
@@ -243,8 +257,9 @@ def followed(
                 request.done()
             request.taken()
             moves = following.settle(client) if settles else ()
+            anew = losses.found() if settles else {}
     if failed is None:
-        return answer, moves
+        return answer, moves, anew
     if done and settings.output == "table":
         show_tasks(settings, done)
         note(f"{name}: {cost([present.move(m) for m in done])}.")

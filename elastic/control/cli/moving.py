@@ -33,7 +33,7 @@ _ASKED_EACH = 0.2
 _STILL = ("paused", "saved")
 ANEW = ("lost", "started anew")
 """Phases of tasks that have not taken along what they had: see `TaskMoveView`."""
-_NAMED = 5
+NAMED = 5
 """Tasks that an error names; the others are counted."""
 _TOLD = 10
 """Attempts that came to nothing of which a request tells while it goes on."""
@@ -93,7 +93,7 @@ class Request:
         )
 
 
-class _Beside:
+class Beside:
     """Follows something on a thread and a connection of its own, for as long as it is entered.
 
     When it cannot be followed any more, the request goes on; when it cannot be asked for at first, which is as the request itself would be,
@@ -137,7 +137,7 @@ class _Beside:
         raise NotImplementedError
 
 
-class Following(_Beside):
+class Following(Beside):
     """Follows moves, and has `waiting` say how far they are. Moves that had ended before are left out.
 
     Args:
@@ -287,7 +287,7 @@ class Following(_Beside):
                 )
 
 
-class Telling(_Beside):
+class Telling(Beside):
     """Has `waiting` write a line for each event that concerns a request.
 
     Args:
@@ -447,10 +447,10 @@ def refuse_anew(
         return
     name, tasks = min(anew.items())
     said = [f"task {n} ({where(t)}): {t.reason or 'its state is lost'}" for n, t in sorted(tasks.items())]
-    more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
     others = f"; and tasks of {', '.join(sorted(anew.keys() - {name}))}" if len(anew) > 1 else ""
     raise Refused(
-        f"topology {name!r}: {counted(len(said), 'task')} began anew: {'; '.join(said[:_NAMED])}{more}{others}",
+        f"topology {name!r}: {counted(len(said), 'task')} began anew: {'; '.join(said[:NAMED])}{more}{others}",
         remedy=f"what is lost does not come back; {settings.command('events', name)} tells what ended, and when",
     )
 

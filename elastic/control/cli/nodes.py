@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 import click
 
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
+from elastic.control.cli.losing import Losses, refuse_lost, told
 from elastic.control.cli.moving import Following, Request, Telling, cost, refuse_anew, show_tasks
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
@@ -14,7 +18,7 @@ from elastic.control.cli.settings import Settings
 from elastic.model.events import Event
 from elastic.model.ids import node_of
 from elastic.model.records import MAX_NODES, MAX_SLOTS
-from elastic.model.views import TaskMoveView
+from elastic.model.views import MoveView, TaskMoveView
 from elastic.model.words import counted
 
 _HERE = "elastic.control.cli.nodes"
@@ -165,13 +169,15 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
         Following(
             settings, "", waiting, concerns=there, ours=lambda _: request.is_taken, request=request
         ) as following,
+        Losses(settings, waiting, "") as losses,
     ):
         request.asked()
         client.drain_node(node, wait=wait, force=force)
         if wait > 0:
             request.done()
         request.taken()
-        moves = following.settle(client) if wait > 0 else ()
+        moves = [_of_those(m, there) for m in following.settle(client)] if wait > 0 else []
+        lost = {of: w for of, w in losses.found().items() if node_of(w) == node} if wait > 0 else {}
     plain = [present.move(m) for m in moves]
 
     def show() -> None:
@@ -182,7 +188,22 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
     if plain:
         note(f"{cost(plain)}.")
     note(f"{node} is gone." if wait else f"{node} is draining.")
-    if not force:  # which says that a state may be lost
-        refuse_anew(
-            settings, moves, lambda _, task: there(task), lambda task: f"it was to go to {task.target}"
-        )
+    if force:  # which says that a state may be lost
+        if left := _left(moves):
+            note(f"What could not be moved has left all the same, and begins anew: {left}.")
+        for sentence in told(lost):
+            note(sentence)
+        return
+    refuse_anew(settings, moves, lambda _, task: there(task), lambda task: f"it was to go to {task.target}")
+    refuse_lost(settings, lost, None)
+
+
+def _of_those(move: MoveView, there: Callable[[TaskMoveView], bool]) -> MoveView:
+    """What a move has to do with a node: it may move tasks of others as well."""
+    return replace(move, tasks=tuple(t for t in move.tasks if there(t)))
+
+
+def _left(moves: Sequence[MoveView]) -> str:
+    """The tasks of which the last move has not moved them, e.g. `task 4 of wc`."""
+    last = {(str(m.topology), t.task): t for m in moves for t in m.tasks}
+    return ", ".join(f"task {task} of {name}" for (name, task), t in sorted(last.items()) if t.went_back)

@@ -1,0 +1,100 @@
+"""Tasks that have begun anew, without their state, while a request was to move them, and of which no move says so: their process had ended
+before one began."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from elastic.control.cli.moving import NAMED, Beside
+from elastic.control.cli.narration import Waiting
+from elastic.control.cli.ports import Client
+from elastic.control.cli.settings import Settings
+from elastic.errors import Refused
+from elastic.model.events import Event
+from elastic.model.ids import Incarnation, WorkerId, worker_of
+from elastic.model.words import counted
+
+SOON = 3.0
+"""Seconds that the word of it is waited for when a process has ended: it comes with the reports of whoever starts the tasks anew."""
+Lost = Mapping[tuple[str, int], WorkerId]
+"""The worker that each had run in, by topology and task."""
+
+
+class Losses(Beside):
+    """Hears of them while a request is under way.
+
+    Args:
+        topology: Whose; "" for all.
+    """
+
+    def __init__(self, settings: Settings, waiting: Waiting, topology: str) -> None:
+        super().__init__(settings, waiting, "losses")
+        self._topology = topology
+        self._changed = threading.Condition()
+        self._lost: dict[tuple[str, int], WorkerId] = {}
+        self._ended: set[str] = set()  # topologies of which a process has ended
+        self._since = 0
+
+    def found(self) -> Lost:
+        """What has been heard; after a moment, if a process has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended <= {name for name, _ in self._lost}, SOON)
+            return dict(self._lost)
+
+    def _begin(self, client: Client) -> None:
+        self._since = max((number for number, _ in client.events(tail=1)), default=0)
+
+    def _follow(self, client: Client) -> None:
+        for _, event in client.events(since=self._since, topology=self._topology, follow=True):
+            with self._changed:
+                self._hear(event)
+                self._changed.notify_all()
+
+    def _hear(self, event: Event) -> None:
+        name, details = str(event.topology), event.details
+        if event.kind == "worker-lost":
+            self._ended.add(name)
+        elif event.kind == "state-lost":
+            before = worker_of(Incarnation(str(details.get("before", ""))))
+            for task in str(details.get("tasks", "")).split(","):
+                self._lost[name, int(task)] = before
+
+
+def refuse_lost(settings: Settings, lost: Lost, places: Mapping[Any, WorkerId] | None) -> None:
+    """Say of tasks that they have begun anew where they were to move to.
+
+    Args:
+        places: Where each task of the topology is by now: those that are where they were are none of the request. None: all are.
+
+    Raises:
+        Refused: Some have. Of several topologies it names only the first.
+    """
+    anew = {
+        (name, task): before
+        for (name, task), before in lost.items()
+        if places is None or places.get(task) != before
+    }
+    if not anew:
+        return
+    name = min(name for name, _ in anew)
+    tasks = sorted((task, before) for (of, task), before in anew.items() if of == name)
+    said = ", ".join(f"task {task} (of worker {before})" for task, before in tasks[:NAMED])
+    more = f", and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    raise Refused(
+        f"topology {name!r}: {counted(len(tasks), 'task')} began anew without state, as the process ended before a move of it "
+        f"began: {said}{more}",
+        remedy=f"what is lost does not come back; {settings.command('events', name)} tells what ended, and when",
+    )
+
+
+def told(lost: Lost) -> list[str]:
+    """The same in sentences, one for each topology."""
+    by: dict[str, list[int]] = {}
+    for name, task in sorted(lost):
+        by.setdefault(name, []).append(task)
+    return [
+        f"{name}: {counted(len(tasks), 'task')} began anew without state: {', '.join(map(str, tasks))}."
+        for name, tasks in by.items()
+    ]
