@@ -372,7 +372,9 @@ def waits(t: TopologyFacts, facts: Facts, rules: Rules, tasks: Collection[TaskId
         if t.plan.halted:
             result.append(f"{stays}: {t.plan.halted}; it is tried again when somebody asks for it")
         elif failure is not None and failure.times >= rules.tries:
-            result.append(f"{stays}: {failure.reason}; it is tried again when somebody asks for it")
+            result.append(
+                f"{stays}: {failure.reason.rstrip('.')}; it is tried again when somebody asks for it"
+            )
         elif node is not None:
             result.append(
                 f"task {change.task} waits for the state store of node {node}, which is being started again"
