@@ -31,15 +31,17 @@ class _Gap:
 
     Attributes:
         place: The worker life that it leaves.
+        behind: The tasks here that get something from it.
         last: When something came from there, monotonic; 0: nothing has since it was looked at.
         anew: A link was opened from another place: whatever comes now is from there, as all that was sent before has been received.
         over: It was said.
     """
 
-    __slots__ = ("_lock", "_say", "anew", "epoch", "last", "over", "place", "task")
+    __slots__ = ("_lock", "_say", "anew", "behind", "epoch", "last", "over", "place", "task")
 
     def __init__(self, task: int, epoch: int, place: Incarnation, say: Say) -> None:
         self.task, self.epoch, self.place = task, epoch, place
+        self.behind: set[int] = set()
         self.last = 0.0
         self.anew = self.over = False
         self._say = say
@@ -52,9 +54,10 @@ class _Gap:
         elif not self.over:
             self._end()
 
-    def left(self) -> None:
-        """Nobody is here any more to whom anything could come: what is missing from now on says nothing."""
-        if not self.anew:
+    def left(self, target: int) -> None:
+        """A task behind it has gone elsewhere. When nobody is here any more to whom anything could come, what is missing says nothing."""
+        self.behind.discard(target)
+        if not self.behind and not self.anew:
             self.last = 0.0
 
     def opened(self) -> None:
@@ -136,14 +139,20 @@ class Gaps:
 
     def over(self, ends: Mapping[int, Receiver]) -> dict[int, Receiver | TimedEnd]:
         """What a task that begins here is to have as the ends of the links to it, by source."""
-        of = self._of
-        return {s: TimedEnd(end, of[s]) if s in of else end for s, end in ends.items()}
+        found: dict[int, Receiver | TimedEnd] = {}
+        for source, end in ends.items():
+            gap = self._of.get(source)
+            if gap is not None:
+                gap.behind.add(end.target)
+            found[source] = TimedEnd(end, gap) if gap is not None else end
+        return found
 
-    def left(self) -> None:
-        """Tasks have gone elsewhere."""
-        for gap in self._of.values():
-            if not self._targets(gap.task):
-                gap.left()
+    def left(self, task: int) -> None:
+        """That task has gone elsewhere."""
+        if self._of:
+            for source in self._wiring.emitters_of(task):
+                if (gap := self._of.get(source)) is not None:
+                    gap.left(task)
 
     def came(self, source: int) -> None:
         """Something has come by another way than such an end. From any thread."""
@@ -172,7 +181,8 @@ class Gaps:
 
     def _begin(self, gap: _Gap) -> None:
         self._of[gap.task] = gap
-        for target in self._targets(gap.task):
+        gap.behind.update(self._targets(gap.task))
+        for target in gap.behind:
             self._tasks[target].receivers[gap.task] = TimedEnd(self._ends[gap.task, target], gap)
 
     def _forget(self, gap: _Gap) -> None:

@@ -212,9 +212,9 @@ class Moves:
         task.receivers = self._gaps.over({s: receivers[s, task.id] for s in wiring.emitters_of(task.id)})
         task.outputs.attach({t: emitters[task.id, t] for t in wiring.targets_of(task.id)})
 
-    def left(self) -> None:
-        """A task is somebody else's: what its links alone have held here is held no more. With the lock."""
-        self._gaps.left()
+    def left(self, task: int) -> None:
+        """The task is somebody else's: what its links alone have held here is held no more. With the lock."""
+        self._gaps.left(task)
         if self._held and not self._leaving:
             self._leaving = True
             self.feed(self._forget_held)

@@ -34,6 +34,9 @@ REFUSED = 8
 Part = tuple[Outputs, Out, LinkEnd, list[Any]]
 """Who emits, its buffer for a target, the link there, and what was in the buffer: it is emptied when the task is taken away."""
 
+Gone = tuple[Outputs, Out, Stream, int, int]
+"""What has been handed on of somebody's buffer: its stream, so many tuples, and bytes."""
+
 
 class Parcels:
     """Of one executor, on its thread.
@@ -46,9 +49,7 @@ class Parcels:
         self._emitter = emitter
         self._most: dict[Stream, int] = {}  # of whose tuples as many are too large for one frame
         self._refused: dict[Incarnation, int] = {}  # by whom, and how often none is to be made
-        self._gone: list[
-            tuple[Outputs, Out, Stream, int, int]
-        ] = []  # so many tuples and bytes of what has been handed on, to be counted
+        self._gone: list[Gone] = []  # what is to be counted
 
     def hand_on(self, all_outputs: Sequence[Outputs]) -> bool:
         """Hand on what can go in parcels of what waits in these. Returns whether something has."""

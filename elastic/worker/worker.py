@@ -304,7 +304,7 @@ class Worker:
             self.history.leave(task.id)
         self.ways.take_away(task)
         self.discard(task, then)
-        self.moves.left()
+        self.moves.left(task.id)
         self._refresh_outputs()
         self._listener.on_progress()
 

@@ -58,7 +58,7 @@ class Losses(Beside):
             self._ended.add(name)
         elif event.kind == "state-lost":
             before = worker_of(Incarnation(str(details.get("before", ""))))
-            for task in str(details.get("tasks", "")).split(","):
+            for task in str(details.get("tasks", "")).replace(",", " ").split():
                 self._lost[name, int(task)] = before
 
 

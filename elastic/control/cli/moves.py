@@ -164,9 +164,7 @@ def move(
     tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
     check_kept(settings, assignment, asked, moves, anew)
     if not moves:
-        note(
-            f"{name}: nothing had to move: {_named(what)} at {where} already, or begins there."
-        )
+        note(f"{name}: nothing had to move: {_named(what)} at {where} already, or begins there.")
 
 
 def _named(what: Sequence[str]) -> str:

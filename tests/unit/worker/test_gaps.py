@@ -54,7 +54,10 @@ class Place:
             end.handle(ev.Opened(end.source, end.target, 1, 0, 0))
         self.sent = dict.fromkeys(ends, 0)
         self.tasks: Any = {t: SimpleNamespace(receivers={}) for t in (FIRST, SECOND)}
-        wiring: Any = SimpleNamespace(targets_of=lambda t: (FIRST, SECOND) if t in (MOVING, OTHER) else ())
+        wiring: Any = SimpleNamespace(
+            targets_of=lambda t: (FIRST, SECOND) if t in (MOVING, OTHER) else (),
+            emitters_of=lambda t: (MOVING, OTHER) if t in (FIRST, SECOND) else (),
+        )
         self.gaps = Gaps(wiring, self.tasks, ends, lambda *what: self.said.append(what), self.later.append)
         for task, one in self.tasks.items():
             one.receivers = self.gaps.over({s: ends[s, task] for s in (MOVING, OTHER)})
@@ -209,10 +212,10 @@ def test_for_as_long_as_nobody_is_behind_it_nothing_is_missing(place: Place) -> 
     place.come(101.0)
     here = dict(place.tasks)
     del place.tasks[FIRST]
-    place.gaps.left()
+    place.gaps.left(FIRST)
     place.come(102.0, SECOND)
     place.tasks.clear()
-    place.gaps.left()
+    place.gaps.left(SECOND)
     place.tasks.update(here)
     place.now = 105.0
     place.gaps.opened(MOVING, NEW)
@@ -221,6 +224,6 @@ def test_for_as_long_as_nobody_is_behind_it_nothing_is_missing(place: Place) -> 
 
 def test_that_it_counts_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    monkeypatch.setattr(Gaps, "left", lambda self: None)
+    monkeypatch.setattr(Gaps, "left", lambda self, task: None)
     with pytest.raises(AssertionError):
         test_for_as_long_as_nobody_is_behind_it_nothing_is_missing(place)
