@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from elastic.errors import ProtocolViolation
 from elastic.migration import actions as ac
-from elastic.migration import decide, record, view
+from elastic.migration import decide, participant, record, view
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.migration.gate import Gate
@@ -499,7 +499,11 @@ def _a_word_of_the_last_brings_no_turn() -> list[Patch]:
 
 
 def _begins_anew_and_rests() -> list[Patch]:
-    return [(view.View, "may_stand_still", lambda self, task: False)]
+    return [(Turns, "is_near", staticmethod(lambda at: False))]
+
+
+def _gone_by_what_was_heard() -> list[Patch]:
+    return [(participant, "STANDING_STILL", tuple(Phase))]
 
 
 NAMED: dict[str, Callable[[], list[Patch]]] = {
@@ -559,7 +563,8 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "whose turn is next does not hear of it": _a_turn_is_heard_of_by_nobody,
     "a word that the last one is restored brings nobody a turn": _a_word_of_the_last_brings_no_turn,
     "each says by itself that it has come from the stores": _fetched_is_said_one_by_one,
-    "who begins anew sends until it knows whose turn it is": _begins_anew_and_rests,
+    "who begins anew sends while the stream rests": _begins_anew_and_rests,
+    "who was gone is gone, though it was only heard whose turn it is": _gone_by_what_was_heard,
 }
 ALL = {**NAMED, **MORE}
 

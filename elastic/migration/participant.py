@@ -26,7 +26,7 @@ from elastic.migration.later import Later, Said
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.mover_old import MoverOld
 from elastic.migration.plan import Wiring
-from elastic.migration.record import SETTLED, Outcome, Phase, TaskMove
+from elastic.migration.record import SETTLED, STANDING_STILL, Outcome, Phase, TaskMove
 from elastic.migration.role import Actions, Role
 from elastic.migration.scribes import Scribes
 from elastic.migration.snapshot import OutLink, TaskLinks
@@ -263,8 +263,8 @@ class Participant:
         if link is None or source in self._sealed:
             return
         at = self.view.stands(target)
-        # Who has begun anew was gone: no fence of it is waited for. Others may know that it is the target's turn before this process does.
-        if self._turns.has_come(at) or (anew and self.view.may_stand_still(target)):
+        # Who has begun anew was gone: no fence of it is waited for, whether or not the stream rests here.
+        if self._turns.has_come(at) or (anew and self._turns.is_near(at)):
             assert at.move is not None
             if link.epoch < at.epoch or (link.epoch == at.epoch and not link.fenced):
                 self._run(link, ev.Pause(source, target, at.epoch, at.move.source), out)
@@ -291,8 +291,11 @@ class Participant:
                 self._follow_link(source, target, out)
 
     def _follow_absent(self, those: Iterable[MoverOld], out: Out) -> None:
+        """Do without the fences of emitters that are gone. Whoever starts one anew has read at least as much as was read here, or is seen:
+        if it was read whose turn it is, and not only heard, that one holds from the start."""
         for old in those:
-            for source in sorted(old.missing) if old.state in _WAITING else ():
+            waits = old.state in _WAITING and self._read.stands(old.task).phase in STANDING_STILL
+            for source in sorted(old.missing) if waits else ():
                 if self.view.absent(source):
                     self._run(old, ev.EmitterGone(old.task, old.epoch, source), out)
 

@@ -34,6 +34,11 @@ class Turns:
         self._rested[epoch] = batch
         return True
 
+    @staticmethod
+    def is_near(at: Standing) -> bool:
+        """Whether it is the turn of a task that stands so, after a rest at most."""
+        return at.phase in STANDING_STILL
+
     def has_come(self, at: Standing) -> bool:
         """Whether a task that stands so does stand still, or is to: not before the rest, unless it has come farther by itself."""
         if at.phase is not Phase.PAUSED:

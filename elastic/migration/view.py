@@ -234,17 +234,6 @@ class View:
         at = self.stands(task)
         return at.owner == NOBODY and at.phase not in _OPEN
 
-    def may_stand_still(self, task: int) -> bool:
-        """Whether the task may do so by now, as far as somebody knows who has heard more of those whose turn is before it."""
-        at = self.stands(task)
-        move = self.move(at.epoch)
-        return (
-            at.phase in (Phase.PREPARING, Phase.PAUSED)
-            and at.move is not None
-            and move is not None
-            and at.move.batch < move.record.paused
-        )
-
     def may_start(self, task: int, me: Incarnation) -> bool:
         """Whether that worker life is to start the task by itself, without what a move brings.
 
