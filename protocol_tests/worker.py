@@ -411,6 +411,10 @@ class Worker:
         for link in self.participant.arriving(t):
             for unsent in link.buffer:
                 self._may_be_lost(t, link.target, unsent.item)
+        brought = self.participant._arriving.get(t)
+        for came in brought.inputs if brought is not None else ():
+            for early in came.early:
+                self._may_be_lost(came.source, t, early.item.items)
         task = self.tasks.get(t) or self.prepared.get(t)
         if task is None:
             return
