@@ -7,9 +7,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from elastic.control.cli.moving import NAMED, Beside
+from elastic.control.cli.moving import NAMED, Telling
 from elastic.control.cli.narration import Waiting
-from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import Refused
 from elastic.model.events import Event
@@ -22,7 +21,7 @@ Lost = Mapping[tuple[str, int], WorkerId]
 """The worker that each had run in, by topology and task."""
 
 
-class Losses(Beside):
+class Losses(Telling):
     """Hears of them while a request is under way.
 
     Args:
@@ -30,12 +29,11 @@ class Losses(Beside):
     """
 
     def __init__(self, settings: Settings, waiting: Waiting, topology: str) -> None:
-        super().__init__(settings, waiting, "losses")
+        super().__init__(settings, waiting, lambda event: False, self._heard)
         self._topology = topology
         self._changed = threading.Condition()
         self._lost: dict[tuple[str, int], WorkerId] = {}
         self._ended: set[str] = set()  # topologies of which a process has ended
-        self._since = 0
 
     def found(self) -> Lost:
         """What has been heard; after a moment, if a process has ended."""
@@ -43,11 +41,8 @@ class Losses(Beside):
             self._changed.wait_for(lambda: self._ended <= {name for name, _ in self._lost}, SOON)
             return dict(self._lost)
 
-    def _begin(self, client: Client) -> None:
-        self._since = max((number for number, _ in client.events(tail=1)), default=0)
-
-    def _follow(self, client: Client) -> None:
-        for _, event in client.events(since=self._since, topology=self._topology, follow=True):
+    def _heard(self, event: Event) -> None:
+        if self._topology in ("", event.topology):
             with self._changed:
                 self._hear(event)
                 self._changed.notify_all()

@@ -93,7 +93,7 @@ class Request:
         )
 
 
-class Beside:
+class _Beside:
     """Follows something on a thread and a connection of its own, for as long as it is entered.
 
     When it cannot be followed any more, the request goes on; when it cannot be asked for at first, which is as the request itself would be,
@@ -137,7 +137,7 @@ class Beside:
         raise NotImplementedError
 
 
-class Following(Beside):
+class Following(_Beside):
     """Follows moves, and has `waiting` say how far they are. Moves that had ended before are left out.
 
     Args:
@@ -287,7 +287,7 @@ class Following(Beside):
                 )
 
 
-class Telling(Beside):
+class Telling(_Beside):
     """Has `waiting` write a line for each event that concerns a request.
 
     Args:

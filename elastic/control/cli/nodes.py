@@ -194,7 +194,7 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
         for sentence in told(lost):
             note(sentence)
         return
-    refuse_anew(settings, moves, lambda _, task: there(task), lambda task: f"it was to go to {task.target}")
+    refuse_anew(settings, moves, lambda *_: True, lambda task: f"it was to go to {task.target}")
     refuse_lost(settings, lost, None)
 
 
