@@ -172,6 +172,11 @@ def described(error: BaseException) -> str:
     return f"{name}: {text[:_SAID]}{'...' if len(text) > _SAID else ''}" if text else name
 
 
+def why(error: BaseException) -> str:
+    """The reason that an error gives: its own message, with its class if it is none of elastic's."""
+    return error.message if isinstance(error, ElasticError) else described(error)
+
+
 def user_traceback(error: BaseException) -> str:
     """The traceback, with those of its causes, without the framework's own frames in front of the user's code."""
     told = traceback.TracebackException.from_exception(error)

@@ -18,17 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
-from elastic.errors import ElasticError, ExecutionError, NotFound, Unavailable
+from elastic.errors import ExecutionError, NotFound, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.migration.record import state_key
-from elastic.worker import wire
+from elastic.worker import move_errors, wire
 from elastic.worker.along import CameAlong
 from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Step
 from elastic.worker.content.engine import decode_engine, engine_pieces
 from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
-from elastic.worker.failures import described
+from elastic.worker.failures import why
 from elastic.worker.moving import Payload, Side
 from elastic.worker.pools import have_done
 from elastic.worker.putting_in import PuttingIn
@@ -311,8 +311,7 @@ class Fetching:
             self.forget_ahead(coming.side)
             if coming.arrival is not None:
                 coming.arrival.over = True  # the executor may be at a part of it
-            reason = error.message if isinstance(error, ElasticError) else described(error)
-            log.info("task %d is fetched as a whole in its pause: %s", coming.side.task, reason)
+            log.info("task %d is fetched as a whole in its pause: %s", coming.side.task, why(error))
 
     def _look_and_say(self, coming: Coming) -> None:
         """Look, and say to the old side when that takes long: what changes meanwhile takes as long."""
@@ -484,9 +483,10 @@ class Fetching:
                 raise ExecutionError("what was saved of it is not all there")
             engine, links, own = decode_engine(found.pieces, self._worker.streams)
         except Exception as e:
-            reason = e.message if isinstance(e, ElasticError) else described(e)
+            reason = why(e)
             # All of it: its mark takes less.
             log.warning("task %d is not fetched: %s", action.task, reason, exc_info=True)
+            move_errors.tell(self._worker, action.task, action.epoch, e, action.attempt)
             return ev.NewFailed(*side, reason, isinstance(e, NotFound))
         payload = Payload(engine, found.meta, found.named[own:], found.pieces[own:], arrival)
         return ev.Fetched(*side, links, payload)

@@ -16,15 +16,16 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from elastic.errors import ElasticError, ExecutionError, Unavailable
+from elastic.errors import ExecutionError, Unavailable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import TaskId
+from elastic.worker import move_errors
 from elastic.worker.content import Arrival, pending
 from elastic.worker.content.engine import EngineState
 from elastic.worker.destination import ExecutorStopped, TaskReleased
-from elastic.worker.failures import described
+from elastic.worker.failures import why
 from elastic.worker.going import begins_anew
 from elastic.worker.stores import SMALL
 
@@ -313,8 +314,9 @@ class MovingTasks:
             except ExecutorStopped:
                 raise
             except BaseException as e:
-                reason = e.message if isinstance(e, ElasticError) else described(e)
+                reason = why(e)
                 log.warning("task %d cannot come here: %s raised %s", side.task, what, reason, exc_info=True)
+                move_errors.tell(worker, *side[:2], e, side.attempt)
                 worker.moves.feed(ev.NewFailed(*side, f"{what} of task {side.task} failed: {reason}"))
 
         return guarded

@@ -18,14 +18,14 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from elastic import timeslice
-from elastic.errors import ElasticError, ExecutionError, Unavailable, Unmovable
+from elastic.errors import ExecutionError, Unavailable, Unmovable
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.worker import along
+from elastic.worker import along, move_errors
 from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
 from elastic.worker.copying import Copying
-from elastic.worker.failures import described
+from elastic.worker.failures import described, why
 from elastic.worker.fetching import Fetching, key_of
 from elastic.worker.going import Going, why_unmovable
 from elastic.worker.pools import have_done
@@ -362,13 +362,14 @@ class Saving:
     def _failed(self, old: Going, error: BaseException) -> None:
         if not old.ends_now():
             return
-        reason = error.message if isinstance(error, ElasticError) else described(error)
+        reason = why(error)
         if old.copier is not None:
             # Its state may be read at this very moment: nothing is said any more of what comes of that.
             self._forget_copy(old, old.copier)
         if not old.ended:  # before a store is told that may not answer: the task stands still, mostly
             # All of it: its mark takes less.
             log.warning("task %d is not saved: %s", old.task.id, reason, exc_info=error)
+            move_errors.tell(self._worker, old.task.id, old.epoch, error)
             self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
         with old.writing:
             if old.write is not None:
