@@ -239,7 +239,11 @@ def test_only_a_task_that_is_not_ready_in_time_goes_back() -> None:
     late = tuple((PREPARE, n) for n in range(COUNT))
     back = decided(record(1, ready=4), restored=0, ready=3, expired=late).commit
     assert back is not None
-    assert [t.task for t in back.record.tasks if t.outcome is Outcome.ROLLED_BACK] == [4]
+    (gone,) = [t for t in back.record.tasks if t.outcome is Outcome.ROLLED_BACK]
+    wanted = (
+        f"worker {worker_of(gone.source)}, to find out how large its state is, and to ask the stores for room"
+    )
+    assert (gone.task, gone.reason) == (4, f"it was not ready in time: it still waited for {wanted}")
 
 
 def test_batches_that_may_pause_do_so_one_after_the_other() -> None:

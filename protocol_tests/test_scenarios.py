@@ -13,13 +13,14 @@ from elastic.api.builder import TopologyBuilder
 from elastic.errors import CyclicTopology, ProtocolViolation
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.decide import AT_ONCE, decide, waiting_for
+from elastic.migration.decide import AT_ONCE, decide
 from elastic.migration.emitter import Emitter
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.notifier import Notifier
 from elastic.migration.receiver import Receiver
 from elastic.migration.record import Marks, Outcome, Phase
 from elastic.migration.table import EmitterState, OldState
+from elastic.migration.waiting import waiting_for
 from elastic.model.ids import Incarnation
 from protocol_tests.profiles import PROFILE
 from protocol_tests.restarts import node_dies_after_saved
@@ -189,7 +190,10 @@ def test_when_the_time_is_over_it_goes_back_not_ahead() -> None:
     world.coordination.suspend(emitter.session)  # it will not send its fence
     until(world, lambda: not world.coordination.moves)
     assert world.coordination.places[2] == A
-    assert world.outcomes == {Outcome.ROLLED_BACK: 1} and world.reasons == ["it was not saved in time"]
+    assert world.outcomes == {Outcome.ROLLED_BACK: 1}
+    assert world.reasons == [
+        f"it was not saved in time: it still waited for worker {A}, to have all fences and to save it"
+    ]
     world.finish()
     assert not world.truth.lost()
 

@@ -238,7 +238,7 @@ class Client(Asking):
         them, for each topology, what is to move and is in no move yet: its state is "planned", its epoch 0.
 
         Args:
-            limit: How many at most; 0: all that are kept.
+            limit: How many of the newest; those that have not ended come besides. 0: all that are kept.
             epoch: Only those of this number; None: of all.
             tasks: Whether they come with their tasks and what they wait for. Of all that are kept these may be more than an answer holds.
 

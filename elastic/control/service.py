@@ -217,7 +217,10 @@ class ControlService(ControlServiceServicer):
             found = self._nimbus.moves(request.topology or None)
             if request.HasField("epoch"):
                 found = [m for m in found if m.epoch == request.epoch]
-            wanted = found[: request.limit] if request.limit > 0 else found
+            wanted = found
+            if request.limit > 0:
+                later = [m for m in found[request.limit :] if m.state != "ended"]
+                wanted = [*found[: request.limit], *later]
             if request.without_tasks:
                 wanted = [replace(m, tasks=(), waits=()) for m in wanted]
             answer = pb.ListMovesResponse(moves=map(MOVE.encode, wanted))

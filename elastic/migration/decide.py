@@ -20,7 +20,6 @@ has had time to work off what was held.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -41,6 +40,7 @@ from elastic.migration.record import (
     told,
     turn_of,
 )
+from elastic.migration.waiting import is_ready, lacking, saving
 from elastic.model.ids import Incarnation, TaskId, WorkerId, worker_of
 
 PREPARE, PAUSE, RESTORE, AGAIN, SETTLE = "prepare", "pause", "restore", "again", "settle"
@@ -224,10 +224,10 @@ def _why_back(task: TaskMove, phase: Phase, draft: _Draft, expired: Collection[T
     if failed is not None:
         return failed.reason, False
     late = phase is Phase.PREPARING and (PREPARE, task.batch) in expired
-    if late and not _ready(task, draft.marks):
-        return "it was not ready in time", False
+    if late and (wanted := lacking(task, draft.marks)):
+        return f"it was not ready in time: it still waited for {wanted}", False
     if phase is Phase.PAUSED and (PAUSE, task.batch) in expired:
-        return "it was not saved in time", False
+        return f"it was not saved in time: it still waited for {saving(task)}", False
     return "", False
 
 
@@ -313,7 +313,9 @@ def _paused(record: MoveRecord, marks: Mapping[Incarnation, Marked], stages: Sta
     if _standing_still(record, stages):
         return record.paused
     ready = max(1, record.ready)
-    waits = any(not (t.outcome or _ready(t, marks)) for t in record.tasks if record.paused <= t.batch < ready)
+    waits = any(
+        not (t.outcome or is_ready(t, marks)) for t in record.tasks if record.paused <= t.batch < ready
+    )
     return record.paused if waits else ready
 
 
@@ -332,15 +334,6 @@ def _together(record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> int:
     sources = [marks[life].marks for life in {t.source for t in record.tasks if not t.outcome}]
     small = any(m.asked for m in sources) and not any(m.ahead for m in sources)
     return record.soon or (SOON if small else 0)
-
-
-def _ready(task: TaskMove, marks: Mapping[Incarnation, Marked]) -> bool:
-    source, target = marks[task.source].marks, marks[task.target].marks
-    return (
-        task.task in source.asked
-        and target.prepared.get(task.task) == task.attempt
-        and (task.task not in source.ahead or target.fetched.get(task.task) == task.attempt)
-    )
 
 
 def _timers(
@@ -387,71 +380,3 @@ def _standing_still(record: MoveRecord, stages: Stages) -> bool:
         t.batch < record.paused and not t.outcome and stages[t.task][0] is not Phase.RESTORED
         for t in record.tasks
     )
-
-
-def _gets_ready(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> bool:
-    """Whether it has been told to get ready, and is not."""
-    if task.outcome or not record.paused <= task.batch < max(1, record.ready):
-        return False
-    return not {task.source, task.target} <= marks.keys() or not _ready(task, marks)
-
-
-def waiting_for(
-    record: MoveRecord,
-    marks: Mapping[Incarnation, Marked],
-    hosts: tuple[Host, ...],
-    prepared: Collection[int] = (),
-) -> dict[int, str]:
-    """What each task of a move waits for, for people: in events, in `describe`, in the error of a command that waits.
-
-    Args:
-        prepared: Tasks of which it is heard that they are, whatever the marks say by now.
-    """
-    living = {h.incarnation for h in hosts}
-    unready = Counter(t.batch for t in record.tasks if _gets_ready(t, record, marks))
-    turn = turn_of(record, marks)
-    return {
-        t.task: _wait_of(t, record, marks, living, prepared, unready, turn)
-        for t in record.tasks
-        if not t.outcome
-    }
-
-
-def _wait_of(
-    task: TaskMove,
-    record: MoveRecord,
-    marks: Mapping[Incarnation, Marked],
-    living: Collection[Incarnation],
-    prepared: Collection[int],
-    unready: Counter[int],
-    turn: int,
-) -> str:
-    source, target = worker_of(task.source), worker_of(task.target)
-    phase = stage_of(task, record, marks, turn)[0]
-    before = f"batch {min(turn, task.batch - 1)} of {record.batches - 1}, which comes before it"
-    if phase is Phase.WAITING:
-        return before
-    if phase is Phase.PREPARING:
-        if task.source not in marks or task.task not in marks[task.source].marks.asked:
-            # Only the task's own executor can tell how large the state is, between two tuples.
-            return f"worker {source}, to find out how large its state is, and to ask the stores for room"
-        marked = task.target in marks and marks[task.target].marks.prepared.get(task.task) == task.attempt
-        if not marked and task.task not in prepared:
-            return f"worker {target}, to prepare it"
-        if marked and not _ready(task, marks):
-            return f"worker {target}, to fetch what was copied ahead"
-        own = _gets_ready(task, record, marks)
-        if unready[task.batch] > own:
-            return "the other tasks of its batch, to be ready"
-        if unready.total() > own and task.batch == record.paused:
-            return "others that get ready with it: nobody stands still meanwhile"
-        return before if task.batch else "Nimbus, to pause it"
-    if phase is Phase.PAUSED:
-        return f"worker {source}, to have all fences and to save it"
-    if phase is Phase.SAVED:
-        if task.target not in living:
-            return "a living worker, to restore it"
-        failed = marks[task.target].marks.failed.get(task.task) if task.target in marks else None
-        again = f"; attempt {failed.attempt} failed: {failed.reason}" if failed is not None else ""
-        return f"worker {target}, to restore it{again}"
-    return "Nimbus, to write that it has moved"

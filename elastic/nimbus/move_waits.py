@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 
-from elastic.migration.decide import waiting_for
 from elastic.migration.events import Host
+from elastic.migration.waiting import waiting_for
 from elastic.model.ids import node_of
 from elastic.nimbus.facts import MoveFacts, TopologyFacts
 

@@ -54,6 +54,7 @@ def test_every_command_teaches(path: str) -> None:
     result = invoke(None, *path.split()[1:], "--help")
     assert result.exit_code == 0
     assert "Examples:" in result.stdout
+    assert "[default: (" not in result.stdout, "as if it were worked out"
 
 
 def test_the_list_says_what_the_commands_say_themselves() -> None:

@@ -349,12 +349,26 @@ def test_why_an_attempt_came_to_nothing_is_said_when_it_has() -> None:
     """Not only at the end: it is tried again after some seconds, and then after more."""
     failed = task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={})
     theirs = move(4, tasks=(replace(failed, task=9),), why="move 9 to node-1")
-    coming = [move(3, tasks=(failed,)), move(3, tasks=(failed,)), theirs, move(5, tasks=(task_move(3),))]
+    again = replace(failed, reason="no room at all")
+    coming = [move(3, tasks=(failed,)), move(3, tasks=(failed,)), theirs, move(5, tasks=(failed,))]
+    coming += [move(6, tasks=(again,)), move(7, tasks=(task_move(3),))]
     result = invoke(FakeClient(coming=coming), "move", "word-count", "3", "--to", "node-2")
     assert result.exit_code == 0
-    first, *others = result.stderr.splitlines()
-    assert first == "task 3 of word-count stays for now (move 3): no room"
-    assert not any("stays for now" in line for line in others), "once, and nothing of others' tasks"
+    said = [line for line in result.stderr.splitlines() if "stays for now" in line]
+    told = sorted(line.partition("): ")[2] for line in said)
+    assert told == ["no room", "no room at all"], "each once, and nothing of others' tasks"
+    assert all(line.startswith("task 3 of word-count stays for now (move ") for line in said)
+    assert "task 3, move 3, 5: no room\n" in result.stdout
+    assert "task 3, move 6: no room at all\n" in result.stdout
+
+
+def test_two_numbers_for_one_component_are_refused() -> None:
+    for words in (("scale", "word-count"), ("rebalance", "word-count", "-e")):
+        more = ("-e",) if "-e" in words else ()
+        client = FakeClient()
+        result = invoke(client, *words, "count=3", *more, "split=2", *more, "count=4")
+        assert result.exit_code == 2 and asked(client) == []
+        assert "count cannot have 3 and 4 executors" in result.stderr
 
 
 def test_abort_of_all_and_of_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from elastic.control.cli.settings import SHARED, settings_of, shared_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 More = Callable[[], Sequence[tuple[str, Sequence[tuple[str, str]]]]]
+
+_TEXT_DEFAULT = re.compile(r"(?<=\[default: )\((.*?)\)(?=[\];])")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own = [
-            record
+            # click puts a default that is given as text into parentheses, as if it were worked out.
+            (record[0], _TEXT_DEFAULT.sub(r"\1", record[1]))
             for p in self.get_params(ctx)
             if p.name not in SHARED and isinstance(p, click.Option) and (record := p.get_help_record(ctx))
         ]

@@ -167,7 +167,19 @@ def rebalance(
     with their state. The number of a component's tasks is fixed, and is the most executors that it can have.
     Without options the topology is only placed anew, which spreads it over nodes that came later.
     """
-    _rebalance(settings, name, dict(executors), workers, wait, share)
+    _rebalance(settings, name, _by_component(executors), workers, wait, share)
+
+
+def _by_component(counts: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Raises: UsageError: Two numbers are given for one."""
+    found = dict(counts)
+    for component in found:
+        numbers = dict.fromkeys(str(n) for name, n in counts if name == component)
+        if len(numbers) > 1:
+            raise click.UsageError(
+                f"{component} cannot have {' and '.join(numbers)} executors: say one number."
+            )
+    return found
 
 
 @command(
@@ -190,7 +202,7 @@ def scale(
     As rebalance --executors. More executors use more cores only in more workers: `elastic rebalance --workers N`
     gives it those. What changes its worker moves there with its state, while the stream goes on.
     """
-    _rebalance(settings, name, dict(counts), None, wait, share)
+    _rebalance(settings, name, _by_component(counts), None, wait, share)
 
 
 def _rebalance(

@@ -329,7 +329,7 @@ def _drained(client: Client, name: str) -> list[str]:
     type=click.IntRange(min=1, max=INT32),
     default=20,
     show_default=True,
-    help="At most so many of the newest.",
+    help="So many of the newest; those that have not ended are shown besides.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Go on with those that begin and end, until Ctrl-C.")
 def moves(settings: Settings, name: str | None, epoch: int | None, limit: int, watch: bool) -> None:

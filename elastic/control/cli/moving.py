@@ -164,7 +164,7 @@ class Following(_Beside):
         self._before: set[Key] = set()
         self._moves: dict[Key, MoveView] = {}
         self._over = False
-        self._told: set[tuple[str, int, float, int]] = set()
+        self._told: set[tuple[str, int, str]] = set()
 
     def settle(self, client: Client) -> tuple[MoveView, ...]:
         """Wait until what the request has caused has ended, and its last measurements are there; not for long.
@@ -275,7 +275,11 @@ class Following(_Beside):
         """Why tasks of the request could not be moved: whether they are tried again shows later, and may take minutes."""
         for move in filter(self._ours, seen):
             for task in filter(self._concerns, move.tasks):
-                key = (*_key(move), task.task)
+                key = (
+                    str(move.topology),
+                    task.task,
+                    task.reason,
+                )  # not each attempt that comes to nothing by the same
                 if task.phase != "rolled back" or not task.reason:
                     continue
                 with self._changed:  # who waits for the end of all looks as well
@@ -491,8 +495,11 @@ def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
     if several:
         columns = [Column("TOPOLOGY", "topology"), *columns]
     output.table(settings, columns, rows)
+    reasons: dict[tuple[str, int, str], list[int]] = {}
     for row in rows:
         if row["reason"]:
-            which = f", move {row['move']}" if len(moves) > 1 else ""
-            whose = f" of {row['topology']}" if several else ""
-            click.echo(f"task {row['task']}{whose}{which}: {row['reason']}")
+            reasons.setdefault((row["topology"], row["task"], row["reason"]), []).append(row["move"])
+    for (topology, task, reason), numbers in reasons.items():
+        which = f", move {ranges(numbers)}" if len(moves) > 1 else ""
+        whose = f" of {topology}" if several else ""
+        click.echo(f"task {task}{whose}{which}: {reason}")

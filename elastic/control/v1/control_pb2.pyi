@@ -498,7 +498,7 @@ class ListMovesRequest(_message.Message):
     topology: _builtins.str
     """One topology's, or empty for all."""
     limit: _builtins.int
-    """At most so many; 0: all that are kept."""
+    """So many of the newest, and all that have not ended; 0: all that are kept."""
     epoch: _builtins.int
     """Only those of this number; not set: of all."""
     without_tasks: _builtins.bool
