@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from cli_fake import TOTALS, W0, FakeClient, detail, invoke, move, task_move, under_way
 
-from elastic.control.cli.moving import Following, Request, cost, progress, ranges, step
+from elastic.control.cli.move_shown import cost, progress, ranges, step
+from elastic.control.cli.moving import Following, Request
 from elastic.control.cli.narration import Waiting
 from elastic.control.cli.present import STEPS
 from elastic.control.cli.present import move as plain

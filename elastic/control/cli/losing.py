@@ -1,24 +1,28 @@
-"""Tasks that have begun anew, without their state, while a request was to move them, and of which no move says so: their process had ended
-before one began."""
+"""Tasks that have begun anew, without their state, while a request was to move them: by its moves, or, when their process had ended before
+one began, by what is heard of it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from elastic.control.cli.moving import NAMED, Telling
+from elastic.control.cli.move_shown import ANEW
+from elastic.control.cli.moving import Telling
 from elastic.control.cli.narration import Waiting
 from elastic.control.cli.settings import Settings
 from elastic.errors import Refused
 from elastic.model.events import Event
 from elastic.model.ids import Incarnation, WorkerId, worker_of
+from elastic.model.views import MoveView, TaskMoveView
 from elastic.model.words import counted
 
 SOON = 3.0
 """Seconds that the word of it is waited for when a process has ended: it comes with the reports of whoever starts the tasks anew."""
 Lost = Mapping[tuple[str, int], WorkerId]
 """The worker that each had run in, by topology and task."""
+NAMED = 5
+"""Tasks that an error names; the others are counted."""
 
 
 class Losses(Telling):
@@ -57,6 +61,37 @@ class Losses(Telling):
                 self._lost[name, int(task)] = before
 
 
+def refuse_anew(
+    settings: Settings,
+    moves: Iterable[MoveView],
+    counts: Callable[[MoveView, TaskMoveView], bool],
+    where: Callable[[TaskMoveView], str],
+) -> None:
+    """Say of tasks that have not taken along what they had that they haven't.
+
+    Args:
+        moves: What a request has caused, and maybe others besides.
+        counts: Whether a task of a move is one that the request was to move.
+        where: Where the task is by now, e.g. `now in worker wc@node-1/0`.
+
+    Raises:
+        Refused: Some have begun anew, wherever that is: they were to move with their state. Of one topology it names some of its tasks;
+            of several, only the first.
+    """
+    anew: dict[str, dict[int, TaskMoveView]] = {}
+    for m in moves:
+        for t in m.tasks:
+            if t.phase in ANEW and counts(m, t):
+                anew.setdefault(m.topology, {})[t.task] = t
+    if not anew:
+        return
+    name, tasks = min(anew.items())
+    said = [f"task {n} ({where(t)}): {t.reason or 'its state is lost'}" for n, t in sorted(tasks.items())]
+    more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
+    others = f"; and tasks of {', '.join(sorted(anew.keys() - {name}))}" if len(anew) > 1 else ""
+    raise _refused(settings, name, len(said), f": {'; '.join(said[:NAMED])}{more}{others}")
+
+
 def refuse_lost(settings: Settings, lost: Lost, places: Mapping[Any, WorkerId] | None) -> None:
     """Say of tasks that they have begun anew where they were to move to.
 
@@ -77,9 +112,13 @@ def refuse_lost(settings: Settings, lost: Lost, places: Mapping[Any, WorkerId] |
     tasks = sorted((task, before) for (of, task), before in anew.items() if of == name)
     said = ", ".join(f"task {task} (of worker {before})" for task, before in tasks[:NAMED])
     more = f", and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
-    raise Refused(
-        f"topology {name!r}: {counted(len(tasks), 'task')} began anew without state, as the process ended before a move of it "
-        f"began: {said}{more}",
+    why = " without state, as the process ended before a move of it began"
+    raise _refused(settings, name, len(tasks), f"{why}: {said}{more}")
+
+
+def _refused(settings: Settings, name: str, tasks: int, said: str) -> Refused:
+    return Refused(
+        f"topology {name!r}: {counted(tasks, 'task')} began anew{said}",
         remedy=f"what is lost does not come back; {settings.command('events', name)} tells what ended, and when",
     )
 

@@ -19,19 +19,17 @@ from elastic.control.cli.arguments import (
     topology_argument,
 )
 from elastic.control.cli.base import command
-from elastic.control.cli.losing import Losses, Lost, refuse_lost
-from elastic.control.cli.moving import (
-    Following,
-    Request,
+from elastic.control.cli.losing import Losses, Lost, refuse_anew, refuse_lost
+from elastic.control.cli.move_shown import (
     cost,
     milliseconds,
     outcome,
     pause,
-    refuse_anew,
     show_tasks,
     steps,
     task_rows,
 )
+from elastic.control.cli.moving import Following, Request
 from elastic.control.cli.narration import Waiting, leaving, lost, note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client

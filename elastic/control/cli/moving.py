@@ -7,34 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import click
-
-from elastic.control.cli import output, present
+from elastic.control.cli.move_shown import progress
 from elastic.control.cli.narration import Waiting, leaving
-from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import ElasticError, NotFound, Refused, Unavailable
+from elastic.errors import ElasticError, NotFound, Unavailable
 from elastic.model import whys
 from elastic.model.events import Event
 from elastic.model.views import PLANNED, MoveView, TaskMoveView
-from elastic.model.words import counted
 
 SETTLE = 6.0
 """Seconds that the last words of moves are waited for: Nimbus itself waits for those of workers (its option move_linger)."""
 
-_ORDER = (
-    *("resumed", "restored", "saved", "paused", "prepared", "preparing", "waiting"),
-    *("came back", "stayed", "started anew", "lost"),
-)
 _ASKED_EACH = 0.2
-_STILL = ("paused", "saved")
-ANEW = ("lost", "started anew")
-"""Phases of tasks that have not taken along what they had: see `TaskMoveView`."""
-NAMED = 5
-"""Tasks that an error names; the others are counted."""
 _TOLD = 10
 """Attempts that came to nothing of which a request tells while it goes on."""
 Key = tuple[str, int, float]
@@ -321,185 +308,3 @@ class Telling(_Beside):
 
 def _key(move: MoveView) -> Key:
     return str(move.topology), move.epoch, move.began
-
-
-def step(task: TaskMoveView) -> str:
-    """How far a task is, in a word. Nobody resumes sending to a spout: it has begun."""
-    if task.came_back:
-        return "came back"
-    if task.phase == "committed":
-        return "resumed" if {"resumed", "begun"} & task.times.keys() else "restored"
-    if task.phase == "preparing" and "prepared" in task.times:
-        return "prepared"
-    return "stayed" if task.phase == "rolled back" else task.phase
-
-
-def progress(moves: Sequence[MoveView], concerns: Callable[[TaskMoveView], bool] = lambda task: True) -> str:
-    """How far each task of some moves is, in a line: `moving 5 tasks of wc: resumed 3; paused 4, 5; prepared 6-7`."""
-    parts = []
-    for name in dict.fromkeys(str(m.topology) for m in moves):
-        tasks = {t.task: t for m in moves if m.topology == name for t in m.tasks if concerns(t)}
-        parts.append(f"moving {counted(len(tasks), 'task')} of {name}: {steps(tuple(tasks.values()))}")
-    return " | ".join(parts)
-
-
-def steps(tasks: Iterable[TaskMoveView]) -> str:
-    """How far each of some tasks is: `resumed 3; paused 4, 5`."""
-    by: dict[str, list[int]] = {}
-    for task in tasks:
-        by.setdefault(step(task), []).append(task.task)
-    return "; ".join(f"{word} {ranges(by[word])}" for word in _ORDER if word in by)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Task numbers, short: `3, 5-7`."""
-    runs: list[list[int]] = []
-    for n in sorted(numbers):
-        if runs and runs[-1][-1] == n - 1:
-            runs[-1].append(n)
-        else:
-            runs.append([n])
-    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
-
-
-def milliseconds(seconds: float) -> str:
-    """A pause, for people."""
-    ms = 1000 * seconds
-    return f"{ms:,.1f} ms" if ms < 100 else f"{ms:,.0f} ms"
-
-
-def pause(tasks: Sequence[Row], told: float) -> str | None:
-    """The longest of some tasks, as it was told of those that go on; of what stands still, for how long it has so far."""
-    now = time.time()
-    still = (t["times"].get("paused", now) for t in tasks if t["phase"] in _STILL)
-    so_far = max((now - at for at in still), default=0.0)
-    if so_far > told:
-        return f"{milliseconds(so_far)} so far"
-    return milliseconds(told) if told or any("resumed" in t["times"] for t in tasks) else None
-
-
-def at_receivers(gap: float) -> str:
-    """What is said of the longest gap beside the longest pause."""
-    return f", at receivers {milliseconds(gap)}" if gap else ""
-
-
-def outcome(move: Row) -> str:
-    """What became of a move's tasks, in a few words; or how far it is."""
-    return _outcome([move])
-
-
-def _outcome(moves: Sequence[Row]) -> str:
-    """What became of the tasks of some moves. What was tried more than once is one task; what it has lost stays lost, though it has
-    moved since."""
-    last: dict[tuple[str, int], str] = {}
-    anew: dict[str, set[tuple[str, int]]] = {phase: set() for phase in ANEW}
-    for m in sorted(moves, key=lambda m: (m["began"], m["epoch"])):
-        for t in m["tasks"]:
-            key, phase = (m["topology"], t["task"]), t["phase"]
-            back = phase == "committed" and t["source"] == t["target"]
-            last[key] = "came back" if back else phase
-            if phase in anew:
-                anew[phase].add(key)
-    phases = list(last.values())
-    moved = phases.count("committed")
-    unhappy = (
-        (phases.count("came back"), "came back"),
-        (phases.count("rolled back"), "stayed"),
-        (len(anew["started anew"] - anew["lost"]), "started anew"),
-        (len(anew["lost"]), "lost their state"),
-    )
-    of = counted(moved, "task") if moved == len(last) else f"{moved} of {counted(len(last), 'task')}"
-    return ", ".join([f"{of} moved", *(f"{n} {words}" for n, words in unhappy if n)])
-
-
-def cost(moves: Sequence[Row]) -> str:
-    """What moves did, in one sentence: tasks, the longest pause, bytes. What was tried more than once is one task."""
-    longest = max((m["pause"] for m in moves), default=0.0)
-    parts = [f"longest pause {milliseconds(longest)}"] if longest else []
-    # Of a task that nobody says has resumed, the pause may only not be known.
-    if not longest and all("resumed" in t["times"] for m in moves for t in m["tasks"]):
-        parts = ["nobody had to wait"]
-    if gap := max((m["gap"] for m in moves), default=0.0):
-        parts.append(f"at receivers {milliseconds(gap)}")
-    waited = f"; {', '.join(parts)}" if parts else ""
-    return f"{_outcome(moves)}{waited}; {output.size(sum(m['size'] for m in moves))}"
-
-
-def refuse_anew(
-    settings: Settings,
-    moves: Iterable[MoveView],
-    counts: Callable[[MoveView, TaskMoveView], bool],
-    where: Callable[[TaskMoveView], str],
-) -> None:
-    """Say of tasks that have not taken along what they had that they haven't.
-
-    Args:
-        moves: What a request has caused, and maybe others besides.
-        counts: Whether a task of a move is one that the request was to move.
-        where: Where the task is by now, e.g. `now in worker wc@node-1/0`.
-
-    Raises:
-        Refused: Some have begun anew, wherever that is: they were to move with their state. Of one topology it names some of its tasks;
-            of several, only the first.
-    """
-    anew: dict[str, dict[int, TaskMoveView]] = {}
-    for m in moves:
-        for t in m.tasks:
-            if t.phase in ANEW and counts(m, t):
-                anew.setdefault(m.topology, {})[t.task] = t
-    if not anew:
-        return
-    name, tasks = min(anew.items())
-    said = [f"task {n} ({where(t)}): {t.reason or 'its state is lost'}" for n, t in sorted(tasks.items())]
-    more = f"; and {len(said) - NAMED} more" if len(said) > NAMED else ""
-    others = f"; and tasks of {', '.join(sorted(anew.keys() - {name}))}" if len(anew) > 1 else ""
-    raise Refused(
-        f"topology {name!r}: {counted(len(said), 'task')} began anew: {'; '.join(said[:NAMED])}{more}{others}",
-        remedy=f"what is lost does not come back; {settings.command('events', name)} tells what ended, and when",
-    )
-
-
-TASK_COLUMNS = [
-    Column("TASK", "task", right=True),
-    Column("COMPONENT", "component"),
-    Column("FROM", "source"),
-    Column("TO", "target"),
-    Column("OUTCOME", "step", status=True),
-    Column("PAUSE", lambda r: pause([r], r["pause"]), right=True),
-    Column("AT RECEIVERS", lambda r: milliseconds(r["gap"]) if r["gap"] else None, right=True),
-    Column("SIZE", lambda r: output.size(r["size"]) if r["size"] else None, right=True),
-]
-
-
-def task_rows(moves: Sequence[MoveView]) -> list[dict[str, Any]]:
-    """A row of `TASK_COLUMNS` for each task of some moves."""
-    rows = []
-    for move in moves:
-        for task in move.tasks:
-            word = "moved" if task.moved else step(task)
-            of = {"topology": str(move.topology), "move": move.epoch}
-            rows.append({**present.task_move(task), **of, "step": word})
-    return rows
-
-
-def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
-    """A line for each task of some moves: where from and to, its pause, its bytes; then why some stayed.
-
-    Of which move and topology it is, is said where there are several: numbers of moves are each topology's own.
-    """
-    rows = task_rows(moves)
-    columns = TASK_COLUMNS
-    several = len({row["topology"] for row in rows}) > 1
-    if len(moves) > 1:
-        columns = [Column("MOVE", "move", right=True), *columns]
-    if several:
-        columns = [Column("TOPOLOGY", "topology"), *columns]
-    output.table(settings, columns, rows)
-    reasons: dict[tuple[str, int, str], list[int]] = {}
-    for row in rows:
-        if row["reason"]:
-            reasons.setdefault((row["topology"], row["task"], row["reason"]), []).append(row["move"])
-    for (topology, task, reason), numbers in reasons.items():
-        which = f", move {ranges(numbers)}" if len(moves) > 1 else ""
-        whose = f" of {topology}" if several else ""
-        click.echo(f"task {task}{whose}{which}: {reason}")

@@ -10,8 +10,9 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
-from elastic.control.cli.losing import Losses, refuse_lost, told
-from elastic.control.cli.moving import Following, Request, Telling, cost, refuse_anew, show_tasks
+from elastic.control.cli.losing import Losses, refuse_anew, refuse_lost, told
+from elastic.control.cli.move_shown import cost, show_tasks
+from elastic.control.cli.moving import Following, Request, Telling
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings

@@ -7,7 +7,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.moving import at_receivers, milliseconds, steps
+from elastic.control.cli.move_shown import at_receivers, milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
