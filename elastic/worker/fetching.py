@@ -486,7 +486,8 @@ class Fetching:
             reason = why(e)
             # All of it: its mark takes less.
             log.warning("task %d is not fetched: %s", action.task, reason, exc_info=True)
-            move_errors.tell(self._worker, action.task, action.epoch, e, action.attempt)
+            if not isinstance(found, Exception):
+                move_errors.tell(self._worker, action.task, action.epoch, e, action.attempt)
             return ev.NewFailed(*side, reason, isinstance(e, NotFound))
         payload = Payload(engine, found.meta, found.named[own:], found.pieces[own:], arrival)
         return ev.Fetched(*side, links, payload)

@@ -316,8 +316,8 @@ class MovingTasks:
             except BaseException as e:
                 reason = why(e)
                 log.warning("task %d cannot come here: %s raised %s", side.task, what, reason, exc_info=True)
-                move_errors.tell(worker, *side[:2], e, side.attempt)
                 worker.moves.feed(ev.NewFailed(*side, f"{what} of task {side.task} failed: {reason}"))
+                move_errors.tell(worker, *side[:2], e, side.attempt)
 
         return guarded
 

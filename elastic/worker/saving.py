@@ -369,8 +369,8 @@ class Saving:
         if not old.ended:  # before a store is told that may not answer: the task stands still, mostly
             # All of it: its mark takes less.
             log.warning("task %d is not saved: %s", old.task.id, reason, exc_info=error)
-            move_errors.tell(self._worker, old.task.id, old.epoch, error)
             self._worker.moves.feed(ev.OldFailed(old.task.id, old.epoch, reason))
+            move_errors.tell(self._worker, old.task.id, old.epoch, error)
         with old.writing:
             if old.write is not None:
                 try:

@@ -9,7 +9,6 @@ A task belongs to one executor at a time; only that executor's thread runs it. I
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,54 +18,29 @@ from elastic.api.components import Bolt, Component, Spout, TaskHook, overrides
 from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
 from elastic.errors import ExecutionError
-from elastic.migration.emitter import Emitter as LinkEnd
-from elastic.migration.receiver import Receiver
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
-from elastic.worker.batch import Batch, Item
+from elastic.worker.batch import Batch
 from elastic.worker.bolts import BoltDriver
 from elastic.worker.content.engine import EngineState, SpoutState, metrics_of, put_metrics
-from elastic.worker.crossing import ASK, FULL, TAKEN
 from elastic.worker.failures import Failures
-from elastic.worker.gaps import TimedEnd
 from elastic.worker.marks import MarkDriver
 from elastic.worker.outputs import Outputs
 from elastic.worker.pace import Pace
 from elastic.worker.part import weakly
 from elastic.worker.spouts import SpoutDriver
-from elastic.worker.turns import Turns
+from elastic.worker.task_queue import TaskQueue
 from elastic.worker.wiring import TaskListener, wire_up
 
 if TYPE_CHECKING:
     from elastic.worker.brake import Brake
     from elastic.worker.executor import Executor
 
-OVER = 2
-"""Times as many tuples as may wait for a task's executor: what sources of which nothing waits may make of it together."""
-FEW = 8
-"""As long as something of fewer sources waits for the task, a source of which nothing does is let in all the same, with no more than the
-task's share: what has come from other processes may be a whole window, and who emits in this one would wait until that is worked off."""
-FREE, BATCH = 8, 512
-"""Whoever was kept out for want of room is told when such a part of a task's share is free, and room for so many tuples where that is not
-more than half of it. Up to then it waits, and all that it emits to others: a moment is to be as short as can be, but not each batch one."""
-BROUGHT, WORKED_OFF = 16, 32
-"""What a task has brought from another process, and what was held for it meanwhile and has no room, keeps nobody out, up to so many times
-what may wait for it: half of that may be on its way to it there, and half be held. Of what it executes then such a part is not let in
-again, until all is as usual."""
 VECTOR_ROWS = 32
 """A task that takes record batches may have this many times more rows waiting: they are bytes in columns, not objects."""
 
 
-def low(share: int) -> int:
-    """So many tuples wait for a task at most when those are told that were kept out.
-
-    Args:
-        share: So many may wait for it in any case.
-    """
-    return share - max(1, share // FREE, min(share // 2, BATCH))
-
-
-class Task:
+class Task(TaskQueue):
     """One task in this worker.
 
     Args:
@@ -92,36 +66,25 @@ class Task:
         self.component = component
         self.context = context
         self.outputs = outputs
-        self.executor: Executor | None = None
+        capacity: int = setting("queue_rows", config)
+        if spec.vector:
+            capacity *= VECTOR_ROWS
+        super().__init__(capacity, max(1, capacity * spec.executors // spec.tasks), room)
         # Who is responsible for it, and who is to be next: under the lock of `Hands`.
         self.holder: Executor | None = None
         self.wanted_by: Executor | None = None
-        self.scheduled = False
         self.held = False  # scheduled, but its executor waits with its turn
         self.brake: Brake | None = None  # of a move that copies its state
         self.pace = Pace()
         self.executed = 0
         self.prepared = False
         self.closed = False
-        self.stopped = False  # stands still between two tuples, and is never scheduled, until `go_on`
         self.stopping: Callable[[], None] | None = None  # called when it does, on the executor's thread
         self.deferred: deque[Callable[[], None]] = deque()  # to be called between two of its tuples, there
-        self.receivers: dict[int, Receiver | TimedEnd] = {}
         self.handed_over = 0.0  # when its last executor let go of it, for the pause that a regrouping costs
         self.marks = MarkDriver(self, sources, listener)
         self._hooks = tuple(hooks)
         self._listener = listener
-        self._room = room
-        self._lock = threading.RLock()
-        self._queue = Turns()
-        self._rows = 0
-        self._brought = 0  # so many more may wait for a while, see `BROUGHT`
-        self._refused = False
-        self._kept_out: set[int] = set()  # sources that were told so
-        self._capacity: int = setting("queue_rows", config)
-        if spec.vector:
-            self._capacity *= VECTOR_ROWS
-        self._share = max(1, self._capacity * spec.executors // spec.tasks)
         self._tick_interval: float | None = setting("tick_interval", config)
         self._tick_at = 0.0  # monotonic time of the next tick
         self.spout = SpoutDriver(self, component, config) if isinstance(component, Spout) else None
@@ -137,100 +100,9 @@ class Task:
 
     # ------------------------------------------------------------------ from any thread
 
-    def offer(self, item: Item, life: int, first: int) -> int:
-        """Put something into the queue: its source's life and its position on the link say whether it is the next.
-
-        Returns:
-            TAKEN; FULL: there is no room (`room` will be called; marks always have some); ASK: not the next as far as this task
-            knows, which whoever knows of the moves has to look at.
-        """
-        with self._lock:
-            # Mostly there is room, and whoever has a hundred targets asks for each of a few tuples.
-            if self._rows + item.count > self._share and not self.has_room(item):
-                return FULL
-            receiver = self.receivers.get(item.source)
-            if receiver is None or not receiver.takes(life, first, item.weight):
-                return ASK
-            self._put(item)
-        return TAKEN
-
-    def take_in(self, item: Item, life: int, first: int) -> bool:
-        """The same for what came over a link: its sender keeps to the window, so it always has room. False: as ASK."""
-        with self._lock:
-            receiver = self.receivers.get(item.source)
-            if receiver is None or not receiver.takes(life, first, item.weight):
-                return False
-            self._put(item)
-        return True
-
-    def has_room(self, item: Item) -> bool:
-        """Whether that may wait for it as well; False: `room` will be called.
-
-        What others have sent does not keep out a source of which nothing waits, up to a bound of its own. Nor does what the task has
-        brought (`BROUGHT`): who emits to it, and to others, would stand still until that is worked off.
-        """
-        with self._lock:
-            rows, count = self._rows, item.count
-            if (
-                not (rows and count)
-                or rows + count <= self._share + self._brought
-                or self._executor_has_room(count)
-                or (item.source not in self._queue and self._lets_in(count))
-            ):
-                return True
-            self._refused = True
-            self._kept_out.add(item.source)
-            return False
-
-    def keeps_up(self, link: LinkEnd) -> bool:
-        """Whether it has taken what was given to it over a link from a task of this process, up to as much as may wait for it. What it has
-        not taken lies with the moves: they have not come to it, or it is not the next. False: `room` will be called.
-        """
-        with self._lock:
-            receiver = self.receivers.get(link.source)
-            if receiver is None:
-                return False  # it has just left
-            # Of a life that it has not heard of it has taken nothing.
-            taken = link.base if receiver.life < link.life else max(link.base, receiver.seen)
-            if link.sent - taken < self._capacity or receiver.life > link.life:
-                return True
-            self._refused = True
-            self._kept_out.add(link.source)
-            return False
-
-    @property
-    def guard(self) -> threading.RLock:
-        """Held while something is put into the queue."""
-        return self._lock
-
-    def _executor_has_room(self, count: int, times: int = 1) -> bool:
-        """Whether the executor's tasks together are below the bound: one busy task may use what its neighbours don't.
-
-        What waits is bounded by rows of the executor, not of each task: rows that stay in the processor's cache until they are
-        executed cost half of those that don't.
-        """
-        executor = self.executor
-        return executor is not None and executor.queued() + count <= times * self._capacity
-
-    def _lets_in(self, count: int) -> bool:
-        """Whether there is room for so many tuples of a source of which nothing waits."""
-        of_few = self._queue.sources < FEW and count <= self._share
-        return of_few or self._executor_has_room(count, OVER)
-
-    def force(self, item: Item) -> None:
-        """Put something into the queue that is known to be the next of its link."""
-        with self._lock:
-            self._put(item)
-            if self._rows > self._share + self._brought:
-                self._brought = min(self._rows - self._share, BROUGHT * self._capacity)
-
-    def _put(self, item: Item) -> None:
-        """Under the lock."""
-        self._queue.append(item)
-        self._rows += item.count
-        if not self.scheduled and self.executor is not None:
-            self.scheduled = True
-            self.executor.ready.put(self)
+    def _schedule(self, executor: Executor) -> None:
+        self.scheduled = True
+        executor.ready.put(self)
 
     def wake(self) -> None:
         """Have the task run soon although nothing came for it."""
@@ -274,20 +146,10 @@ class Task:
                 executor.ready.put(self)
 
     @property
-    def capacity(self) -> int:
-        """Tuples that may wait for the tasks of its executor together."""
-        return self._capacity
-
-    @property
     def slowed(self) -> bool:
         """Whether it executes less than it could, as it is about to move."""
         brake = self.brake  # once: the move may be over in between
         return brake is not None and brake.on
-
-    @property
-    def queued(self) -> int:
-        """Tuples that wait for this task."""
-        return self._rows
 
     @property
     def hooks(self) -> tuple[TaskHook, ...]:
@@ -387,40 +249,12 @@ class Task:
             {"pause_ms": round(pause * 1e3, 3)},
         )
 
-    def next(self) -> Item | None:
-        """Take the next thing from the queue; None when there is none."""
-        with self._lock:
-            item = self._queue.next()
-            if item is None:
-                # Said under the lock: whoever puts something from now on schedules the task again.
-                self.scheduled = self.stopped
-        return item
-
     def done(self, batch: Batch) -> None:
         """That has been worked off."""
         self.context.source = None
-        with self._lock:
-            self._rows -= batch.count
-            # Mostly nobody was kept out, and with many targets a batch is a few tuples.
-            refused = (self._brought or self._refused) and self._lets_in_again(batch.count)
-        if refused:
-            self._room()
+        self.worked_off(batch.count)
         if batch.origin:
             self._listener.on_consumed(batch, self)
-
-    def _lets_in_again(self, count: int) -> bool:
-        """Whether those are to be told that were kept out, now that so many tuples have been worked off. Under the lock."""
-        if self._brought:
-            left = self._brought - (count + WORKED_OFF - 1) // WORKED_OFF
-            self._brought = max(0, left) if self._rows > self._share else 0
-        refused = self._refused and (
-            self._rows <= low(self._share) + self._brought
-            or (any(s not in self._queue for s in self._kept_out) and self._lets_in(1))
-        )
-        if refused:
-            self._refused = False
-            self._kept_out.clear()
-        return refused
 
     def export(self) -> EngineState:
         """What the engine knows of it. While it stands still; from any thread."""
@@ -463,14 +297,6 @@ class Task:
         put_metrics(self.context, state.counters, state.gauges)
         self.bring(state.queue)
 
-    def bring(self, items: Sequence[Item]) -> None:
-        """Have it execute before all else what was taken for it where it was."""
-        with self._lock:
-            self._queue.put_before(items)
-            rows = sum(i.count for i in items)
-            self._brought = min(rows, BROUGHT * self._capacity)
-            self._rows += rows
-
     def leave(self) -> None:
         """It runs elsewhere from now on: what still comes, and what is still emitted, is not its business any more. From any thread."""
         with self._lock:
@@ -490,11 +316,7 @@ class Task:
     def discard(self) -> None:
         """Empty the queue of a task that executes nothing any more, so that its emitters are not held up."""
         current = self.bolt.give_up() if self.bolt is not None else None
-        with self._lock:
-            items, self._rows, self._brought, self._refused = list(self._queue), 0, 0, False
-            self._queue.clear()
-            self._kept_out.clear()
-            self.scheduled = self.stopped
+        items = self.emptied()
         if current is not None:
             items.append(current)
         for item in items:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
-from elastic.worker import outputs, task
+from elastic.worker import outputs, task_queue
 from elastic.worker.executor import Executor
 from elastic.worker.outputs import Outputs
 
@@ -146,7 +146,7 @@ def test_whoever_waits_goes_on_as_soon_as_there_is_room(monkeypatch: pytest.Monk
 
 def test_an_emitter_that_waits_until_half_is_done_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    monkeypatch.setattr(task, "FREE", 2)
+    monkeypatch.setattr(task_queue, "FREE", 2)
     assert not goes_on_when_some_is_done(monkeypatch, SOON)
 
 
