@@ -7,64 +7,24 @@ with what is in coordination: steps from before are not there.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
-from elastic.migration.plan import Wiring
-from elastic.migration.record import (
-    STANDING_STILL,
-    MoveRecord,
-    Phase,
-    TaskMove,
-    differences,
-    stage_of,
-)
 from elastic.model.events import Event
-from elastic.model.ids import ComponentId, Epoch, TopologyName, worker_of
-from elastic.model.views import STEPS, MoveTotals, MoveView, TaskMoveView
+from elastic.model.ids import Epoch, TopologyName
+from elastic.model.views import STEPS, MoveTotals, MoveView
 from elastic.nimbus import move_waits
-from elastic.nimbus.facts import MoveFacts, TopologyFacts
+from elastic.nimbus.facts import TopologyFacts
+from elastic.nimbus.logged_move import Behind, LoggedMove
 from elastic.nimbus.move_history import MoveHistory
+from elastic.nimbus.move_totals import added
 
 STEP = "move-step"
 STANDS, GOES_ON = "move-stands", "move-goes-on"
-_PHASES = {
-    Phase.WAITING: "waiting",
-    Phase.PREPARING: "preparing",
-    Phase.PAUSED: "paused",
-    Phase.SAVED: "saved",
-    Phase.RESTORED: "restored",
-    Phase.COMMITTED: "committed",
-    Phase.ROLLED_BACK: "rolled back",
-    Phase.LOST: "lost",
-}
 _UNHEARD = "unheard"
 """A step with nothing in it: those who are behind a task here have nothing to measure."""
-_STOOD = (*STANDING_STILL, Phase.RESTORED)
-_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Of pauses and gaps in the totals, seconds."""
-
-
-@dataclass
-class _Task:
-    """What is known of a task's part.
-
-    Attributes:
-        stood: It was paused. That its batch counts as paused does not say so: it may have gone back before.
-        heard: Workers with tasks behind it that have said for how long nothing came, or that there is nothing to say.
-    """
-
-    move: TaskMove
-    phase: str
-    stood: bool
-    times: dict[str, float] = field(default_factory=dict)
-    size: int = 0
-    pause: float = 0.0
-    gap: float = 0.0
-    heard: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -73,67 +33,6 @@ class _Past:
 
     moves: tuple[MoveView, ...]
     changed: int
-
-
-class _Behind:
-    """Who is behind the tasks of a topology: for one look."""
-
-    def __init__(self, t: TopologyFacts) -> None:
-        self.wiring = Wiring.of(t.spec)
-        self._places = t.assignment.place_of() if t.assignment is not None else {}
-        self._found: dict[tuple[Epoch, str], set[str]] = {}  # tasks of a component send to the same ones
-
-    def workers(self, number: int, move: _Move) -> set[str]:
-        """The workers with tasks that it sent to before the move: with those that have moved along nothing could be measured."""
-        key = (move.record.epoch, move.tasks[number].move.component)
-        found = self._found.get(key)
-        if found is None:
-            targets = {t for t in self.wiring.targets_of(number) if not move.has_moved(t)}
-            found = {str(w) for t, w in self._places.items() if t in targets}
-            self._found[key] = found
-        return found
-
-
-@dataclass
-class _Move:
-    record: MoveRecord
-    began: float
-    tasks: dict[int, _Task]
-    ended: float = 0.0
-    told: bool = False
-    seen: tuple[MoveFacts, TopologyFacts] | None = None  # as coordination showed it last
-    said: tuple[str, ...] | None = None
-    standing: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
-    """Worker, and what it says is waited for there -> by which tasks."""
-    changed: int = 0
-
-    def waits(self) -> tuple[str, ...]:
-        """What it waits for, for people: put together when somebody asks."""
-        if self.said is None:
-            self.said = move_waits.waits(*self.seen, self.prepared()) if self.seen is not None else ()
-        said = (
-            f"{move_waits.named(tasks)} in worker {w} for {what}"
-            for (w, what), tasks in self.standing.items()
-        )
-        return (*self.said, *said)
-
-    def prepared(self) -> Set[int]:
-        """Tasks whose new side has told that it is prepared. Marks say so later: those of several tasks are written together."""
-        return {n for n, task in self.tasks.items() if "prepared" in task.times}
-
-    def has_moved(self, task: int) -> bool:
-        """Whether it has moved the task."""
-        return task in self.tasks and self.tasks[task].phase == _PHASES[Phase.COMMITTED]
-
-    def goes_on(self, over: Collection[int], workers: Collection[str] | None = None) -> None:
-        """What was said of these tasks is over; with `workers`, what those have said."""
-        left = {
-            (worker, what): tuple(t for t in tasks if t not in over)
-            if workers is None or worker in workers
-            else tasks
-            for (worker, what), tasks in self.standing.items()
-        }
-        self.standing = {said: tasks for said, tasks in left.items() if tasks}
 
 
 class MoveLog:
@@ -150,7 +49,7 @@ class MoveLog:
         self.history = history if history is not None else MoveHistory(None, kept)
         self._past: dict[TopologyName, _Past] = {}
         self._lock = threading.Condition()
-        self._moves: dict[TopologyName, dict[Epoch, _Move]] = {}
+        self._moves: dict[TopologyName, dict[Epoch, LoggedMove]] = {}
         self._ids: dict[TopologyName, str] = {}
         self._totals: dict[TopologyName, MoveTotals] = {}
         # Whoever follows goes on with the next leader's log: its numbers are larger.
@@ -184,11 +83,11 @@ class MoveLog:
             for epoch, found in t.moves.items():
                 move = known.get(epoch)
                 if move is None:
-                    move = known[epoch] = _Move(found.record, found.record.began or now, {})
+                    move = known[epoch] = LoggedMove(found.record, found.record.began or now, {})
                     self._touch(move)
-                if self._update(move, found, t):
+                if move.update(found, t):
                     self._touch(move)
-            behind: _Behind | None = None
+            behind: Behind | None = None
             told = []
             for epoch, move in known.items():
                 if epoch in t.moves or move.told:
@@ -196,12 +95,12 @@ class MoveLog:
                 if not move.ended:
                     move.ended, move.seen, move.said, move.standing = now, None, None, {}
                     self._touch(move)
-                behind = behind or _Behind(t)
-                if now >= move.ended + self._linger or self._complete(move, behind):
+                behind = behind or Behind(t)
+                if now >= move.ended + self._linger or move.is_complete(behind):
                     move.told = True
                     self._touch(move)
-                    view = _view(t.name, move)
-                    self._totals[t.name] = _added(self._totals.get(t.name, MoveTotals()), view)
+                    view = move.view(t.name)
+                    self._totals[t.name] = added(self._totals.get(t.name, MoveTotals()), view)
                     self.history.add(t.state.id, view)
                     tell(view)
                     told.append(view)
@@ -223,59 +122,10 @@ class MoveLog:
             ]
         return min(due, default=None)
 
-    def _complete(self, move: _Move, behind: _Behind) -> bool:
-        """Whether everything has been said that can be: both sides of what has moved, those behind it, and emitters of all that was
-        paused, are through."""
-        return all(
-            (
-                x.phase != "committed"
-                or ({"saved", "begun"} <= x.times.keys() and behind.workers(n, move) <= x.heard)
-            )
-            and (
-                "resumed" in x.times
-                or not behind.wiring.emitters_of(n)
-                or not (x.phase == "committed" or x.stood)
-            )
-            for n, x in move.tasks.items()
-        )
-
-    def _touch(self, move: _Move) -> None:
+    def _touch(self, move: LoggedMove) -> None:
         self._revision += 1
         move.changed = self._revision
         self._lock.notify_all()
-
-    def _update(self, move: _Move, found: MoveFacts, t: TopologyFacts) -> bool:
-        """Take in how far a move is; returns whether that is news."""
-        news = move.record != found.record
-        move.record = found.record
-        seen = move.seen[0] if move.seen is not None else None
-        changed = set(differences(seen.read, found.read)) if seen is not None else None
-        for task in found.record.tasks:
-            if changed is not None and task.task not in changed:
-                continue
-            phase, _ = stage_of(task, found.record, found.marks, found.turn)
-            marked = found.marks.get(task.source)
-            saved = marked.marks.saved.get(task.task) if marked is not None else None
-            known, said = move.tasks.get(task.task), _said(task, phase, t)
-            if known is None:
-                # Of what has ended before this leader looked nobody knows.
-                stood = bool(task.outcome) and task.batch < found.record.paused
-                known = move.tasks[task.task] = _Task(task, said, stood)
-            known.stood |= phase in _STOOD
-            size = saved.size if saved is not None else known.size
-            if known.phase != said:
-                move.goes_on({task.task})
-            news |= (known.phase, known.size) != (said, size)
-            known.move, known.phase, known.size = task, said, size
-        before, move.seen = move.seen, (found, t)
-        if before is not None:
-            # Nobody would say that it is over.
-            ended = {w for w, i in before[1].workers.items() if w not in t.workers or t.workers[w] != i}
-            move.goes_on(move.tasks.keys(), ended)
-        if news or before is None or before[0].marks != found.marks or before[1].workers != t.workers:
-            move.said = None
-            return True
-        return False
 
     def stands(self, event: Event) -> None:
         """Take in what a worker says of tasks that do not get on, or do again, if it is that. What Nimbus says of them is known here."""
@@ -337,7 +187,7 @@ class MoveLog:
         """
         with self._lock:
 
-            def changed() -> list[tuple[TopologyName, _Move]]:
+            def changed() -> list[tuple[TopologyName, LoggedMove]]:
                 return [
                     (name, move)
                     for name, moves in self._moves.items()
@@ -349,7 +199,7 @@ class MoveLog:
             self._lock.wait_for(
                 lambda: self._closed or changed() or self._ended_before(topology, seen), timeout
             )
-            found = [_view(n, m) for n, m in changed()] + self._ended_before(topology, seen)
+            found = [m.view(n) for n, m in changed()] + self._ended_before(topology, seen)
             views = sorted(found, key=lambda v: (v.began, v.topology, v.epoch))
             return max(seen, self._revision), tuple(views)
 
@@ -366,7 +216,7 @@ class MoveLog:
                 for move in moves.values():
                     if move.ended and not move.told:
                         move.told = True
-                        told.append(_view(name, move))
+                        told.append(move.view(name))
                         self.history.add(self._ids[name], told[-1])
             self._lock.notify_all()
             return told
@@ -375,7 +225,7 @@ class MoveLog:
         """All moves that are known, of one topology or of all: those that began last first."""
         with self._lock:
             found = [
-                _view(name, move)
+                move.view(name)
                 for name, moves in self._moves.items()
                 if topology in (None, name)
                 for move in moves.values()
@@ -410,75 +260,3 @@ class MoveLog:
             if (id := self._ids.pop(topology, None)) is not None:
                 self.history.forget(topology, id)  # what is shown of the topology may be of a moment ago
             self._totals.pop(topology, None)
-
-
-def _said(task: TaskMove, phase: Phase, t: TopologyFacts) -> str:
-    """What is said of where a task stands: nobody goes on with what goes back because its process has ended."""
-    if task.starts_anew:
-        return "lost" if t.spec.component_of(task.task).stateful else "started anew"
-    return _PHASES[phase]
-
-
-def _view(name: TopologyName, move: _Move) -> MoveView:
-    record = move.record
-    if move.told:
-        state = "ended"
-    elif record.settled or move.ended:
-        state = "closing"
-    else:
-        state = "aborting" if record.abort else "running"
-    return MoveView(
-        name,
-        record.epoch,
-        record.why,
-        state,
-        move.began,
-        move.ended if move.told else 0.0,
-        tuple(_task_view(n, x) for n, x in sorted(move.tasks.items())),
-        move.waits(),
-    )
-
-
-def _task_view(number: int, task: _Task) -> TaskMoveView:
-    move, reason = task.move, task.move.reason
-    if move.starts_anew:
-        without = ", without its state" if task.phase == "lost" else ""
-        reason = f"its worker's process has ended; it starts anew{without}"
-    return TaskMoveView(
-        number,
-        ComponentId(move.component),
-        worker_of(move.source),
-        worker_of(move.target),
-        task.phase,
-        move.attempt,
-        reason,
-        task.size,
-        dict(task.times),
-        task.pause,
-        task.gap,
-    )
-
-
-def _added(totals: MoveTotals, view: MoveView) -> MoveTotals:
-    """The totals with one move more, which has ended."""
-    done = [t for t in view.tasks if t.moved]
-    gaps = [t.gap for t in done if t.gap]
-    return MoveTotals(
-        totals.moves + 1,
-        totals.committed + len(done),
-        totals.rolled_back + sum(1 for t in view.tasks if t.went_back or t.came_back),
-        totals.lost + sum(1 for t in view.tasks if t.phase == "lost"),
-        totals.size + sum(t.size for t in done),
-        _counted(totals.pauses, [t.pause for t in done]),
-        totals.pause_sum + sum(t.pause for t in done),
-        max([totals.pause_max, *(t.pause for t in done)]),
-        _counted(totals.gaps, gaps),
-        totals.gap_sum + sum(gaps),
-        max([totals.gap_max, *gaps]),
-    )
-
-
-def _counted(before: Mapping[str, int], seconds: Sequence[float]) -> dict[str, int]:
-    """A histogram with those more."""
-    bounds = (*((f"{b:g}", b) for b in _BOUNDS), ("+Inf", math.inf))
-    return {name: before.get(name, 0) + sum(s <= bound for s in seconds) for name, bound in bounds}
