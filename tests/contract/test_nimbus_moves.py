@@ -253,7 +253,8 @@ def test_a_move_that_has_begun_is_shown_before_it_is_taken_down(
     moving.cluster.until(nimbus, lambda: bool(reign.facts().topologies[WC].moves))
     shown = nimbus.describe("wc")
     (epoch,) = reign.facts().topologies[WC].moves
-    assert not shown.moves and shown.waits == (f"move {epoch} has just begun",)
+    # A worker may not have carried out the first assignment yet: that is said as well.
+    assert not shown.moves and f"move {epoch} has just begun" in shown.waits
 
 
 def test_a_move_that_ends_while_somebody_looks_is_shown(
