@@ -8,7 +8,6 @@ The order of emission from this task to each target is kept across all of its st
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
@@ -25,6 +24,7 @@ from elastic.worker import wire
 from elastic.worker.batch import Batch, Item, Mark, Stream, Streams
 from elastic.worker.crossing import ASK, FULL, TAKEN, Crossing, Out, Subscription
 from elastic.worker.destination import Destination, Emitter, TaskReleased
+from elastic.worker.division import Division
 from elastic.worker.joining import joined
 from elastic.worker.routes import LocalFirst, Routes
 
@@ -96,7 +96,7 @@ class Outputs:
         self.emits = {name: one.emit for name, one in made.items()}
         self.emits_all = {name: one.emit_all for name, one in made.items()}
         self.emits_each = {name: one.emit_each for name, one in made.items()}
-        self._turns: dict[tuple[str, int], Any] = {}
+        self._division = Division(task, str(component.id), self.outs)
 
     # ------------------------------------------------------------------ what user code calls
 
@@ -144,40 +144,12 @@ class Outputs:
         subscriptions = self._subscriptions[found]
         if not subscriptions:
             self.unrouted += record.num_rows
-        parts = [part for s in subscriptions for part in self._divide(s, record)]
+        parts = [part for s in subscriptions for part in self._division.of(s, record)]
         for target, part in parts:
             out = self.outs[target]
             if out.rows:
                 self._flush(out)
             self._send(out, found, part.num_rows, None, part)
-
-    def _divide(self, s: Subscription, record: Any) -> Iterable[tuple[int, Any]]:
-        from elastic.worker import vector
-
-        kind = s.spec.grouping.kind
-        if kind == GroupingKind.FIELDS and len(s.targets) > 1:
-            groups = vector.key_groups(record, s.spec.grouping.fields)
-            return [(s.targets[i], part) for i, part in vector.partition(record, groups, len(s.targets))]
-        if kind == GroupingKind.ALL:
-            return [(t, record) for t in s.targets]
-        # Direct and custom groupings name the tasks of each tuple, also where there is only one that could be named.
-        if kind == GroupingKind.GLOBAL or (
-            len(s.targets) == 1 and kind not in (GroupingKind.DIRECT, GroupingKind.CUSTOM)
-        ):
-            return [(s.targets[0], record)]
-        if kind in (GroupingKind.SHUFFLE, GroupingKind.NONE, GroupingKind.LOCAL_OR_SHUFFLE):
-            key = (s.consumer.id, s.number)
-            turn = self._turns.get(key)
-            if turn is None:
-                turn = self._turns[key] = itertools.count(self.task)
-            targets = s.targets
-            if kind == GroupingKind.LOCAL_OR_SHUFFLE:
-                targets = tuple(t for t in targets if self.outs[t].destination.local is not None) or targets
-            return [(targets[next(turn) % len(targets)], record)]
-        raise ExecutionError(
-            f"emit_batch cannot divide stream {s.spec.stream!r} of {str(self.component.id)!r} by the grouping {s.spec.grouping}.",
-            remedy="Use shuffle, fields, all, all_to_one or local_or_shuffle with record batches, or emit tuples.",
-        )
 
     def _no_stream(self, stream: str) -> ExecutionError:
         names = ", ".join(sorted(self.emits)) or "none"
