@@ -32,6 +32,7 @@ from elastic.migration.view import NOBODY, View
 from elastic.model.ids import Incarnation
 from protocol_tests import starting, worker
 from protocol_tests.coordination import Coordination
+from protocol_tests.planted_returns import RETURNS
 from protocol_tests.store import Stores
 from protocol_tests.tasks import Content, Task
 from protocol_tests.worker import Worker
@@ -519,6 +520,7 @@ NAMED: dict[str, Callable[[], list[Patch]]] = {
     "unbounded buffer": _unbounded_buffer,
 }
 MORE: dict[str, Callable[[], list[Patch]]] = {
+    **RETURNS,
     "a conflict keeps the old record": _conflict_keeps_the_old_record,
     "no opening after a pause": _no_opening_after_a_pause,
     "begins before restored is accepted": _begins_before_restored_is_accepted,

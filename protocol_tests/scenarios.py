@@ -363,7 +363,7 @@ def store_not_reached_at_the_end() -> None:
 
 
 def given_up_while_restoring() -> None:
-    """Another place is chosen while the new side fetches, which does not hear of it: its `restored` is refused."""
+    """Another place is chosen while the new side fetches, which does not hear of it: its `restored` is refused. Who had it is gone."""
     world = calm(shape=line(hints=False))
     flow(world)
     move(world, {2: B})
@@ -374,8 +374,11 @@ def given_up_while_restoring() -> None:
     with patch.object(world.stores, "get", lambda *of: asked.append(of)):
         until(world, lambda: new.state is NewState.FETCHING and bool(asked))
         heard, session.on_view = session.on_view, lambda view: None
-        assert world.nimbus is not None
-        world.nimbus.feed(1, ev.TimerFired(*restore_timer(node.record.tasks[0])))
+        world._kill_worker(worker(world, A), notice=2, restart=4000)
+        nimbus = world.nimbus
+        assert nimbus is not None
+        until(world, lambda: A not in nimbus._seen[1][2])
+        nimbus.feed(1, ev.TimerFired(*restore_timer(node.record.tasks[0])))
         until(world, lambda: node.record.tasks[0].attempt == 2)
         get(*asked.pop(0))
         until(world, lambda: new.state is NewState.MARKING)

@@ -143,7 +143,8 @@ def test_a_timer_that_fires_when_what_it_bounds_has_come_in_time_means_nothing()
 
 
 def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
-    """After many of them the time of an attempt is over before the next is due."""
+    """After many of them the time of an attempt is over before the next is due. The process that it was to leave has ended."""
+    hosts = tuple(h for h in HOSTS if h.incarnation != A)
     for attempt in (1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 10):
         task = replace(record(1).tasks[0], attempt=attempt)
         made = replace(record(1), tasks=(task,))
@@ -154,13 +155,39 @@ def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
             ({1: FailedMark(attempt - 1, "boom")}, restore_timer(task), "it was not restored in time"),
         ):
             marks = {A: Marked(source, 0), B: Marked(Marks(B, failed=failed), 0)}
-            found = decide(made, 0, marks, HOSTS, (expired,)).commit
+            found = decide(made, 0, marks, hosts, (expired,)).commit
             assert found is not None
             assert (found.record.tasks[0].attempt, found.record.tasks[0].reason) == (attempt + 1, why)
         marks[B] = Marked(Marks(B, failed={1: FailedMark(attempt, "boom")}), 0)
-        waiting = decide(made, 0, marks, HOSTS, ())
+        waiting = decide(made, 0, marks, hosts, ())
         assert (waiting.commit is None) is (attempt >= AT_ONCE)
         assert (again_timer(task) in waiting.timers) is (attempt >= AT_ONCE)
+
+
+def test_who_still_has_it_goes_on_with_it_when_another_could_not() -> None:
+    """At once, also when no store has it; when a process has ended, only after a second one."""
+    task = record(1).tasks[0]
+    source = Marks(A, saved={1: SavedMark((NodeId("a"),), 9)})
+    alone = tuple(h for h in HOSTS if h.incarnation != B)
+    for attempt, failed, hosts, expired, target, final in (
+        (1, {1: FailedMark(1, "boom")}, HOSTS, (), A, False),
+        (9, {1: FailedMark(9, "boom")}, HOSTS, (), A, False),
+        (1, {1: FailedMark(1, "no store has it", gone=True)}, HOSTS, (), A, False),
+        (1, {}, HOSTS, (restore_timer(task),), A, False),
+        (2, {}, alone, (), A, True),
+    ):
+        made = replace(record(1), tasks=(replace(task, attempt=attempt),))
+        marks = {A: Marked(source, 0), B: Marked(Marks(B, failed=failed), 0)}
+        found = decide(made, 0, marks, hosts, expired).commit
+        assert found is not None
+        (part,) = found.record.tasks
+        assert (part.target, part.attempt, part.final, part.outcome) == (target, attempt + 1, final, "")
+        assert {c.incarnation: c.marks.revoked for c in found.marks} == {B: {1: attempt}}, "it is refused"
+        restored = Marks(A, saved=source.saved, restored={1: attempt + 1})
+        marks = {A: Marked(restored, 0), B: Marked(Marks(B, revoked={1: attempt}), 0)}
+        done = decide(found.record, 1, marks, hosts, ()).commit
+        assert done is not None and done.places == ((1, worker_of(A)),)
+        assert done.record.tasks[0].outcome is Outcome.COMMITTED and done.record.tasks[0].came_back
 
 
 def test_only_the_word_of_the_old_side_is_final() -> None:

@@ -7,13 +7,15 @@ from functools import partial
 
 import pytest
 
-from protocol_tests import pauses, restarts, scenarios, user_topology
+from protocol_tests import pauses, restarts, returns, scenarios, user_topology
 from protocol_tests.planted import MORE, NAMED, planted
 from protocol_tests.runner import run_many
 
 ENOUGH = 400
 """Runs in which each of them is found with a wide margin; those that take longer have a scenario of their own."""
 SCENARIOS = {
+    "who has it goes on before that was taken down": returns.is_not_heard_of_by_who_has_it,
+    "who could not restore it is not refused": returns.goes_on_while_another_restores,
     "a conflict keeps the old record": scenarios.commit_of_unknown_fate,
     "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
     "links end where it was put in": scenarios.given_back_after_it_was_put_in,

@@ -22,6 +22,7 @@ from elastic.migration.record import Marks, Outcome, Phase
 from elastic.migration.table import EmitterState, OldState
 from elastic.migration.waiting import waiting_for
 from elastic.model.ids import Incarnation
+from protocol_tests import returns
 from protocol_tests.profiles import PROFILE
 from protocol_tests.restarts import node_dies_after_saved
 from protocol_tests.scenarios import (
@@ -359,11 +360,18 @@ def test_a_move_says_what_it_waits_for() -> None:
     assert A in said[Phase.PAUSED] and B in said[Phase.SAVED]
 
 
+@pytest.mark.parametrize("scenario", returns.ALL)
+def test_what_cannot_be_restored_elsewhere_goes_on_where_it_was(scenario: Callable[[], None]) -> None:
+    scenario()
+
+
 def test_a_state_that_nobody_can_read_is_kept_and_keeps_nobody_busy() -> None:
     world = calm()
     flow(world)
     world._faults["install fails"] = AT_ONCE + 10
     move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    world._kill_worker(worker(world, A), notice=2, restart=4000)  # or it would go on there
     failed = []
     for left in range(AT_ONCE + 9, -1, -1):
         until(world, lambda left=left: world._faults["install fails"] == left)  # type: ignore[misc]

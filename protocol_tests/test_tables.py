@@ -86,12 +86,14 @@ SAMPLES: dict[str, tuple[Callable[[], Role], tuple[Any, ...]]] = {
             ev.SaveAccepted(2, 1),
             ev.Settled(2, 1, True),
             ev.Settled(2, 1, False),
+            ev.TakenBack(2, 1),
         ),
     ),
     "mover, new side": (
         lambda: MoverNew(2, 1, 1),
         (
             ev.PrepareNew(2, 1, 1),
+            ev.StillHere(2, 1, 1),
             ev.Prepared(2, 1, 1),
             ev.AheadSeen(2, 1, 1, NODES),
             ev.AheadFetched(2, 1, 1),

@@ -264,6 +264,14 @@ class BeginTask:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBack:
+    """It is ours again: the old side is to go on with it. For the participant."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class DiscardTask:
     """It is not to be ours after all."""
 

@@ -3,7 +3,8 @@
 The rules, for a task without an outcome:
 
     neither     and aborted, or a side is gone or has failed, or its time is over   rolled back: `saved` and `restored` are refused
-    saved       and the new side is gone or has failed, or its time is over         another new side: this one's word is refused
+    saved       and the new side is gone or has failed, or its time is over         another new side: this one's word is refused;
+                mostly the process that it was to leave, if that lives: it goes on with what it has
                 and no store that could have the state has it                       lost: two nodes went at once
     restored    whether or not it is saved                                          committed: the assignment says so
 
@@ -183,6 +184,8 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
         worker = worker_of(task.target)
         draft.places.append((task.task, worker))
         said = f"Task {task.task} runs in worker {worker} now."
+        if task.came_back:
+            said = f"Task {task.task} has come back to worker {worker}: {task.reason}."
         if task.target not in draft.hosts:
             said = f"Task {task.task} had come to worker {worker}, of which the process has ended since: it starts anew there."
         draft.says.append(Say("task-moved", task.task, said))
@@ -235,7 +238,9 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
     """A saved task: leave it, or find another new side."""
     marks = draft.marks[task.target].marks
     failed = _failed(task, marks)
-    if failed is not None and failed.gone:
+    # Its old side has it until the outcome, and needs no store for it: all that it costs is that the task has not moved.
+    back = draft.hosts.get(task.source) if task.target != task.source else None
+    if failed is not None and failed.gone and back is None:
         draft.places.append((task.task, worker_of(task.target)))
         draft.says.append(
             Say("state-lost", task.task, f"The state of task {task.task} is lost: {failed.reason}.")
@@ -246,13 +251,17 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         reason = f"worker {worker_of(task.target)} has ended"
     elif failed is not None:
         reason = failed.reason
-    rested = task.attempt < AT_ONCE or again_timer(task) in expired
+    rested = back is not None or task.attempt < AT_ONCE or again_timer(task) in expired
     if not (reason and rested) and restore_timer(task) not in expired:
         return task
     reason = reason or "it was not restored in time"
-    host = _another(task, saved, draft)
+    died = task.target not in draft.hosts
+    # A process that has ended may have had to for any reason; where two have, it may be for what they restored.
+    often = died and task.attempt > 1
+    host = back if back is not None and (often or not died) else _another(task, saved, draft)
     if host is None:
         return task
+    takes_back = host.incarnation == task.source
     draft.write(task.target, marks.revoke(task.task, task.attempt))
     if host.incarnation not in draft.marks:
         draft.write(host.incarnation, Marks(host.incarnation))
@@ -261,7 +270,9 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         Say(
             "task-move-forward",
             task.task,
-            f"Task {task.task} is restored in worker {host.worker} instead: {reason}.",
+            f"Task {task.task} goes on in worker {host.worker}, which still has it: {reason}."
+            if takes_back
+            else f"Task {task.task} is restored in worker {host.worker} instead: {reason}.",
         )
     )
     return replace(
@@ -270,6 +281,7 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         target_node=host.node,
         attempt=task.attempt + 1,
         reason=reason,
+        final=takes_back and often,
         stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
 

@@ -217,6 +217,23 @@ class PrepareNew:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What was saved is this process's again: it was accepted as the new side, which goes on with what the old side has."""
+
+    task: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StillHere:
+    """The task is to run here again, and its old side has all of it."""
+
+    task: int
+    epoch: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """Class loaded, `prepare` called, links dialled."""
 

@@ -1,6 +1,7 @@
 """The new side of one moving task: one attempt to have it run here.
 
     PREPARING -> READY -> FETCHING -> INSTALLING -> MARKING -> RUNNING -> DONE
+    where the old side still has it: MARKING -> RUNNING -> DONE
     any before RUNNING -> DONE (discarded)       any before MARKING -> FAILED -> DONE (discarded)
 
 Promises: everything slow that can be done before the pause is done before it; the state goes in after `prepare`; the task runs, and
@@ -8,6 +9,9 @@ sends anything, only after `restored` was accepted: from then on it is this proc
 
 It need not wait until `saved` is in the marks: it fetches as soon as it hears that the stores have all of it, and restores from that if it
 is the whole of the stopped task, which saves once in a move. What cannot be had then is fetched when the marks say that it is there.
+
+When another new side could not, or would not, the process that the task was to leave may be the next: its old side holds everything until
+an outcome, so nothing is fetched, and user code is not asked. All else is as anywhere: it goes on when its `restored` was accepted.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from elastic.migration.actions import (
     Install,
     Mark,
     PrepareTask,
+    TakeBack,
 )
 from elastic.migration.role import Actions, Role
 from elastic.migration.table import MOVER_NEW, NewState
@@ -34,17 +39,18 @@ class MoverNew(Role):
 
     Attributes:
         coming: Whether what was copied ahead is being fetched.
+        back: Whether the old side is here, and still has the task.
     """
 
     table = MOVER_NEW
-    __slots__ = ("_ahead", "_heard", "_nodes", "_size", "attempt", "coming", "epoch", "task")
+    __slots__ = ("_ahead", "_heard", "_nodes", "_size", "attempt", "back", "coming", "epoch", "task")
 
     def __init__(self, task: int, epoch: int, attempt: int) -> None:
         super().__init__()
         self.task, self.epoch, self.attempt = task, epoch, attempt
         self._nodes: tuple[NodeId, ...] = ()
         self._size = 0
-        self._ahead = self._heard = self.coming = False
+        self._ahead = self._heard = self.coming = self.back = False
 
     def __str__(self) -> str:
         return f"new side of task {self.task}, move {self.epoch}, attempt {self.attempt}"
@@ -69,6 +75,10 @@ class MoverNew(Role):
     def _prepare(self, event: ev.PrepareNew) -> Actions:
         self.state = NewState.PREPARING
         return (PrepareTask(self.task, self.epoch, self.attempt),)
+
+    def _still_here(self, event: ev.StillHere) -> Actions:
+        self.state, self.back = NewState.MARKING, True
+        return (Mark(self.epoch, self.task, "restored", self.attempt),)
 
     def _prepared(self, event: ev.Prepared) -> Actions:
         if self.state is NewState.FAILED:
@@ -123,7 +133,12 @@ class MoverNew(Role):
 
     def _accepted(self, event: ev.RestoreAccepted) -> Actions:
         self.state = NewState.RUNNING
-        return (BeginTask(self.task, self.epoch, self.attempt),)
+        return (self._begin(),)
+
+    def _begin(self) -> BeginTask | TakeBack:
+        if self.back:
+            return TakeBack(self.task, self.epoch)
+        return BeginTask(self.task, self.epoch, self.attempt)
 
     def _failed(self, event: ev.NewFailed) -> Actions:
         if self.state is NewState.FAILED:
@@ -139,11 +154,14 @@ class MoverNew(Role):
         if before is NewState.RUNNING:
             return ()
         if before is NewState.MARKING and event.here:
-            return (BeginTask(self.task, self.epoch, self.attempt),)
+            return (self._begin(),)
+        if self.back:
+            return ()  # the old side holds it still
         return (DiscardTask(self.task, self.epoch, self.attempt),)
 
     doors = {  # noqa: RUF012
         ev.PrepareNew: "_prepare",
+        ev.StillHere: "_still_here",
         ev.Prepared: "_prepared",
         ev.AheadSeen: "_ahead_seen",
         ev.AheadFetched: "_ahead_fetched",

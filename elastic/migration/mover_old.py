@@ -3,6 +3,7 @@
     PREPARING -> READY -> DRAINING -> STOPPING -> CONFIRMING -> SAVING -> MARKING -> SAVED -> DONE (released)
     any before SAVED -> DONE (rolled back: goes on)      any before MARKING -> FAILED -> DONE (rolled back)
     from SAVING on: the new side may have restored it, of which the marks or the record tell -> SAVED, DONE (released)
+    SAVED -> DONE (taken back: this process was the next new side, and goes on with what it has)
 
 It runs on until all that emit to it hold, and what they sent before is here: what comes meanwhile need not travel. Unless what it emits
 would have to, because somebody it emits to stands still.
@@ -147,6 +148,10 @@ class MoverOld(Role):
         self.state = OldState.DONE
         return (ReleaseTask(self.task, self.epoch),)
 
+    def _taken_back(self, event: ev.TakenBack) -> Actions:
+        self.state = OldState.DONE
+        return (ContinueTask(self.task, self.epoch),)
+
     doors = {  # noqa: RUF012
         ev.PrepareOld: "_prepare",
         ev.StoreAsked: "_asked",
@@ -159,4 +164,5 @@ class MoverOld(Role):
         ev.SaveAccepted: "_accepted",
         ev.OldFailed: "_failed",
         ev.Settled: "_settled",
+        ev.TakenBack: "_taken_back",
     }

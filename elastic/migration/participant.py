@@ -192,31 +192,41 @@ class Participant:
         ):
             self._run(new, ev.RestoreAccepted(task, at.epoch, at.attempt), out)
             self._accepted.append(new)
+        if new is not None and new.back:  # first: it may take back what the old side has
+            self._end_new(new, out)
+            new, old = None, self.old.get(task)
         # Only the outcome in the record of that very move ends a role: who has the task now does not say how this one came to be.
         part = self.view.part(task, old.epoch) if old is not None else None
         if old is not None and part is not None and part.outcome:
-            self._settle_old(old, part.outcome is Outcome.ROLLED_BACK, out)
-        part = self.view.part(task, new.epoch) if new is not None else None
-        if new is not None and part is not None:
-            mine = part.target == self.me and part.attempt == new.attempt
-            if part.outcome or not mine:
-                self._settle_new(new, mine and part.outcome is Outcome.COMMITTED, out)
+            stays = part.outcome is Outcome.ROLLED_BACK
+            self._settle_old(old, ev.Settled(task, old.epoch, stays), out)
+        if new is not None:
+            self._end_new(new, out)
         if move is None or at.phase in SETTLED or at.phase is Phase.WAITING:
             return
         if move.source == self.me and at.phase in (Phase.PREPARING, Phase.PAUSED):
             self._follow_old(task, at, out)
         if move.target == self.me and task not in self.new and at.phase is not Phase.RESTORED:
-            if task in self.old and at.phase is Phase.SAVED:
-                # Chosen because other new sides have died: from here on it is restored like anywhere else.
-                self._settle_old(self.old[task], False, out)
             self.new[task] = made = MoverNew(task, at.epoch, at.attempt)
             self._gate.admits(("new", task), (at.epoch, at.attempt))
-            self._run(made, ev.PrepareNew(task, at.epoch, at.attempt), out)
+            # It may be chosen because another one could not: its old side has held everything so far.
+            still = task in self.old and self.old[task].epoch == at.epoch and at.phase is Phase.SAVED
+            begin = ev.StillHere if still else ev.PrepareNew
+            self._run(made, begin(task, at.epoch, at.attempt), out)
         if at.phase is Phase.PREPARING and task in self.new:
             self._follow_ahead(move, at, out)
         if at.phase is Phase.SAVED and task in self.new and at.saved is not None:
             saved = ev.SavedSeen(task, at.epoch, at.attempt, at.saved.nodes, at.saved.size)
             self._run(self.new[task], saved, out)
+
+    def _end_new(self, new: MoverNew, out: Out) -> None:
+        """End it if the record says so: the task has its outcome, or another new side was chosen."""
+        part = self.view.part(new.task, new.epoch)
+        if part is None:
+            return
+        mine = part.target == self.me and part.attempt == new.attempt
+        if part.outcome or not mine:
+            self._settle_new(new, mine and part.outcome is Outcome.COMMITTED, out)
 
     def _follow_ahead(self, part: TaskMove, at: Standing, out: Out) -> None:
         move = self.view.move(at.epoch)
@@ -436,6 +446,9 @@ class Participant:
                     out += self._ends.receive(action.task, links)
                     out.append(answer := [action])
                     self._attach(action.task, links, out)
+                case ac.TakeBack(task):
+                    self._settle_old(self.old[task], ev.TakenBack(task, action.epoch), out)
+                    out.append(answer := [])
                 case ac.DiscardTask():
                     answer.append(action)
                     self._arriving.pop(action.task, None)
@@ -447,12 +460,12 @@ class Participant:
         if old is not None and old.epoch == epoch and old.state in _WAITING and source in old.missing:
             self._run(old, ev.Fenced(target, epoch, source), out)
 
-    def _settle_old(self, old: MoverOld, here: bool, out: Out) -> None:
-        task = old.task
+    def _settle_old(self, old: MoverOld, how: ev.Settled | ev.TakenBack, out: Out) -> None:
+        task, here = old.task, isinstance(how, ev.TakenBack) or how.here
         del self.old[task]
         self._gate.close(("old", task), (old.epoch,))
         self._gate.close(("fence", task), (old.epoch,))
-        self._run(old, ev.Settled(task, old.epoch, here), out)
+        self._run(old, how, out)
         self._frozen.discard(task)
         self._sealed.discard(task)
         later = self._later.take(task)

@@ -95,7 +95,7 @@ class TaskMove:
         batch: Paused together with the others of that number, from 0, when it is their turn (`turn_of`).
         attempt: Which new side this is, from 1.
         reason: Why it was rolled back, or why this is not the first attempt.
-        final: It was rolled back for a reason that is one at any other time as well.
+        final: It was rolled back, or has come back, for a reason that is one at any other time as well.
     """
 
     task: TaskId
@@ -110,6 +110,11 @@ class TaskMove:
     reason: str = ""
     stores: tuple[NodeId, ...] = ()
     final: bool = False
+
+    @property
+    def came_back(self) -> bool:
+        """Whether the process that it was to leave is the new side, too, as another one could not restore it."""
+        return self.source == self.target
 
     @property
     def starts_anew(self) -> bool:

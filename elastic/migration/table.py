@@ -187,6 +187,7 @@ MOVER_OLD = Table(
         (_O.FAILED, ev.Delivered, None),
         (_O.FAILED, ev.SaveDone, None),
         ((_O.PREPARING, _O.READY, *_UNSAVED, _O.MARKING, _O.SAVED, _O.FAILED), ev.Settled, _O.DONE),
+        (_O.SAVED, ev.TakenBack, _O.DONE),
     ),
 )
 
@@ -197,6 +198,7 @@ MOVER_NEW = Table(
     _N.IDLE,
     _rows(
         (_N.IDLE, ev.PrepareNew, _N.PREPARING),
+        (_N.IDLE, ev.StillHere, _N.MARKING),
         (_N.PREPARING, ev.Prepared, (_N.READY, _N.FETCHING)),
         (_LIVE, ev.AheadSeen, None),
         (_LIVE, ev.AheadFetched, None),

@@ -146,10 +146,11 @@ class LoggedMove:
 
     def is_complete(self, behind: Behind) -> bool:
         """Whether everything has been said that can be: both sides of what has moved, those behind it, and emitters of all that was
-        paused, are through."""
+        paused, are through. Of what has come back there is no more to say than of what was rolled back."""
         return all(
             (
                 x.phase != "committed"
+                or x.move.came_back
                 or ({"saved", "begun"} <= x.times.keys() and behind.workers(n, self) <= x.heard)
             )
             and (

@@ -371,7 +371,7 @@ def after_outcomes(
     """The plan after a move's record has been written: which tasks have failed once more, and which have come.
 
     A task whose own worker has died is no failure of the move: it is placed anew without one. Nor is it one when a store was away, or
-    when the task is wanted elsewhere by now.
+    when the task is wanted elsewhere by now. One that has come back has failed to move like one that was rolled back.
 
     Args:
         tries: How often a task's move may fail before it is given up: at once where it cannot be otherwise.
@@ -383,7 +383,10 @@ def after_outcomes(
         if not task.outcome or old[task.task].outcome:
             continue
         meant = wanted.get(task.task) == worker_of(task.target)
-        if task.outcome is Outcome.ROLLED_BACK and task.source in alive and meant:
+        stays = task.outcome is Outcome.ROLLED_BACK
+        if task.came_back and task.outcome is Outcome.COMMITTED:
+            stays, meant = True, wanted.get(task.task, worker_of(task.source)) != worker_of(task.source)
+        if stays and task.source in alive and meant:
             if task.final:
                 plan = plan.with_failure(task.task, now, task.reason, tries)
             elif why := trouble(task.task, (task.source_node, task.target_node)):

@@ -1,0 +1,46 @@
+"""Faults in how a task goes on where it was when it could not be restored elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elastic.migration import decide
+from elastic.migration import events as ev
+from elastic.migration.actions import Mark, TakeBack
+from elastic.migration.mover_new import MoverNew
+from elastic.migration.table import NewState
+
+Patch = tuple[Any, str, Any]
+
+
+def _goes_on_at_once() -> list[Patch]:
+    real = MoverNew._accepted
+
+    def still_here(self: MoverNew, event: ev.StillHere) -> tuple[Any, ...]:
+        self.state, self.back = NewState.MARKING, True
+        return (Mark(self.epoch, self.task, "restored", self.attempt), TakeBack(self.task, self.epoch))
+
+    def accepted(self: MoverNew, event: ev.RestoreAccepted) -> tuple[Any, ...]:
+        done = real(self, event)
+        return () if self.back else done
+
+    return [(MoverNew, "_still_here", still_here), (MoverNew, "_accepted", accepted)]
+
+
+def _the_other_is_not_refused() -> list[Patch]:
+    real = decide._forward
+
+    def forward(task: Any, saved: Any, draft: Any, expired: Any) -> Any:
+        after = real(task, saved, draft, expired)
+        if after is not task and after.target == task.source:
+            draft.touched.discard(task.target)
+        return after
+
+    return [(decide, "_forward", forward)]
+
+
+RETURNS: dict[str, Callable[[], list[Patch]]] = {
+    "who has it goes on before that was taken down": _goes_on_at_once,
+    "who could not restore it is not refused": _the_other_is_not_refused,
+}

@@ -1,0 +1,116 @@
+"""Situations in which what was saved goes on where it was, as it could not be restored elsewhere. Each raises when the product is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from elastic.migration import events as ev
+from elastic.migration.decide import restore_timer
+from elastic.migration.record import Outcome, Phase
+from elastic.migration.table import NewState
+from protocol_tests.scenarios import A, B, calm, flow, line, move, phase, until, worker
+from protocol_tests.world import World
+
+
+def _out_of_time(world: World) -> None:
+    """The time of the present attempt to restore task 2 is over."""
+    (node,) = world.coordination.moves.values()
+    (part,) = node.record.tasks
+    assert world.nimbus is not None
+    world.nimbus.feed(1, ev.TimerFired(*restore_timer(part)))
+
+
+def could_not_be_restored() -> None:
+    """The new side's user code raises: the task goes on in the process that it was to leave, with all that it had, and nothing is lost."""
+    world = calm()
+    flow(world)
+    until(world, lambda: not world.clock.step())
+    before = worker(world, A).tasks[2]
+    world._faults["install fails"] = 1
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    flow(world)
+    until(world, lambda: bool(world.outcomes))
+    assert worker(world, A).tasks[2] is before and before.running and not before.stopped, "the very same"
+    assert world.outcomes == {Outcome.COMMITTED: 1} and "cannot be read" in world.reasons[0]
+    until(world, lambda: not world.coordination.moves)
+    assert world.coordination.places[2] == A and not any(s.data for s in world.stores.at.values())
+    move(world, {2: B})  # and another time it can
+    flow(world)
+    until(world, lambda: world.coordination.places[2] == B)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def goes_on_while_another_restores() -> None:
+    """The new side is given up while it fetches, and does not hear of that: its `restored` is refused."""
+    world = calm(shape=line(hints=False))
+    flow(world)
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    new, session = worker(world, B).participant.new[2], worker(world, B).session
+    asked, get = list[Any](), world.stores.get
+    with patch.object(world.stores, "get", lambda *of: asked.append(of)):
+        until(world, lambda: new.state is NewState.FETCHING and bool(asked))
+        heard, session.on_view = session.on_view, lambda view: None
+        _out_of_time(world)
+        until(world, lambda: worker(world, A).tasks[2].running and not worker(world, A).tasks[2].stopped)
+    for of in asked:
+        get(*of)
+    until(world, lambda: new.state in (NewState.MARKING, NewState.RUNNING))
+    flow(world)
+    session.on_view = heard
+    world.finish()
+    assert world.coordination.places[2] == A and 2 not in worker(world, B).tasks, "two go on with it"
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def is_not_heard_of_by_who_has_it() -> None:
+    """Who was to go on with it has read that, and coordination does not answer: another one restores it, and this one never goes on."""
+    world = calm(shape=line(hints=False))
+    flow(world)
+    world._faults["install fails"] = 1
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    before, session = worker(world, A), worker(world, A).session
+    late, write = list[Any](), world.coordination.write_marks
+
+    def slow(of: Any, *more: Any) -> None:
+        (late.append if of is session else lambda all: write(*all))((of, *more))
+
+    with patch.object(world.coordination, "write_marks", slow):
+        until(world, lambda: bool(late))
+        assert before.participant.new[2].back, "nothing was tried: it has not been chosen"
+        _out_of_time(world)
+        until(world, lambda: bool(world.outcomes))
+        assert 2 not in before.tasks or before.tasks[2].stopped, "two go on with it"
+    for each in late:
+        write(*each)
+    flow(world)
+    world.finish()
+    assert world.coordination.places[2] != A
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+def is_gone_before_it_goes_on() -> None:
+    """Who was to go on with it dies before that is taken down: the stores have it still."""
+    world = calm(shape=line(hints=False))
+    flow(world)
+    world._faults["install fails"] = 1
+    move(world, {2: B})
+    until(world, lambda: 2 in worker(world, A).participant.new)
+    world._kill_worker(worker(world, A), notice=2, restart=4000)
+    until(world, lambda: bool(world.outcomes))
+    flow(world)
+    world.finish()
+    assert world.coordination.places[2] != A
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
+ALL = (
+    could_not_be_restored,
+    goes_on_while_another_restores,
+    is_not_heard_of_by_who_has_it,
+    is_gone_before_it_goes_on,
+)
