@@ -63,6 +63,7 @@ def goes_on_while_another_restores() -> None:
     world.do_run(200)  # it hears what has become of its mark, and of nothing else
     assert new.state is NewState.MARKING, "two go on with it"
     session.on_view = heard
+    world.coordination._notify(session)
     world.finish()
     assert world.coordination.places[2] == A
     assert not world.truth.lost() and not world.truth.lost_states
