@@ -152,3 +152,40 @@ def test_a_slice_of_a_dictionary_column_arrives_as_it_is(
     record = pa.record_batch([column], names=["k"])
     sent(record)
     assert all(p.schema == record.schema for p in vector.parts(record))
+
+
+COLUMNS = {
+    "int": pa.array([1, None, 3]),
+    "float": pa.array([1.5, None, 3.0]),
+    "str": pa.array(["a", None, "cc"]),
+    "bytes": pa.array([b"a", None, b"cc"]),
+    "dictionary": pa.array(["a", None, "a"]).dictionary_encode(),
+    "date": pa.array([dt.date(2020, 1, 1), None, dt.date(2020, 1, 3)]),
+    "moment": pa.array([MOMENT, None, MOMENT], pa.timestamp("us", "UTC")),
+}
+
+
+def groups_at_each_offset(column: Any) -> None:
+    """Of a batch that lies at any place in what has come: those that it had where it was made."""
+    record = pa.record_batch([column], names=["v"])
+    data = bytes(vector.to_ipc(record))
+    for offset in range(vector.ALIGNED):
+        come = memoryview(bytes(offset) + data)[offset:]
+        there = vector.from_ipc(come)
+        assert there.to_pylist() == record.to_pylist()
+        assert vector.key_groups(there, ("v",)).tolist() == vector.key_groups(record, ("v",)).tolist()
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_what_has_come_behind_the_head_of_a_frame_is_hashed_like_any(kind: str) -> None:
+    groups_at_each_offset(COLUMNS[kind])
+
+
+def test_columns_that_lie_anywhere_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: what hashes is not Arrow's own, and raises what is no `Exception`."""
+    monkeypatch.setattr(vector, "ALIGNED", 1)
+    with pytest.raises(BaseException, match="not aligned"):
+        for offset in range(8):
+            record = pa.record_batch([COLUMNS["int"]], names=["v"])
+            come = memoryview(bytes(offset) + bytes(vector.to_ipc(record)))[offset:]
+            vector.key_groups(vector.from_ipc(come), ("v",))

@@ -16,6 +16,8 @@ from elastic import Bolt, CustomGrouping, Fields, Spout, TopologyBuilder
 from elastic.errors import ExecutionError
 from elastic.local import run
 from elastic.testing import collect
+from elastic.transport.memory import MemoryNetwork
+from elastic.transport.sockets import SocketTransport
 from elastic.worker import wire
 from tests.unit.worker.harness import InProcess
 
@@ -355,3 +357,33 @@ def test_columns_of_every_form_are_divided_by_key_as_rows_are(keys: Any, workers
         cluster.wait_finished()
         assert not sum(t.failures.count for w in cluster.workers for t in w.tasks.values()), cluster.events
     assert len(out.rows) == 305 and sorted(n for k, n in out.rows if k in ("a", None, "b")) == [0, 2, 4, 6]
+
+
+class PassesOn(Bolt):
+    """Emits what it gets as it has got it."""
+
+    outputs = Fields(key=str, n=int)
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        self.emit_batch(batch)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_batch_from_another_process_is_passed_on_by_key(
+    real: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if real:
+        monkeypatch.setattr(MemoryNetwork, "transport", lambda self, me, **options: SocketTransport(me))
+    out = collect()
+    b = TopologyBuilder("t")
+    b.spout("s", Rows())
+    b.bolt(
+        "emits", Emits(pa.record_batch([pa.array(["a", "b"]), pa.array([0, 1])], names=["key", "n"]))
+    ).shuffle("s")
+    b.bolt("on", PassesOn()).shuffle("emits")
+    b.bolt("double", Double(), tasks=3).fields("on", "key")
+    b.bolt("out", out).all_to_one("double")
+    with InProcess(b.build(), 2, place=lambda component, index: int(component != "emits")) as cluster:
+        cluster.wait_finished()
+        assert not sum(t.failures.count for w in cluster.workers for t in w.tasks.values()), cluster.events
+    assert len(out.rows) == 303 and sorted(n for k, n in out.rows if k in ("a", "b")) == [0, 2]
