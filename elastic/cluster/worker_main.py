@@ -250,6 +250,11 @@ class WorkerProcess:
         self._notices.put("eof")
 
     def _register(self) -> None:
+        """Say that this life is there.
+
+        Raises:
+            NotFound: The topology has been removed since its spec was read. Nothing is made of it again: nobody would take it away.
+        """
         address = self._transport.address
         info = WorkerInfo(
             self.id,
@@ -263,7 +268,7 @@ class WorkerProcess:
         path = paths.worker(self._topology, self.id)
         for _ in range(20):
             try:
-                self._coordination.create(path, codec.encode(info), ephemeral=True)
+                self._coordination.create(path, codec.encode(info), ephemeral=True, parents=False)
                 return
             except Conflict:
                 # An earlier life's node whose session has not expired yet. That process is dead: the supervisor starts

@@ -29,6 +29,27 @@ def removal(coordination: Coordination, t: TopologyFacts) -> list[Operation]:
     return operations
 
 
+def remains(coordination: Coordination, name: TopologyName) -> list[Operation]:
+    """All that removes what there is of a topology that has no record.
+
+    Raises:
+        Conflict: A worker of it lives.
+    """
+    top = paths.topology(name)
+    if coordination.get(top) is None:
+        return []
+    if coordination.children(paths.workers(name)):
+        raise Conflict(f"workers of an earlier topology {name!r} live", remedy="try again in a moment")
+    operations = _of_moves(coordination, name)
+    for leaf in coordination.children(top) or ():
+        path = f"{top}/{leaf}"
+        if path in (paths.moves(name), paths.plan(name)):
+            continue
+        operations += [Delete(f"{path}/{below}") for below in coordination.children(path) or ()]
+        operations.append(Delete(path))
+    return [*operations, Delete(top)]
+
+
 def _of_moves(coordination: Coordination, name: TopologyName) -> list[Operation]:
     """All that removes what there is about moves. A later topology of that name goes on with the numbers: stores remember them."""
     operations: list[Operation] = []

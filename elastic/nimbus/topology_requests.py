@@ -25,7 +25,7 @@ from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
 from elastic.nimbus.lookup import echo, find, running, same
 from elastic.nimbus.ports import NodeGateway
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.removal import moves_ever, removal
+from elastic.nimbus.removal import moves_ever, remains, removal
 
 _ASKED_AT_ONCE = 8
 
@@ -71,7 +71,11 @@ def submit(
         first = _first_assignment(reign, facts, spec, new)
         reign.commit(
             [
-                *(removal(reign.coordination, old) if old is not None else ()),
+                *(
+                    removal(reign.coordination, old)
+                    if old is not None
+                    else remains(reign.coordination, spec.name)
+                ),
                 Create(paths.topology(spec.name)),
                 Create(paths.spec(spec.name), encode(spec)),
                 Create(paths.state(spec.name), encode(new)),

@@ -12,13 +12,14 @@ from elastic.coordination import paths
 from elastic.errors import (
     AlreadyExists,
     DeadlineExceeded,
+    ElasticError,
     InvalidParallelism,
     NotFound,
     NotShippable,
     Refused,
     Unavailable,
 )
-from elastic.model.ids import TopologyName
+from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
 from elastic.nimbus.ports import MemoryNodeGateway
 
@@ -174,6 +175,24 @@ def test_kill_does_not_wait_longer_than_it_was_told(cluster: Cluster) -> None:
     cluster.started(nimbus, spec())
     nimbus.kill("wc", wait=0.1)
     assert nimbus.topologies() == ()
+
+
+def test_what_is_left_of_a_topology_without_a_record_is_in_nobodys_way(cluster: Cluster) -> None:
+    """Whatever has made it: no kill could take it away, as there is nothing to kill."""
+    nimbus = cluster.nimbus()
+    cluster.node("n1")
+    cluster.until(nimbus, lambda: len(nimbus.nodes()) == 1)
+    cluster.look.put(f"{paths.progress(WC)}/wc@n1:0", b"{}")
+    path = paths.worker(WC, WorkerId("wc@n1/0"))
+    living = cluster.service.connect()
+    living.create(path, b"{}", ephemeral=True)
+    with pytest.raises(ElasticError, match="workers of an earlier topology 'wc' live"):
+        nimbus.submit(spec(), bundle=cluster.bundle(nimbus))
+    living.close()
+    cluster.gone(path)
+    cluster.started(nimbus, spec())
+    nimbus.kill("wc", wait=0)
+    assert cluster.look.children(paths.TOPOLOGIES) == ()
 
 
 def test_kill_says_which_workers_do_not_end(cluster: Cluster) -> None:

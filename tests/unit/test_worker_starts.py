@@ -24,6 +24,7 @@ from elastic.cluster.worker_main import WorkerProcess
 from elastic.coordination import paths
 from elastic.coordination.base import Set
 from elastic.coordination.memory import MemoryZooKeeper
+from elastic.errors import NotFound
 from elastic.migration.record import Marks, MoveRecord, Outcome, TaskMove, encode_marks
 from elastic.migration.view import View
 from elastic.model import codec
@@ -305,3 +306,30 @@ def test_a_worker_with_a_cycle_of_its_own_looks_however_much_is_said_meanwhile(
         over.set()
         saying.join(LIMIT)
         running.end()
+
+
+def _registered(zookeeper: MemoryZooKeeper) -> None:
+    """A worker that has read the spec of its topology says that it is there."""
+    me: Any = SimpleNamespace(
+        _transport=SimpleNamespace(address=SimpleNamespace(tcp="127.0.0.1:1", unix="", boot="b")),
+        _topology=T,
+        _coordination=zookeeper.connect(),
+        id=HERE,
+        incarnation=FIRST,
+        worker=SimpleNamespace(assigned=SimpleNamespace(epoch=EPOCH)),
+    )
+    WorkerProcess._register(me)
+
+
+def test_who_comes_too_late_makes_nothing_of_a_removed_topology_again() -> None:
+    """It was killed while its worker began: nobody would take away what that one makes, and the name could not be used any more."""
+    zookeeper = MemoryZooKeeper()
+    nimbus = zookeeper.connect()
+    nimbus.put(paths.TOPOLOGIES, b"")
+    with pytest.raises(NotFound):
+        _registered(zookeeper)
+    assert nimbus.children(paths.TOPOLOGIES) == ()
+    nimbus.put(paths.workers(T), b"")
+    _registered(zookeeper)
+    assert nimbus.children(paths.workers(T)) == (paths.leaf(HERE),)
+    zookeeper.close()
