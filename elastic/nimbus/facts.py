@@ -160,16 +160,19 @@ class TopologyFacts:
         )
 
     def undrained(self) -> tuple[WorkerId, ...]:
-        """Assigned workers that the newest drain marks have not passed yet, or that a task is on its way from."""
+        """Assigned workers that the newest drain marks have not passed yet, or that a task is on its way from. What one has said before
+        it was given more tasks says nothing of those."""
         if self.assignment is None:
             return ()
+        wanted = self.state.drain, self.assignment.epoch
+        passed = {w for w, p in self.progress.items() if p.drained >= wanted[0] and p.epoch >= wanted[1]}
         leaving = {worker_of(t.source) for m in self.moves.values() for t in m.record.tasks if not t.outcome}
         return tuple(
             w
             for w in sorted(self.assignment.workers)
             if w in leaving
             or (
-                not (w in self.progress and self.progress[w].drained >= self.state.drain)
+                w not in passed
                 and not all(
                     TaskId(t) in self.finished for e in self.assignment.executors_of(w) for t in e.tasks()
                 )

@@ -11,9 +11,10 @@ from elastic.model.events import Event
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.load import WorkerReport
 
-CANNOT_LOAD = 3
+CANNOT_LOAD = 203
 """A worker's exit code when its code bundle cannot be loaded: starting it again does not help,
-unless a worker has run with it on the node before (`loading.py`)."""
+unless a worker has run with it on the node before (`loading.py`). User code and libraries that end a process give it small numbers:
+taken for one of those, such a worker would fail its whole topology."""
 SESSION_LOST = 4
 """A worker's and a supervisor's exit code when its session with coordination is gone."""
 

@@ -15,7 +15,7 @@ from elastic.errors import Conflict, NotFound, Superseded
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
-from elastic.model.records import Progress, WorkerInfo
+from elastic.model.records import Progress, TopologyState, WorkerInfo
 from elastic.supervisor.decide import Life
 
 log = logging.getLogger(__name__)
@@ -111,13 +111,18 @@ def unregister_worker(
 
 
 def report_broken(coordination: Coordination, life: Life, epoch: Epoch) -> None:
-    """Say in the worker's `Progress` that it cannot run, so that Nimbus fails the topology."""
+    """Say in the worker's `Progress` that it cannot run, so that Nimbus fails the topology. Nothing, if that is gone: one that has been
+    submitted under its name since may have other code."""
+    state = coordination.get(paths.state(life.topology))
+    of = _read(state, TopologyState)
+    if state is None or of is None or of.id != life.topology_id:
+        return
     path = paths.worker_progress(life.topology, life.worker)
     present = coordination.get(path)
     before = _read(present, Progress) or Progress(life.incarnation, epoch)
     data = codec.encode(dataclasses.replace(before, incarnation=life.incarnation, failed=life.broken))
-    # Checked, so that a topology that has just been removed does not come back in parts.
-    operations: list[Operation] = [Check(paths.state(life.topology))]
+    # Checked, so that a topology that has just been removed does not come back in parts, nor fails the next one of its name.
+    operations: list[Operation] = [Check(paths.state(life.topology), state.version)]
     if present is None:
         if coordination.children(paths.progress(life.topology)) is None:
             operations.append(Create(paths.progress(life.topology)))

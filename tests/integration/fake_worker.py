@@ -25,6 +25,7 @@ from elastic.model.records import Allocation, WorkerInfo
 from elastic.nodestore import keys
 from elastic.nodestore.lmdb_store import open_reader
 from elastic.supervisor.messages import Stacks, encode
+from elastic.supervisor.ports import CANNOT_LOAD
 
 
 def main() -> int:
@@ -113,7 +114,7 @@ def raise_in_user_code() -> None:
         raise ModuleNotFoundError("No module named 'their_module'")
     except ModuleNotFoundError:
         traceback.print_exc()
-        sys.exit(3)
+        sys.exit(CANNOT_LOAD)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from elastic.model.records import Held, Progress, TopologyStatus
 from elastic.nodestore import keys
 from elastic.nodestore import memory as memory_store
 from elastic.supervisor.memory import MemoryLauncher
+from elastic.supervisor.ports import CANNOT_LOAD
 from elastic.supervisor.supervisor import Supervisor
 
 
@@ -197,7 +198,9 @@ def test_an_unloadable_bundle_fails_the_topology(bench: Bench) -> None:
     bench.run_topology()
     done = Progress(f"{W}#1", 1, held=(Held(f"{W}#1", 7, (1,)),), finished=(2,), drained=3)  # type: ignore[arg-type]
     bench.world.coordination.put(paths.worker_progress(T, W), codec.encode(done))
-    bench.launcher.wait_for(W).end(3, "Traceback\n  ...\nModuleNotFoundError: No module named 'x'\n")
+    bench.launcher.wait_for(W).end(
+        CANNOT_LOAD, "Traceback\n  ...\nModuleNotFoundError: No module named 'x'\n"
+    )
     path = paths.worker_progress(T, W)
     until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
     told = codec.decode(bench.world.coordination.get(path).data, Progress)  # type: ignore[union-attr]
@@ -210,16 +213,43 @@ def test_an_unloadable_bundle_fails_the_topology(bench: Bench) -> None:
     bench.launcher.wait_for(W, 2)
 
 
+def test_a_process_that_user_code_has_ended_says_nothing_of_its_bundle(bench: Bench) -> None:
+    """Whatever number that gives it: small ones are anybody's."""
+    bench.start()
+    bench.run_topology()
+    for code in (1, 2, 3, 4, 5):
+        bench.launcher.wait_for(W, code).end(code, "no reason")
+    bench.launcher.wait_for(W, 6)
+    kinds = bench.reporter.kinds()
+    assert "bundle-failed" not in kinds and kinds.count("worker-lost") == 5
+
+
 def test_telling_of_a_broken_bundle_does_not_bring_a_removed_topology_back(bench: Bench) -> None:
     bench.start()
     bench.run_topology()
     worker = bench.launcher.wait_for(W)
     bench.server.suspend(bench.session)
-    worker.end(3, "ImportError")
+    worker.end(CANNOT_LOAD, "ImportError")
     bench.world.coordination.delete(paths.topology(T), recursive=True)
     bench.server.resume(bench.session)
     bench.wait(lambda: not bench.store.keys() or keys.allocation(W) not in bench.store.keys())  # noqa: SIM118
     assert bench.world.coordination.children(paths.TOPOLOGIES) == ()
+
+
+def test_a_broken_bundle_does_not_fail_the_next_topology_of_that_name(bench: Bench) -> None:
+    """The node was cut off while its code was mended and submitted again."""
+    bench.start()
+    bench.run_topology()
+    worker = bench.launcher.wait_for(W)
+    bench.server.suspend(bench.session)
+    worker.end(CANNOT_LOAD, "ImportError: old code")
+    bench.world.coordination.delete(paths.topology(T), recursive=True)
+    bench.world.submit(bench.sha, "t-2")
+    bench.world.assign((1, 2), (3, 4))
+    bench.server.resume(bench.session)
+    bench.launcher.wait_for(W, 2)
+    said = bench.world.coordination.get(paths.worker_progress(T, W))
+    assert said is None or not codec.decode(said.data, Progress).failed
 
 
 def test_nothing_new_is_begun_without_a_connection(bench: Bench) -> None:

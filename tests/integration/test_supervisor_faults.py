@@ -17,6 +17,7 @@ from elastic.model import codec
 from elastic.model.ids import Incarnation, TopologyName, WorkerId
 from elastic.model.records import Progress
 from elastic.supervisor.memory import MemoryLauncher
+from elastic.supervisor.ports import CANNOT_LOAD
 
 
 @pytest.fixture
@@ -57,13 +58,13 @@ def test_code_that_has_run_here_is_tried_again_before_the_topology_fails(bench: 
 
     bench.run_topology()
     end_after_an_hour(1)
-    bench.launcher.wait_for(W, 2).end(3, tail)
-    bench.launcher.wait_for(W, 3).end(3, tail)
+    bench.launcher.wait_for(W, 2).end(CANNOT_LOAD, tail)
+    bench.launcher.wait_for(W, 3).end(CANNOT_LOAD, tail)
     end_after_an_hour(4)  # it has been loaded again: what was before does not count
     assert "bundle-failed" not in bench.reporter.kinds()
-    bench.launcher.wait_for(W, 5).end(3, tail)
-    end_after_an_hour(6, 3)  # slow to import: that it took long does not say that it was loaded
-    bench.launcher.wait_for(W, 7).end(3, tail)
+    bench.launcher.wait_for(W, 5).end(CANNOT_LOAD, tail)
+    end_after_an_hour(6, CANNOT_LOAD)  # slow to import: that it took long does not say that it was loaded
+    bench.launcher.wait_for(W, 7).end(CANNOT_LOAD, tail)
     path = paths.worker_progress(T, W)
     until(bench.world.coordination, path, lambda v: bool(v and codec.decode(v, Progress).failed))
     assert "ConnectionError" in bench.reporter.wait_for("bundle-failed").message
@@ -100,7 +101,7 @@ def test_what_nobody_can_read_keeps_no_worker_from_starting_again(bench: Bench) 
     bench.world.coordination.create(paths.worker(T, W), b"of another version")
     first.end(-9)
     bench.world.coordination.put(paths.worker_progress(T, W), b"of another version")
-    bench.launcher.wait_for(W, 2).end(3, "ImportError")
+    bench.launcher.wait_for(W, 2).end(CANNOT_LOAD, "ImportError")
     path = paths.worker_progress(T, W)
     until(bench.world.coordination, path, lambda v: bool(v and b"ImportError" in v))
 

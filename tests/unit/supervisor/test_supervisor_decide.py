@@ -18,6 +18,7 @@ from elastic.supervisor.bundles import BundleState
 from elastic.supervisor.decide import Life, Phase, Situation, decide
 from elastic.supervisor.observe import TopologyView
 from elastic.supervisor.options import SupervisorOptions
+from elastic.supervisor.ports import CANNOT_LOAD
 
 NODE = NodeId("n")
 T = TopologyName("t")
@@ -432,7 +433,7 @@ class History:
             case "crash":
                 self.exit(-11)
             case "unloadable":
-                self.exit(3)
+                self.exit(CANNOT_LOAD)
             case "wait":
                 self.now += 3.0
             case "end":
