@@ -458,8 +458,10 @@ class Executor:
 def _stand_still(task: Task, told: Callable[[], None]) -> None:
     """On the thread of whoever runs the task by now: it may be another than the one that was asked to stop it."""
     executor = task.executor
-    if executor is not None and task.stopping is told:
+    while executor is not None and task.stopping is told:
         executor.hand_on(task, task.outputs.flush)
+        if not task.outputs.pending():
+            break
     task.stand_still(told)
 
 

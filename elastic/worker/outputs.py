@@ -29,6 +29,8 @@ from elastic.worker.joining import joined
 from elastic.worker.routes import LocalFirst, Routes
 
 FLOWING = EmitterState.FLOWING
+ANSWERS = 32
+"""So often all is handed on once more that a task hook has emitted when it was told of what was."""
 WITHIN = 8
 """So many waits for room may be within each other. With thousands of targets of which none has room each would begin the next one."""
 
@@ -177,10 +179,13 @@ class Outputs:
         return sum(map(len, self._rows))
 
     def flush(self) -> None:
-        """Hand on everything."""
-        for out in self._list:
-            if out.rows:
-                self._flush(out)
+        """Hand on everything, and what a hook that is told of it emits meanwhile. Not for ever, if that one answers itself."""
+        for _ in range(ANSWERS if self._on_emit is not None else 1):
+            for out in self._list:
+                if out.rows:
+                    self._flush(out)
+            if not self.pending():
+                return
 
     def stream_of(self, kind: type) -> Stream:
         """The stream of tuples of that class."""
@@ -236,6 +241,8 @@ class Outputs:
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
         assert self.emitter is not None
+        if self._on_emit is not None:
+            self.flush()  # what is emitted while one target is served may be for one that has had the mark
         for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
             if out.rows:
                 self._flush(out)

@@ -304,3 +304,13 @@ def test_what_is_behind_after_a_change() -> None:
     assert gone.behind(2) == (W,), "a worker that lost its executors has not heard of it yet"
     assert replace(t, progress={}).behind(1) == (W,)
     assert WorkerId("t@n1/0") == W
+
+
+def test_what_a_worker_has_said_before_it_was_given_more_is_no_word_on_those() -> None:
+    """It has passed a drain, and gets a task that has not: it is believed when it has carried out that assignment."""
+    said = topology(S.INACTIVE, drain=1, drained=1)
+    assert said.undrained() == () and said.assignment is not None
+    later = replace(said, assignment=replace(said.assignment, epoch=Epoch(2)))
+    assert later.undrained() == (W,)
+    carried_out = {W: replace(said.progress[W], epoch=Epoch(2))}
+    assert replace(later, progress=carried_out).undrained() == ()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, Spout, TaskHook, TopologyBuilder
-from elastic.worker import wire
+from elastic.worker import outputs, wire
 from elastic.worker.outputs import Outputs
 from tests.unit.worker.harness import InProcess
 from tests.unit.worker.test_parcels import ELSEWHERE, THERE, Sender
@@ -176,3 +176,93 @@ def test_a_hook_that_is_told_between_two_parcels_is_found() -> None:
     sender = Sender()
     sender.parcels._gone = AtOnce()
     assert parcelled(sender) != [0, 1, 2, 3]
+
+
+class Answers(TaskHook):
+    """Has something emitted to who comes first among the targets as it hears of what is for who comes last."""
+
+    here: Any
+
+    def on_emit(self, context: Any, stream: str, count: int) -> None:
+        if stream == "main":
+            Answers.here.emit_to("audit", count)
+
+
+class Ends(Spout):
+    """Emits three tuples, and that is all."""
+
+    outputs = {"main": Fields(n=int), "audit": Fields(n=int)}  # noqa: RUF012
+
+    def prepare(self, context: Any) -> None:
+        Answers.here = self
+
+    def next_tuple(self) -> float | None:
+        for n in range(3):
+            self.emit_to("main", n)
+        self.exhausted()
+        return None
+
+
+class Sums(Bolt):
+    got: collections.Counter[int] = collections.Counter()  # noqa: RUF012
+
+    def execute(self, tup: Any) -> None:
+        Sums.got[tup.n] += 1
+
+
+class Nothing(Bolt):
+    def execute(self, tup: Any) -> None: ...
+
+
+def answered(workers: int) -> int:
+    """How much came of what was emitted as the last of all was handed on."""
+    Sums.got = collections.Counter()
+    b = TopologyBuilder("answered", linger=5.0)
+    b.spout("src", Ends()).hook(Answers())
+    b.bolt("audit", Sums()).shuffle("src", stream="audit")
+    b.bolt("main", Nothing()).shuffle("src", stream="main")
+    with InProcess(b.build(), workers) as run:
+        run.wait_finished()
+    return sum(Sums.got.values())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_emitted_as_the_last_is_handed_on_comes_before_the_end(workers: int) -> None:
+    assert answered(workers) == 1
+
+
+def left_behind() -> bool:
+    """Whether something waits still when all was handed on: a task that stood still then would leave it where it was."""
+    b = TopologyBuilder("left")
+    b.spout("src", Rests()).hook(Answers())
+    b.bolt("audit", Sums()).shuffle("src", stream="audit")
+    b.bolt("main", Nothing()).shuffle("src", stream="main")
+    with InProcess(b.build(), 1) as run:
+        task = run.workers[0].tasks[1]
+        run.wait(lambda: task.prepared and task.executor is not None)
+        done, waits = threading.Event(), list[bool]()
+
+        def act() -> None:
+            task.component.emit_to("main", 1)  # type: ignore[attr-defined]
+            task.executor.hand_on(task, task.outputs.flush)  # type: ignore[union-attr]
+            waits.append(task.outputs.pending())
+            done.set()
+
+        task.call(act)
+        assert done.wait(SOON)
+    return waits[0]
+
+
+class Rests(Ends):
+    def next_tuple(self) -> float | None:
+        return 3600.0
+
+
+def test_nothing_is_left_when_all_is_handed_on() -> None:
+    assert not left_behind()
+
+
+def test_what_a_hook_leaves_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: all is handed on once."""
+    monkeypatch.setattr(outputs, "ANSWERS", 1)
+    assert left_behind()
