@@ -37,6 +37,12 @@ def lasts(key: Any) -> bool:
     return bool(key == key) and type(key).__hash__ is not by_identity
 
 
+def lasts_written(key: Any) -> bool:
+    """Whether a key that cannot be pickled now could have been before, and been found by what was read again: it may hold things that
+    have changed. One that is known by its identity, and a function without a name, could not."""
+    return lasts(key) and not isinstance(key, FunctionType | BuiltinFunctionType)
+
+
 def plain_keys(keys: Iterable[Any]) -> bool:
     """Whether msgpack gives these keys back: scalars, and tuples of them (as keys, arrays come back as tuples)."""
     kinds = set(map(type, keys))

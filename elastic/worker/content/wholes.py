@@ -104,15 +104,27 @@ class Wholes:
             count = fits
 
     def of_keys(self, keys: Collection[Any]) -> Iterator[Piece]:
-        """Pieces with these keys, and no values."""
+        """Pieces with these keys, and no values: those that other pieces may have. One that was there within a tuple alone, as a lock or a
+        future by which something was found again, is in none.
+
+        Raises:
+            ExecutionError: A key cannot be encoded that could be when it was copied, maybe.
+        """
         left, count = Owing(dict.fromkeys(keys).items()), WHOLE
         while some := left.take(count):
-            data = self._encode(some, codec.plain_keys(some))
-            if self._is_too_large(some, data):
+            try:
+                data = self._encode(some, codec.plain_keys(some))
+            except ExecutionError:
+                if len(some) == 1 and codec.lasts_written(*some):
+                    raise
+                data = b""
+            if len(some) > 1 and (not data or self._is_too_large(some, data)):
                 left.put_back(some.items())
                 count = len(some) // 2
                 continue
-            yield self._number(), data
+            if data and len(data) <= LARGEST:
+                yield self._number(), data
+            count = min(WHOLE, 2 * count)
 
     def weigh(self, some: dict[Any, Any]) -> None:
         """Find out how large these entries are; they stand for all."""

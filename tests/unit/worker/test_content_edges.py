@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, OrderedDict, defaultdict
 from typing import Any
@@ -281,3 +282,48 @@ def test_removed_keys_go_in_pieces_that_stores_take() -> None:
         del old.now[key]
     found = move.copier.rest()
     assert max(len(data) for _, data in found.pieces) <= MAX_PIECE // 2
+
+
+# ---------------------------------------------------------------- keys that were there within a tuple alone
+
+
+class _Locked:
+    """Equal by value, and not to be pickled any more since it has a lock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Locked) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_key_that_came_and_went_in_between_is_nobodys_business(looks: bool) -> None:
+    """As a lock, or a future, by which something is found again, or one that is larger than any store takes."""
+    old: Any = Two()
+    old.now.update({n: n for n in range(500)})
+    move = Move(old, looks=looks)
+    move.copy()
+    for key in (threading.Lock(), lambda: 1, (n for n in ()), (1, threading.Lock()), "x" * (5 << 20)):
+        old.now[key] = 1
+        del old.now[key]
+    del old.now[7]
+    new = move.rest()
+    assert new.now == old.now and 7 not in new.now and len(new.now) == 499
+
+
+def test_a_key_that_may_have_been_copied_is_not_left_out() -> None:
+    """It could be pickled then, and cannot be now: what was read of it would stay."""
+    old: Any = Two()
+    key = _Locked("a")
+    old.now.update({n: n for n in range(500)} | {key: 1})
+    move = Move(old)
+    move.copy()
+    key.lock = threading.Lock()
+    del old.now[key]
+    with pytest.raises(ExecutionError, match="cannot be copied: the key"):
+        move.rest()
