@@ -89,16 +89,15 @@ class Fences:
             self._let_go.add(key)
 
     def forget(self, keys: Collection[str]) -> None:
-        """Remove those fences that have been let go. All stay when it raises."""
+        """Remove those fences that have been let go, and those that could not be removed before. All stay when it raises."""
         with self._lock:
-            gone = self._let_go.intersection(keys)
-            self._let_go -= gone
-            if not gone:
+            if self._let_go.isdisjoint(keys):
                 return
             self._check()
-            left = {key: fence for key, fence in self._fences.items() if key not in gone}
+            left = {key: fence for key, fence in self._fences.items() if key not in self._let_go}
             self._rewrite(left)
             self._fences, self._live = left, self._records
+            self._let_go.clear()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from statestore.base import (
 from statestore.budget import Budget
 from statestore.bulk import OneByOne
 from statestore.checksum import crc32
-from statestore.errors import Conflict, Damaged, Incomplete, Invalid, NotFound, Unavailable
+from statestore.errors import Conflict, Damaged, Incomplete, Invalid, NotFound, StateStoreError, Unavailable
 from statestore.journal import Held, Journal, NoJournal
 from statestore.parcel import Content, Placed, content_bytes, read_at
 
@@ -335,7 +336,8 @@ class MemoryStore(OneByOne):
         return held
 
     def _prune(self) -> None:
-        """The number of fences is bounded."""
+        """The number of fences is bounded. Whoever deletes something has done so by then: where the disk is full, their file gets
+        smaller when it is not any more."""
         with self._lock:
             if len(self._bare) <= self._fences:
                 return
@@ -352,7 +354,8 @@ class MemoryStore(OneByOne):
                     self._journal.let_go(key)
                     gone.append(key)
         if gone:
-            self._journal.forget(gone)
+            with contextlib.suppress(StateStoreError, OSError):
+                self._journal.forget(gone)
 
 
 def _is_bare(record: decisions.Record) -> bool:

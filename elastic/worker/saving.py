@@ -231,7 +231,7 @@ class Saving:
         write, size, meta = old.write, 0, b""
         assert write is not None
         try:
-            with self._worker.haste, old.writing:  # what was being copied ahead is on its way
+            with old.writing, self._worker.haste:  # what was being copied ahead is on its way: nobody hastens while that is waited for
                 if old.ended:
                     return None
                 order = []

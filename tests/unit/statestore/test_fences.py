@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from statestore import embedded
+from statestore.base import Piece, first_of
 from statestore.embedded import EmbeddedStore, FileJournal
 from statestore.errors import Full, Superseded
 from statestore.memory import MemoryStore
@@ -98,3 +99,34 @@ def test_a_fence_that_is_half_written_does_not_stand_before_others(
             Write(store, key, 3)
     Write(store, "b", 3)
     store.close()
+
+
+def test_a_deletion_is_done_also_where_the_file_of_fences_cannot_get_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full just then; afterwards what could not be removed goes with what is removed next."""
+    journal = FileJournal(tmp_path)
+    store, fences = MemoryStore(journal=journal, fences=8), journal._fences
+    rewrite, full = fences._rewrite, [True]
+
+    def rewrites(left: Any) -> None:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        rewrite(left)
+
+    monkeypatch.setattr(fences, "_rewrite", rewrites)
+    for n in range(12):
+        store.delete(f"k{n}", 1)
+    assert "k0" not in store._keys and "k0" in fences._fences
+    full[0] = False
+    for n in range(12, 18):
+        store.delete(f"k{n}", 1)
+    assert "k0" not in fences._fences and len(fences._fences) <= 9
+    store.close()
+
+
+def test_what_is_empty_does_not_make_a_part_of_the_whole() -> None:
+    """Who is told that so many bytes are missing, none, takes what there is for all."""
+    pieces = [Piece(n, 1, size, 0) for n, size in enumerate((100, 0, 50, 0))]
+    assert first_of(pieces, (), 10) == 2, "as far as something is left"
+    assert first_of(pieces[:2], (), 10) == 2 and first_of(pieces, (), 150) == 4
