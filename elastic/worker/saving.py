@@ -231,7 +231,8 @@ class Saving:
         write, size, meta = old.write, 0, b""
         assert write is not None
         try:
-            with old.writing, self._worker.haste:  # what was being copied ahead is on its way: nobody hastens while that is waited for
+            # What was being copied ahead is on its way: nobody hastens while that is waited for.
+            with old.writing, self._worker.haste:
                 if old.ended:
                     return None
                 order = []

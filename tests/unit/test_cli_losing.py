@@ -51,6 +51,14 @@ def test_what_begins_anew_where_it_was_is_none_of_the_request() -> None:
     assert invoke(FakeClient(happened=lost(W1)), "nodes", "drain", "node-1").exit_code == 0
 
 
+def test_what_has_moved_and_then_ended_with_its_new_process_has_not_taken_its_state_along() -> None:
+    """The table says that it has moved, which it has; the command ends only then."""
+    moved = move(3, tasks=(task_move(4), task_move(5)), why="move 4-5 to node-2")
+    result = invoke(FakeClient(coming=[moved], happened=lost(W1, "4")), *REQUESTS[0])
+    assert result.exit_code == 6 and "1 task began anew without state" in result.stderr
+    assert "task 4 (of worker" in result.stderr
+
+
 def test_that_a_process_has_ended_is_waited_for_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     ended, heard = threading.Event(), threading.Event()
 

@@ -92,19 +92,26 @@ def refuse_anew(
     raise _refused(settings, name, len(said), f": {'; '.join(said[:NAMED])}{more}{others}")
 
 
-def refuse_lost(settings: Settings, lost: Lost, places: Mapping[Any, WorkerId] | None) -> None:
-    """Say of tasks that they have begun anew where they were to move to.
+def refuse_lost(
+    settings: Settings,
+    lost: Lost,
+    places: Mapping[Any, WorkerId] | None,
+    moves: Iterable[MoveView] = (),
+) -> None:
+    """Say of tasks that they have begun anew where they were to move to, or have moved to just before.
 
     Args:
         places: Where each task of the topology is by now: those that are where they were are none of the request. None: all are.
+        moves: What the request has caused: their tasks are all its own.
 
     Raises:
         Refused: Some have. Of several topologies it names only the first.
     """
+    own = {(str(m.topology), int(t.task)) for m in moves for t in m.tasks}
     anew = {
         (name, task): before
         for (name, task), before in lost.items()
-        if places is None or places.get(task) != before
+        if places is None or places.get(task) != before or (name, task) in own
     }
     if not anew:
         return
@@ -112,8 +119,9 @@ def refuse_lost(settings: Settings, lost: Lost, places: Mapping[Any, WorkerId] |
     tasks = sorted((task, before) for (of, task), before in anew.items() if of == name)
     said = ", ".join(f"task {task} (of worker {before})" for task, before in tasks[:NAMED])
     more = f", and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
-    why = " without state, as the process ended before a move of it began"
-    raise _refused(settings, name, len(tasks), f"{why}: {said}{more}")
+    raise _refused(
+        settings, name, len(tasks), f" without state, as the process that had it ended: {said}{more}"
+    )
 
 
 def _refused(settings: Settings, name: str, tasks: int, said: str) -> Refused:

@@ -206,7 +206,7 @@ def check_kept(
         return f"now in worker {place}" if place is not None else "it waits for a slot"
 
     refuse_anew(settings, moves, lambda m, _: whys.asked_by(m.why, why), where)
-    refuse_lost(settings, anew, places)
+    refuse_lost(settings, anew, places, [m for m in moves if whys.asked_by(m.why, why)])
 
 
 def followed(
