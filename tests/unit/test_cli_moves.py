@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cli_fake import TOTALS, W0, FakeClient, detail, invoke, move, task_move, under_way
+from cli_fake import TOTALS, W0, W1, FakeClient, detail, invoke, move, task_move, under_way
 
 from elastic.control.cli.move_shown import cost, progress, ranges, step
 from elastic.control.cli.moving import Following, Request
 from elastic.control.cli.narration import Waiting
 from elastic.control.cli.present import STEPS
 from elastic.control.cli.present import move as plain
-from elastic.errors import NotConnected, Refused, Unavailable
+from elastic.errors import DeadlineExceeded, NotConnected, Refused, Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName, WorkerId
@@ -85,7 +85,49 @@ def test_a_move_that_fails_in_part_says_what_has_moved() -> None:
         assert "word-count: 1 of 2 tasks moved, 1 stayed;" in result.stderr
         assert "error: 1 task cannot be moved: task 3: no module" in result.stderr
         result = invoke(Failing(coming=[mine]), "-o", "json", *words)
-        assert result.exit_code == 6 and result.stdout == ""
+        data = json.loads(result.stdout)
+        assert result.exit_code == 6 and data["topology"] == "word-count" and "epoch" not in data
+        assert [t["reason"] for m in data["moves"] for t in m["tasks"]] == ["", "no module"]
+
+
+def test_what_is_not_there_in_time_is_shown_as_far_as_it_is() -> None:
+    class Late(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            self._moves_now()
+            raise DeadlineExceeded("not everything was where it shall be after 60 s")
+
+        rebalance = move
+
+    mine = replace(under_way(), why="move 2-3 to node-2")
+    result = invoke(Late(coming=[mine]), "move", "word-count", "2-3", "--to", "node-2")
+    assert result.exit_code == 8 and "paused" in result.stdout
+    result = invoke(Late(coming=[mine]), "-o", "json", "move", "word-count", "2-3", "--to", "node-2")
+    assert result.exit_code == 8 and json.loads(result.stdout)["moves"][0]["state"] == "running"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_drain_that_comes_to_nothing_says_what_it_has_moved(late: bool) -> None:
+    heard = threading.Event()
+
+    class Failing(FakeClient):
+        def drain_node(self, *args: Any, **options: Any) -> None:
+            assert heard.wait(30)
+            self._moves_now()
+            raise DeadlineExceeded("not yet") if late else Refused("task 3 cannot be moved")
+
+        def events(self, **options: Any) -> Any:
+            for number, event in super().events(**options):
+                yield number, event
+                if options.get("follow") and event.kind == "node-draining":
+                    heard.set()
+
+    moved = move(3, tasks=(task_move(2), task_move(7, source=W1)), state="ended")
+    begun = [Event(1.0, "node-draining", "node-1 is being drained", node="node-1")]
+    result = invoke(Failing(coming=[moved], happened=begun), "nodes", "drain", "node-1")
+    assert result.exit_code == (8 if late else 6) and "moved" in result.stdout
+    result = invoke(Failing(coming=[moved], happened=begun), "-o", "json", "nodes", "drain", "node-1")
+    data = json.loads(result.stdout)
+    assert data["gone"] is False and [t["task"] for m in data["moves"] for t in m["tasks"]] == [2]
 
 
 ENDED = "its worker's process has ended; it starts anew, without its state"
@@ -229,8 +271,8 @@ def test_move_without_waiting_returns_at_once() -> None:
     for words in (("--no-wait",), ("--wait", "0")):
         client = FakeClient(coming=[under_way()])
         result = invoke(client, "-o", "json", "move", "word-count", "2", "--to", "node-2", *words)
-        assert result.exit_code == 0 and json.loads(result.stdout)["moves"] == []
-        assert client.calls == [("move", "word-count", "2", "node-2", 0, None)]
+        assert result.exit_code == 0 and [m["epoch"] for m in json.loads(result.stdout)["moves"]] == [3]
+        assert asked(client) == [("move", "word-count", "2", "node-2", 0, None)]
         assert "elastic moves word-count" in result.stderr
 
 
@@ -775,7 +817,7 @@ def test_what_is_not_known_to_be_of_the_request_is_not_said_to_be(monkeypatch: p
 
     def update(waiting: Waiting, what: str) -> None:
         said.append(what or waiting.first)
-        if what == first:
+        if what.startswith(first):
             moving.set()
 
     monkeypatch.setattr(Waiting, "update", update)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from elastic.control.cli import output, present
+from elastic.control.cli.narration import note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.settings import Settings
 from elastic.model.views import MoveView, TaskMoveView
@@ -169,3 +170,13 @@ def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
         which = f", move {ranges(numbers)}" if len(moves) > 1 else ""
         whose = f" of {topology}" if several else ""
         click.echo(f"task {task}{whose}{which}: {reason}")
+
+
+def tell_done(settings: Settings, data: present.Plain, done: Sequence[MoveView]) -> None:
+    """What a request has done that has come to an error, which is about to be told."""
+    plain = [present.move(m) for m in done]
+    if settings.output != "table":
+        output.write(settings, {**data, "moves": plain})
+    elif done:
+        show_tasks(settings, done)
+        note(f"{data['topology']}: {cost(plain)}." if "topology" in data else f"{cost(plain)}.")

@@ -28,6 +28,7 @@ from elastic.control.cli.move_shown import (
     show_tasks,
     steps,
     task_rows,
+    tell_done,
 )
 from elastic.control.cli.moving import Following, Request
 from elastic.control.cli.narration import Waiting, leaving, lost, note
@@ -145,7 +146,10 @@ def move(
             request.asked()
             epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
             request.taken()
-        output.show(settings, {"topology": name, "epoch": int(epoch), "moves": []}, lambda: None)
+            asked = whys.to_move(",".join(what), where)
+            found = (m for m in client.moves(name) if m.state != "ended" and whys.asked_by(m.why, asked))
+            begun = [present.move(m) for m in found]
+        output.show(settings, {"topology": name, "epoch": int(epoch), "moves": begun}, lambda: None)
         note(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
         )
@@ -230,13 +234,13 @@ def followed(
         The answer, the moves, and the tasks that began anew meanwhile.
 
     Raises:
-        Refused: As the request. What has been done of it is shown first.
+        Refused, DeadlineExceeded: As the request. What has been done of it is shown first.
     """
 
     def ours(move: MoveView) -> bool:
         return whys.asked_by(move.why, why)
 
-    failed: Refused | None = None
+    failed: Refused | DeadlineExceeded | None = None
     with (
         Waiting(doing) as waiting,
         request.told(),
@@ -248,8 +252,9 @@ def followed(
         try:
             request.asked()
             answer = ask(client)
-        except Refused as error:
-            failed, done = error, following.over(client)
+        except (Refused, DeadlineExceeded) as error:
+            failed = error
+            done = following.over(client) if isinstance(error, Refused) else following.so_far(client)
         else:
             if settles:
                 request.done()
@@ -258,9 +263,7 @@ def followed(
             anew = losses.found() if settles else {}
     if failed is None:
         return answer, moves, anew
-    if done and settings.output == "table":
-        show_tasks(settings, done)
-        note(f"{name}: {cost([present.move(m) for m in done])}.")
+    tell_done(settings, {"topology": name}, done)
     raise failed
 
 

@@ -184,6 +184,11 @@ class Following(_Beside):
         self._await_ends(client, caused)
         return caused()
 
+    def so_far(self, client: Client) -> tuple[MoveView, ...]:
+        """Those of `moves` that the request has caused, as far as they are."""
+        self._look(client)
+        return tuple(filter(self._ours, self.moves()))
+
     def _await_ends(self, client: Client, some: Callable[[], Sequence[MoveView]]) -> None:
         """Wait until these have ended, for `SETTLE` at most; when they cannot be followed any more, by asking."""
 
@@ -251,7 +256,9 @@ class Following(_Beside):
             self._tell_stayed(seen)
         under_way = [m for m in seen if m.state != "ended"]
         if ours := [m for m in under_way if self._ours(m)]:
-            self._waiting.update(progress(ours, self._concerns))
+            # What a worker says of a task that stands still, and why attempts come to nothing, is what people wait to hear.
+            waits = [w for m in ours for w in m.waits][:1]
+            self._waiting.update("; ".join([progress(ours, self._concerns), *waits]))
         elif under_way:  # whether it has to do with the request is not known
             said = "; ".join(f"move {m.epoch} of {m.topology} is under way ({m.why})" for m in under_way)
             self._waiting.update(f"{self._waiting.first}; {said}")

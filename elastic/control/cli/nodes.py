@@ -11,11 +11,12 @@ from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, node_argument
 from elastic.control.cli.base import Lazy, LazyGroup, command
 from elastic.control.cli.losing import Losses, refuse_anew, refuse_lost, told
-from elastic.control.cli.move_shown import cost, show_tasks
+from elastic.control.cli.move_shown import cost, show_tasks, tell_done
 from elastic.control.cli.moving import Following, Request, Telling
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
+from elastic.errors import DeadlineExceeded, Refused
 from elastic.model.events import Event
 from elastic.model.ids import node_of
 from elastic.model.records import MAX_NODES, MAX_SLOTS
@@ -162,6 +163,7 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
             request.taken()
             waiting.becomes(f"draining {node}")
 
+    failed: Refused | DeadlineExceeded | None = None
     with (
         Waiting(f"asking for {node} to be drained") as waiting,
         request.told(),
@@ -173,12 +175,21 @@ def drain(settings: Settings, node: str, wait: float, force: bool) -> None:
         Losses(settings, waiting, "") as losses,
     ):
         request.asked()
-        client.drain_node(node, wait=wait, force=force)
-        if wait > 0:
-            request.done()
-        request.taken()
-        moves = [_of_those(m, there) for m in following.settle(client)] if wait > 0 else []
+        try:
+            client.drain_node(node, wait=wait, force=force)
+        except (Refused, DeadlineExceeded) as error:
+            failed = error
+            caused = following.over(client) if isinstance(error, Refused) else following.so_far(client)
+        else:
+            if wait > 0:
+                request.done()
+            request.taken()
+            caused = following.settle(client) if wait > 0 else ()
+        moves = [_of_those(m, there) for m in caused]
         lost = {of: w for of, w in losses.found().items() if node_of(w) == node} if wait > 0 else {}
+    if failed is not None:
+        tell_done(settings, {"node": node, "gone": False}, moves)
+        raise failed
     plain = [present.move(m) for m in moves]
 
     def show() -> None:
