@@ -102,7 +102,9 @@ def _with(marks: Marks, added: Iterable[Mark]) -> Marks:
             case "closed":
                 closed = True
             case _:
-                failed[task] = FailedMark(mark.attempt, plain(mark.reason, REASON), mark.gone, mark.final)
+                failed[task] = FailedMark(
+                    mark.attempt, plain(" ".join(mark.reason.split()), REASON), mark.gone, mark.final
+                )
     return replace(
         marks,
         asked=tuple(sorted(asked)),

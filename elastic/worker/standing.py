@@ -15,6 +15,7 @@ from elastic.migration.record import Phase
 from elastic.migration.table import EmitterState, NewState, OldState
 from elastic.migration.view import NOBODY
 from elastic.model.ids import TaskId, worker_of
+from elastic.worker.content.whole import has_own
 
 if TYPE_CHECKING:
     from elastic.worker.executor import Executor
@@ -103,7 +104,9 @@ def _of_old(worker: Worker, old: MoverOld) -> _Held:
         busy = _busy(worker, task.executor) if task is not None and task.executor is not None else _Held()
         if busy.what:
             return busy._replace(what=f"its executor, which {busy.what}")
-        return _Held(old.waits_for or "the stores to have room for it")
+        # Whether it is user code that is asked for its size is known to its executor alone, which is within neither a tuple nor a tick.
+        own = "get_state() to return, or " if task is not None and has_own(task.component) else ""
+        return _Held(old.waits_for or f"{own}the stores to have room for it")
     if old.state in (OldState.DRAINING, OldState.CONFIRMING) and old.missing:
         rest = old.waits_for.partition(" and ")[2]
         return _Held(

@@ -200,7 +200,8 @@ def scale(
     """Give components of a running topology other numbers of executors.
 
     As rebalance --executors. More executors use more cores only in more workers: `elastic rebalance --workers N`
-    gives it those. What changes its worker moves there with its state, while the stream goes on.
+    gives it those. What changes its worker moves there with its state, while the stream goes on. The scheduler places
+    the whole topology: what was moved by hand may go elsewhere, also if it is of another component.
     """
     _rebalance(settings, name, _by_component(counts), None, wait, share)
 
