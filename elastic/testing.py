@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elastic.api.builder import output_specs
-from elastic.api.components import Bolt, Component, Spout
+from elastic.api.components import Bolt, Component, Spout, StatefulBolt, StatefulSpout, overrides
 from elastic.api.context import Source, TopologyContext
 from elastic.api.fields import Fields, Tuple, tuple_class
 from elastic.api.settings import check_settings
@@ -35,15 +35,21 @@ class Emitted(list[tuple[Any, ...]]):
 class _Tester:
     def __init__(self, component: Component, index: int, parallelism: int, config: Mapping[str, Any]) -> None:
         check_settings(config, where="the tester")
-        self.component = copy.deepcopy(component)
+        self._given = component
         self.emitted = Emitted()
         self._classes = {str(s.id): (s, tuple_class("tested", s)) for s in output_specs(component)}
         kind = "spout" if isinstance(component, Spout) else "bolt"
         spec = TopologySpec(
             TopologyName("test"), (ComponentSpec(ComponentId("tested"), kind, parallelism, 1),)
         )
-        self.context = TopologyContext(spec, "tested", index + 1, "test@tester/0", config)
+        self._spec, self._task, self._config = spec, index + 1, config
         self.warnings: list[tuple[str, str]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """With a new copy, as for a task that starts."""
+        self.component = copy.deepcopy(self._given)
+        self.context = TopologyContext(self._spec, "tested", self._task, "test@tester/0", self._config)
         self.context.on_warning = lambda kind, message, details: self.warnings.append((kind, message))
         self.component.__dict__.update(
             emit=lambda *values: self._emit("default", values),
@@ -95,6 +101,31 @@ class _Tester:
     def finish(self) -> Emitted:
         """Tell the component that all input has been worked off."""
         self.component.finish()
+        return self.take()
+
+    def move(self) -> Emitted:
+        """Move the task, as from one worker to another while it runs: its state and its metrics are encoded as they are sent, and put into
+        a new copy of the component after `prepare`; the old copy is cleaned up. `component` is the new one from then on.
+
+        Returns:
+            What was emitted by that.
+
+        Raises:
+            ExecutionError: The state cannot be pickled, or `get_state` or `set_state` raised: in a topology the task would stay where it
+                was.
+            Exception: Whatever `prepare` or `cleanup` raise.
+        """
+        from elastic.worker.content import Copier, install
+        from elastic.worker.content.engine import metrics_of, put_metrics
+
+        old, metrics = self.component, metrics_of(self.context)
+        content = Copier(old).rest() if isinstance(old, StatefulBolt | StatefulSpout) else None
+        self._begin()
+        if content is not None:
+            pieces = dict(content.pieces)
+            install(self.component, content.meta, [pieces[number] for number in content.order])
+        put_metrics(self.context, *metrics)
+        old.cleanup()
         return self.take()
 
     def close(self) -> None:
@@ -202,6 +233,25 @@ class SpoutTester(_Tester):
     def __init__(self, spout: Spout, *, index: int = 0, parallelism: int = 1, **config: Any) -> None:
         super().__init__(spout, index, parallelism, config)
         self._generator: Any = None
+
+    def move(self) -> Emitted:
+        """See `BoltTester.move`.
+
+        Raises:
+            ElasticError: It yields from a generator and has no state: it would begin anew, and stays where it is in a topology.
+        """
+        spout = self.component
+        if not isinstance(spout, StatefulSpout) and overrides(spout, "tuples", Spout):
+            raise ElasticError(
+                f"{type(spout).__name__} yields its tuples from a generator and has no state: it does not move.",
+                remedy="Make it a StatefulSpout that knows how far it is.",
+            )
+        self._generator = None
+        exhausted = self.exhausted
+        emitted = super().move()
+        if exhausted:
+            self.component.__dict__["_exhausted"] = True
+        return emitted
 
     def run(self, most: int = 1000) -> Emitted:
         """Ask for tuples until the spout is exhausted, or was asked often enough.

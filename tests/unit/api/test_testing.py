@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from elastic import Bolt, Fields
-from elastic.testing import BoltTester
+from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout
+from elastic.errors import ElasticError, ExecutionError
+from elastic.testing import BoltTester, SpoutTester
 
 
 class Read(Bolt):
@@ -42,3 +45,84 @@ def test_each_stream_has_fields_of_its_own() -> None:
     assert tester.execute(x=3, a=4, source="other") == [(3, 4, 4)]
     assert tester.execute(b=5, a=6) == [(6, 5, 6)]
     assert tester.execute(7, 8, source="other") == [(7, 8, 8)]
+
+
+class Own(StatefulBolt):
+    """With a state of its own, and one by key, and what it makes in prepare()."""
+
+    outputs = Fields(total=int)
+    by = KeyedState[str, list[int]](list)
+
+    def __init__(self, breaks: str = "") -> None:
+        self.breaks = breaks
+        self.total = 0
+
+    def prepare(self, context: Any) -> None:
+        self.opened = threading.Lock()
+        self.seen = context.counter("seen")
+
+    def execute(self, tup: Any) -> None:
+        self.total += tup.n
+        self.by[str(tup.n)].append(tup.n)
+        self.seen.inc()
+        self.emit(self.total)
+
+    def get_state(self) -> object:
+        return {"total": self.opened if self.breaks == "get" else self.total}
+
+    def set_state(self, state: Any) -> None:
+        if self.breaks == "set":
+            raise KeyError("totals")
+        self.total = state["total"]
+
+    def cleanup(self) -> None:
+        self.emit(-1)
+
+
+def test_a_bolt_moves_with_all_that_it_has() -> None:
+    tester = BoltTester(Own(), Fields(n=int))
+    before = tester.component
+    tester.execute(3)
+    assert tester.move() == [(-1,)], "the old copy is cleaned up"
+    assert tester.component is not before and tester.execute(4) == [(7,)]
+    after: Any = tester.component
+    assert after.by == {"3": [3], "4": [4]} and tester.metrics["seen"] == 2
+    assert tester.move() == [(-1,)] and tester.execute(1) == [(8,)]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "says"), [("get", "cannot be pickled"), ("set", "set_state.* raised KeyError")]
+)
+def test_a_state_that_does_not_come_through_a_move_fails_the_test(breaks: str, says: str) -> None:
+    tester = BoltTester(Own(breaks), Fields(n=int))
+    tester.execute(3)
+    with pytest.raises(ExecutionError, match=says):
+        tester.move()
+
+
+class Reads(StatefulSpout):
+    outputs = Fields(n=int)
+    at = KeyedState[str, int](int)
+
+    def tuples(self) -> Iterable[Any]:
+        while self.at["n"] < 5:
+            self.at["n"] += 1
+            yield (self.at["n"] - 1,)
+
+
+class Forgets(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Iterable[Any]:
+        yield from ((n,) for n in range(5))
+
+
+def test_a_spout_goes_on_where_it_was() -> None:
+    tester = SpoutTester(Reads())
+    assert tester.run(2) == [(0,), (1,)]
+    tester.move()
+    assert tester.run() == [(2,), (3,), (4,)]
+    tester.move()
+    assert tester.exhausted and tester.run() == []
+    with pytest.raises(ElasticError, match="does not move"):
+        SpoutTester(Forgets()).move()
