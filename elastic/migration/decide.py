@@ -185,7 +185,7 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
         draft.places.append((task.task, worker))
         said = f"Task {task.task} runs in worker {worker} now."
         if task.came_back:
-            said = f"Task {task.task} has come back to worker {worker}: {task.reason}."
+            said = f"Task {task.task} has come back to worker {worker}: {task.reason.rstrip('.')}."
         if task.target not in draft.hosts:
             said = f"Task {task.task} had come to worker {worker}, of which the process has ended since: it starts anew there."
         draft.says.append(Say("task-moved", task.task, said))
@@ -201,7 +201,7 @@ def _decide_task(task: TaskMove, draft: _Draft, expired: Collection[Timer]) -> T
         # Where is not decided here: its worker's next life, or whoever has room.
         said = f"Task {task.task} starts anew, without any state that it had: the process of worker {source} has ended."
     else:
-        said = f"Task {task.task} stays in worker {source}: {reason}."
+        said = f"Task {task.task} stays in worker {source}: {reason.rstrip('.')}."
     draft.says.append(Say("task-move-rolled-back", task.task, said))
     return replace(task, outcome=Outcome.ROLLED_BACK, reason=reason, final=final)
 
@@ -270,9 +270,9 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         Say(
             "task-move-forward",
             task.task,
-            f"Task {task.task} goes on in worker {host.worker}, which still has it: {reason}."
+            f"Task {task.task} goes on in worker {host.worker}, which still has it: {reason.rstrip('.')}."
             if takes_back
-            else f"Task {task.task} is restored in worker {host.worker} instead: {reason}.",
+            else f"Task {task.task} is restored in worker {host.worker} instead: {reason.rstrip('.')}.",
         )
     )
     return replace(
