@@ -35,7 +35,7 @@ class Emitted(list[tuple[Any, ...]]):
 class _Tester:
     def __init__(self, component: Component, index: int, parallelism: int, config: Mapping[str, Any]) -> None:
         check_settings(config, where="the tester")
-        self._given = component
+        self._given = copy.deepcopy(component)
         self.emitted = Emitted()
         self._classes = {str(s.id): (s, tuple_class("tested", s)) for s in output_specs(component)}
         kind = "spout" if isinstance(component, Spout) else "bolt"

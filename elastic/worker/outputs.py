@@ -180,11 +180,11 @@ class Outputs:
 
     def flush(self) -> None:
         """Hand on everything, and what a hook that is told of it emits meanwhile. Not for ever, if that one answers itself."""
-        for _ in range(ANSWERS if self._on_emit is not None else 1):
+        for _ in range(ANSWERS):
             for out in self._list:
                 if out.rows:
                     self._flush(out)
-            if not self.pending():
+            if self._on_emit is None or not self.pending():
                 return
 
     def stream_of(self, kind: type) -> Stream:
