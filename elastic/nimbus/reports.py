@@ -20,6 +20,8 @@ ERRORS = frozenset(
         "executor-stuck",
         "executor-abandoned",
         "bundle-failed",
+        "hook-failed",
+        "cleanup-failed",
         "state-lost",
         "worker-lost",
     }
