@@ -174,7 +174,7 @@ def test_who_still_has_it_goes_on_with_it_when_another_could_not() -> None:
         (9, {1: FailedMark(9, "boom")}, HOSTS, (), A, False),
         (1, {1: FailedMark(1, "no store has it", gone=True)}, HOSTS, (), A, False),
         (1, {}, HOSTS, (restore_timer(task),), A, False),
-        (2, {}, alone, (), A, True),
+        (2, {}, alone, (), A, False),
     ):
         made = replace(record(1), tasks=(replace(task, attempt=attempt),))
         marks = {A: Marked(source, 0), B: Marked(Marks(B, failed=failed), 0)}
@@ -183,11 +183,43 @@ def test_who_still_has_it_goes_on_with_it_when_another_could_not() -> None:
         (part,) = found.record.tasks
         assert (part.target, part.attempt, part.final, part.outcome) == (target, attempt + 1, final, "")
         assert {c.incarnation: c.marks.revoked for c in found.marks} == {B: {1: attempt}}, "it is refused"
+        assert part.meant == worker_of(B)
         restored = Marks(A, saved=source.saved, restored={1: attempt + 1})
         marks = {A: Marked(restored, 0), B: Marked(Marks(B, revoked={1: attempt}), 0)}
         done = decide(found.record, 1, marks, hosts, ()).commit
         assert done is not None and done.places == ((1, worker_of(A)),)
         assert done.record.tasks[0].outcome is Outcome.COMMITTED and done.record.tasks[0].came_back
+
+
+def dies(places: str) -> tuple[TaskMove, int]:
+    """What becomes of a task whose new sides die one after the other, in the order in which they are chosen, until it goes back; and how
+    many have by then. The first is at b/0; there are others at these places."""
+    b0, others = host("b/0"), tuple(host(p, n) for n, p in enumerate(places.split()))
+    own = host("a/0", 99)
+    source, target = own.incarnation, b0.incarnation
+    task = replace(record(1).tasks[0], source=source, target=target)
+    made, living = replace(record(1), tasks=(task,)), [own, b0, *others]
+    marks = {
+        source: Marked(Marks(source, saved={1: SavedMark((NodeId("a"), NodeId("b")), 9)}), 0),
+        target: Marked(Marks(target), 0),
+    }
+    for count in range(1, 9):
+        living = [h for h in living if h.incarnation != made.tasks[0].target]
+        found = decide(made, 0, marks, tuple(living), ()).commit
+        assert found is not None
+        made = found.record
+        marks |= {c.incarnation: Marked(c.marks, count) for c in found.marks}
+        if made.tasks[0].came_back:
+            return made.tasks[0], count
+    raise AssertionError("it never comes back")
+
+
+def test_of_a_node_that_goes_nobody_learns_what_ends_processes() -> None:
+    """Its workers' sessions end one after the other; two of different nodes are another thing."""
+    task, count = dies("b/1 c/0")
+    assert (task.final, count, task.meant) == (False, 1, "t@b/0"), "others of that node may be about to go"
+    task, count = dies("a/1 c/0")
+    assert (task.final, count, task.meant) == (True, 2, "t@b/0")
 
 
 def test_only_the_word_of_the_old_side_is_final() -> None:

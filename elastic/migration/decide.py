@@ -42,7 +42,7 @@ from elastic.migration.record import (
     turn_of,
 )
 from elastic.migration.waiting import is_ready, lacking, saving
-from elastic.model.ids import Incarnation, TaskId, WorkerId, worker_of
+from elastic.model.ids import Incarnation, TaskId, WorkerId, node_of, worker_of
 
 PREPARE, PAUSE, RESTORE, AGAIN, SETTLE = "prepare", "pause", "restore", "again", "settle"
 _BOUNDS = (PREPARE, PAUSE, RESTORE)
@@ -255,12 +255,15 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
     if not (reason and rested) and restore_timer(task) not in expired:
         return task
     reason = reason or "it was not restored in time"
-    died = task.target not in draft.hosts
-    # A process that has ended may have had to for any reason; where two have, it may be for what they restored.
-    often = died and task.attempt > 1
-    host = back if back is not None and (often or not died) else _another(task, saved, draft)
+    dead = _dead(task, draft)
+    # A process that has ended may have had to for any reason: of two it may be what they restored. So it is for sure of another one of
+    # its node, which may be about to go as a whole.
+    first = dead == [task.target]
+    host = back if back is not None and not first else _another(task, saved, draft)
     if host is None:
         return task
+    if back is not None and host.node == task.target_node and host.worker != worker_of(task.target):
+        host = back
     takes_back = host.incarnation == task.source
     draft.write(task.target, marks.revoke(task.task, task.attempt))
     if host.incarnation not in draft.marks:
@@ -281,9 +284,16 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         target_node=host.node,
         attempt=task.attempt + 1,
         reason=reason,
-        final=takes_back and often,
+        final=takes_back and len({node_of(worker_of(i)) for i in dead}) > 1,
+        meant=task.meant or worker_of(task.target),
         stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
+
+
+def _dead(task: TaskMove, draft: _Draft) -> list[Incarnation]:
+    """The new sides, this one included, of which the process has ended."""
+    tried = [i for i, m in draft.marks.items() if task.task in m.marks.revoked or i == task.target]
+    return [i for i in tried if i not in draft.hosts]
 
 
 def _failed(task: TaskMove, marks: Marks) -> FailedMark | None:

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from elastic.model import codec
-from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
+from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 
 T = TypeVar("T")
 REASON = 200
@@ -83,6 +83,9 @@ def state_key(topology: TopologyName, task: int) -> str:
     return f"{topology}/{task}"
 
 
+NOWHERE = WorkerId("")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskMove:
     """One task's part of a move.
@@ -96,6 +99,7 @@ class TaskMove:
         attempt: Which new side this is, from 1.
         reason: Why it was rolled back, or why this is not the first attempt.
         final: It was rolled back, or has come back, for a reason that is one at any other time as well.
+        meant: Where it was to go, once another new side than that has been chosen; "" before.
     """
 
     task: TaskId
@@ -110,6 +114,7 @@ class TaskMove:
     reason: str = ""
     stores: tuple[NodeId, ...] = ()
     final: bool = False
+    meant: WorkerId = NOWHERE
 
     @property
     def came_back(self) -> bool:

@@ -382,14 +382,12 @@ def after_outcomes(
     for task in after.tasks:
         if not task.outcome or old[task.task].outcome:
             continue
-        meant = wanted.get(task.task) == worker_of(task.target)
-        stays = task.outcome is Outcome.ROLLED_BACK
-        if task.came_back and task.outcome is Outcome.COMMITTED:
-            stays, meant = True, wanted.get(task.task, worker_of(task.source)) != worker_of(task.source)
+        meant = wanted.get(task.task) == (task.meant or worker_of(task.target))
+        stays = task.outcome is Outcome.ROLLED_BACK or (task.outcome is Outcome.COMMITTED and task.came_back)
         if stays and task.source in alive and meant:
             if task.final:
                 plan = plan.with_failure(task.task, now, task.reason, tries)
-            elif why := trouble(task.task, (task.source_node, task.target_node)):
+            elif why := trouble(task.task, (task.source_node, task.target_node, *task.stores)):
                 plan = plan.with_trouble(task.task, now, f"{task.reason} ({why})")
             else:
                 plan = plan.with_failure(task.task, now, task.reason)

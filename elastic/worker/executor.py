@@ -458,10 +458,13 @@ class Executor:
 def _stand_still(task: Task, told: Callable[[], None]) -> None:
     """On the thread of whoever runs the task by now: it may be another than the one that was asked to stop it."""
     executor = task.executor
-    while executor is not None and task.stopping is told:
-        executor.hand_on(task, task.outputs.flush)
-        if not task.outputs.pending():
-            break
+    if executor is not None and task.stopping is told:
+        executor.hand_on(task, task.outputs.flush_all)
+        if left := task.outputs.waiting():
+            task.context.warn(
+                "hook-answers-itself",
+                f"a hook that is told of what is emitted emits for each time that it is: {left} tuples are left where the task stood still",
+            )
     task.stand_still(told)
 
 

@@ -179,11 +179,15 @@ class Outputs:
         return sum(map(len, self._rows))
 
     def flush(self) -> None:
+        """Hand on everything."""
+        for out in self._list:
+            if out.rows:
+                self._flush(out)
+
+    def flush_all(self) -> None:
         """Hand on everything, and what a hook that is told of it emits meanwhile. Not for ever, if that one answers itself."""
         for _ in range(ANSWERS):
-            for out in self._list:
-                if out.rows:
-                    self._flush(out)
+            self.flush()
             if self._on_emit is None or not self.pending():
                 return
 
@@ -242,7 +246,7 @@ class Outputs:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
         assert self.emitter is not None
         if self._on_emit is not None:
-            self.flush()  # what is emitted while one target is served may be for one that has had the mark
+            self.flush_all()  # what is emitted while one target is served may be for one that has had the mark
         for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
             if out.rows:
                 self._flush(out)

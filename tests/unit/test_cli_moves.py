@@ -392,7 +392,7 @@ def test_why_an_attempt_came_to_nothing_is_said_when_it_has() -> None:
     """Not only at the end: it is tried again after some seconds, and then after more."""
     failed = task_move(3, "rolled back", reason="no room", size=0, pause=0.0, gap=0.0, times={})
     theirs = move(4, tasks=(replace(failed, task=9),), why="move 9 to node-1")
-    again = replace(failed, reason="no room at all")
+    again = task_move(3, target=W0, reason="no room at all")  # it has come back
     coming = [move(3, tasks=(failed,)), move(3, tasks=(failed,)), theirs, move(5, tasks=(failed,))]
     coming += [move(6, tasks=(again,)), move(7, tasks=(task_move(3),))]
     result = invoke(FakeClient(coming=coming), "move", "word-count", "3", "--to", "node-2")

@@ -274,7 +274,7 @@ class Following(_Beside):
                     task.task,
                     task.reason,
                 )  # not each attempt that comes to nothing by the same
-                if task.phase != "rolled back" or not task.reason:
+                if not task.reason or not (task.phase == "rolled back" or task.came_back):
                     continue
                 with self._changed:  # who waits for the end of all looks as well
                     if key in self._told or len(self._told) >= _TOLD:

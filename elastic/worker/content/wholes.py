@@ -122,6 +122,10 @@ class Wholes:
                 left.put_back(some.items())
                 count = len(some) // 2
                 continue
+            if len(data) > LARGEST and codec.plain_keys(some):
+                data = self._encode(
+                    some, False
+                )  # beside a value that is not plain it was pickled, which may take less
             if data and len(data) <= LARGEST:
                 yield self._number(), data
             count = min(WHOLE, 2 * count)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -205,8 +206,9 @@ def record(*outcomes: tuple[int, Outcome]) -> MoveRecord:
     def part(task: int, outcome: Outcome) -> TaskMove:
         life = Incarnation(f"{WORKERS[0]}#{task}")
         reason = "no" if outcome is Outcome.ROLLED_BACK else ""
+        source = Incarnation(f"{WORKERS[1]}#{task}") if outcome is Outcome.COMMITTED else life
         return TaskMove(
-            TaskId(task), "b", life, life, NodeId("n0"), NodeId("n1"), outcome=outcome, reason=reason
+            TaskId(task), "b", source, life, NodeId("n0"), NodeId("n1"), outcome=outcome, reason=reason
         )
 
     return MoveRecord(T, Epoch(1), "why", tuple(part(t, o) for t, o in outcomes))
@@ -224,6 +226,24 @@ def test_what_failed_on_its_way_to_where_it_is_not_wanted_any_more_is_no_failure
     living = [Incarnation(f"{WORKERS[0]}#2")]
     assert after_outcomes(wanted_in(WORKERS[0]), before, after, living, 5.0, TRIES).failures
     assert not after_outcomes(wanted_in(WORKERS[1]), before, after, living, 5.0, TRIES).failures
+
+
+def test_what_has_come_back_has_failed_to_go_where_it_was_meant_to() -> None:
+    """Nowhere else: somebody may have asked for another place since, and the record has its own worker as the last one it went to."""
+    before, after = record((2, Outcome.OPEN)), record((2, Outcome.ROLLED_BACK))
+    back = replace(after.tasks[0], outcome=Outcome.COMMITTED, meant=WORKERS[1], stores=(NodeId("n5"),))
+    came = replace(after, tasks=(back,))
+    living = [back.source]
+    asked: list[Any] = []
+
+    def away(task: int, nodes: Any) -> str:
+        asked.append(set(nodes))
+        return ""
+
+    assert after_outcomes(wanted_in(WORKERS[1]), before, came, living, 5.0, TRIES, away).failures
+    assert asked == [{"n0", "n1", "n5"}], "the store where it was to go may have been away"
+    assert not after_outcomes(wanted_in(WORKERS[2]), before, came, living, 5.0, TRIES).failures
+    assert not after_outcomes(wanted_in(WORKERS[1]), before, came, (), 5.0, TRIES).failures
 
 
 def test_what_can_never_be_otherwise_is_given_up_at_once() -> None:

@@ -327,3 +327,14 @@ def test_a_key_that_may_have_been_copied_is_not_left_out() -> None:
     del old.now[key]
     with pytest.raises(ExecutionError, match="cannot be copied: the key"):
         move.rest()
+
+
+def test_a_large_key_that_took_less_beside_its_value_is_gone_when_it_was_removed() -> None:
+    """Pickled, the parts of it that are one object are written once: so it was copied; by itself it is written otherwise."""
+    old: Any = Two()
+    key = ("x" * (1 << 20),) * 8
+    old.now.update({n: n for n in range(500)} | {key: [{"a": [1]}]})
+    move = Move(old, piece=256 << 10)
+    move.copy()
+    del old.now[key]
+    assert move.rest().now == old.now

@@ -244,7 +244,7 @@ def left_behind() -> bool:
 
         def act() -> None:
             task.component.emit_to("main", 1)  # type: ignore[attr-defined]
-            task.executor.hand_on(task, task.outputs.flush)  # type: ignore[union-attr]
+            task.executor.hand_on(task, task.outputs.flush_all)  # type: ignore[union-attr]
             waits.append(task.outputs.pending())
             done.set()
 
@@ -266,3 +266,32 @@ def test_what_a_hook_leaves_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     """Planted fault: all is handed on once."""
     monkeypatch.setattr(outputs, "ANSWERS", 1)
     assert left_behind()
+
+
+class AnswersAll(TaskHook):
+    """Has something emitted whatever it hears of."""
+
+    times = 0
+
+    def on_emit(self, context: Any, stream: str, count: int) -> None:
+        AnswersAll.times += 1
+        Answers.here.emit_to("audit", count)
+
+
+def test_a_task_whose_hook_answers_itself_stands_still_all_the_same() -> None:
+    """It is said that something is left: what comes of that is for nobody else to know."""
+    AnswersAll.times = 0
+    b = TopologyBuilder("answers-all", linger=5.0)
+    b.spout("src", Rests()).hook(AnswersAll())
+    b.bolt("audit", Sums()).shuffle("src", stream="audit")
+    b.bolt("main", Nothing()).shuffle("src", stream="main")
+    with InProcess(b.build(), 1) as run:
+        task = run.workers[0].tasks[1]
+        run.wait(lambda: task.prepared and task.executor is not None)
+        stands = threading.Event()
+        task.call(lambda: task.component.emit_to("main", 1))  # type: ignore[attr-defined]
+        task.executor.stop_task(task, stands.set)  # type: ignore[union-attr]
+        assert stands.wait(SOON) and task.stopped
+        assert 0 < AnswersAll.times <= 2 * outputs.ANSWERS
+        assert "hook-answers-itself" in [e.kind for e in run.events]
+        task.go_on()
