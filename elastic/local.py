@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from elastic.api.builder import Topology
+from elastic.api.builder import Topology, TopologyBuilder
 from elastic.api.settings import setting
 from elastic.errors import AlreadyExists, DeadlineExceeded, ElasticError, ExecutionError, NotFound, Refused
 from elastic.model.assignment import ExecutorId
@@ -280,11 +280,13 @@ class LocalCluster:
     def __init__(self) -> None:
         self._runs: dict[str, LocalRun] = {}
 
-    def submit(self, topology: Topology, on_event: Callable[[Event], None] | None = None) -> LocalRun:
+    def submit(
+        self, topology: Topology | TopologyBuilder, on_event: Callable[[Event], None] | None = None
+    ) -> LocalRun:
         """Start a topology.
 
         Args:
-            topology: What `TopologyBuilder.build()` made.
+            topology: What `TopologyBuilder.build()` made; or the builder, which is built.
             on_event: Told what happens, on any thread; must not block.
 
         Returns:
@@ -293,6 +295,8 @@ class LocalCluster:
         Raises:
             AlreadyExists: One with that name is running here.
         """
+        if isinstance(topology, TopologyBuilder):
+            topology = topology.build()
         running = self._runs.get(topology.name)
         if running is not None and not (running.finished or running.failed or running.stopped):
             raise AlreadyExists(
@@ -331,12 +335,15 @@ class LocalCluster:
 
 
 def run(
-    topology: Topology, *, timeout: float | None = None, on_event: Callable[[Event], None] | None = None
+    topology: Topology | TopologyBuilder,
+    *,
+    timeout: float | None = None,
+    on_event: Callable[[Event], None] | None = None,
 ) -> LocalRun:
     """Run a topology to its end in this process, without any service.
 
     Args:
-        topology: What `TopologyBuilder.build()` made.
+        topology: What `TopologyBuilder.build()` made; or the builder, which is built.
         timeout: Seconds until it is stopped, or None.
         on_event: Told what happens, on any thread; must not block.
 

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from elastic.api.builder import output_specs
+from elastic.api.builder import check_state, output_specs
 from elastic.api.components import Bolt, Component, Spout, StatefulBolt, StatefulSpout, overrides
 from elastic.api.context import Source, TopologyContext
 from elastic.api.fields import Fields, Tuple, tuple_class
 from elastic.api.settings import check_settings
-from elastic.errors import ElasticError
+from elastic.errors import ElasticError, ExecutionError
 from elastic.model.ids import ComponentId, StreamId, TopologyName
 from elastic.model.topology import ComponentSpec, StreamSpec, TopologySpec
 
@@ -35,6 +35,7 @@ class Emitted(list[tuple[Any, ...]]):
 class _Tester:
     def __init__(self, component: Component, index: int, parallelism: int, config: Mapping[str, Any]) -> None:
         check_settings(config, where="the tester")
+        check_state("tested", component)
         self._given = copy.deepcopy(component)
         self.emitted = Emitted()
         self._classes = {str(s.id): (s, tuple_class("tested", s)) for s in output_specs(component)}
@@ -111,19 +112,22 @@ class _Tester:
             What was emitted by that.
 
         Raises:
-            ExecutionError: The state cannot be pickled, or `get_state` or `set_state` raised: in a topology the task would stay where it
-                was.
-            Exception: Whatever `prepare` or `cleanup` raise.
+            ExecutionError: The state cannot be pickled, or `get_state` or `set_state` raised: the task stays what it was, as in a topology.
+            Exception: Whatever `prepare` raises, likewise; or `cleanup`.
         """
         from elastic.worker.content import Copier, install
         from elastic.worker.content.engine import metrics_of, put_metrics
 
-        old, metrics = self.component, metrics_of(self.context)
+        old, context, metrics = self.component, self.context, metrics_of(self.context)
         content = Copier(old).rest() if isinstance(old, StatefulBolt | StatefulSpout) else None
-        self._begin()
-        if content is not None:
-            pieces = dict(content.pieces)
-            install(self.component, content.meta, [pieces[number] for number in content.order])
+        try:
+            self._begin()
+            if content is not None:
+                pieces = dict(content.pieces)
+                install(self.component, content.meta, [pieces[number] for number in content.order])
+        except BaseException:
+            self.component, self.context = old, context
+            raise
         put_metrics(self.context, *metrics)
         old.cleanup()
         return self.take()
@@ -307,4 +311,10 @@ class collect(Bolt):
 
     def execute(self, tup: Any) -> None:
         with _collected_lock:
-            _collected[self.key].append(tup.values)
+            rows = _collected.get(self.key)
+            if rows is None:
+                raise ExecutionError(
+                    "collect() gathers what it gets in the process in which it was made, and this is another one.",
+                    remedy="Use it in LocalCluster; in a cluster, have a bolt of yours write what it gets (TextSink writes files).",
+                )
+            rows.append(tup.values)

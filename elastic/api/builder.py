@@ -312,26 +312,36 @@ def output_specs(component: Component, id: str = "") -> tuple[StreamSpec, ...]:
     return tuple(made)
 
 
-def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
-    component = handle.component
+def check_state(id: str, component: Component) -> bool:
+    """See that what a component says of its state goes together. Returns whether it has one.
+
+    Raises:
+        TopologyError: It does not.
+    """
     stateful = isinstance(component, _Stateful)
     states = declared_states(type(component))
     if states and not stateful:
         raise TopologyError(
-            f"Component {handle.id!r}: {type(component).__name__} declares state ({', '.join(states)}) but is not stateful.",
+            f"Component {id!r}: {type(component).__name__} declares state ({', '.join(states)}) but is not stateful.",
             remedy="Subclass StatefulBolt or StatefulSpout.",
         )
     if stateful:
         own = [overrides(component, m, _Stateful) for m in ("get_state", "set_state")]
         if any(own) != all(own):
             raise TopologyError(
-                f"Component {handle.id!r}: {type(component).__name__} must override both get_state and set_state."
+                f"Component {id!r}: {type(component).__name__} must override both get_state and set_state."
             )
         if not states and not any(own):
             raise TopologyError(
-                f"Component {handle.id!r}: {type(component).__name__} is stateful but has no state.",
+                f"Component {id!r}: {type(component).__name__} is stateful but has no state.",
                 remedy="Declare it (counts = KeyedState(int)), or override get_state and set_state, or subclass Bolt.",
             )
+    return stateful
+
+
+def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
+    component = handle.component
+    stateful = check_state(handle.id, component)
     if isinstance(component, Spout) and isinstance(component, Bolt):
         raise TopologyError(
             f"Component {handle.id!r}: {type(component).__name__} is both a spout and a bolt.",

@@ -168,7 +168,7 @@ class TopologyContext:
             kind = "other-warning"  # kinds are names: somebody makes them out of data
         times = self._warned[kind] = self._warned.get(kind, 0) + 1
         if times & (times - 1) == 0 and self.on_warning is not None:
-            self.on_warning(kind, message, {**details, "times": times})
+            self.on_warning(kind, str(message), {**details, "times": times})
 
     def metric_values(self) -> dict[str, float]:
         """All registered metrics, now, as far as they are finite numbers."""

@@ -42,7 +42,16 @@ class Failures(Part):
         self._most = most
         self._listener = listener
         self._said = 0
+        self._times = 0
         self._hook_errors = 0
+
+    def restored(self, count: int, *, rows: bool) -> None:
+        """So many tuples had failed where the task was.
+
+        Args:
+            rows: They came in batches: how often is not known, and begins anew.
+        """
+        self.count, self._times = count, 0 if rows else count
 
     def guarded(self, call: Callable[[], Any]) -> None:
         """Call user code outside of `execute`; an error counts like that of a tuple."""
@@ -52,15 +61,17 @@ class Failures(Part):
             self.failed(e, None)
 
     def failed(self, error: Exception, tup: Any, count: int = 1) -> None:
-        """The execution of a tuple raised."""
+        """The execution of a tuple raised, or that of a batch of so many rows: that is one error, whatever comes of the others."""
         task = self._task
         self.count += count
+        self._times += 1
         trace = user_traceback(error)
         self._tell_hooks(error, tup)
         last = described(error)
-        if self.count > self._most:
+        if self._times > self._most:
+            errors = "" if self._times == self.count else f" in {self._times} executions"
             self.give_up(
-                f"Task {task.id} of {str(task.spec.id)!r} gave up after {self.count} failed tuples "
+                f"Task {task.id} of {str(task.spec.id)!r} gave up after {self.count} failed tuples{errors} "
                 f"(max_errors={self._most}); the last: {last}",
                 trace,
             )
@@ -71,7 +82,11 @@ class Failures(Part):
                 "tuple-failed",
                 f"{str(task.spec.id)!r} (task {task.id}) raised {last}",
                 Severity.ERROR,
-                {"traceback": trace, "tuple": shown(tup), "failed": self.count},
+                {
+                    "traceback": trace,
+                    **({"rows": count} if tup is None else {"tuple": shown(tup)}),
+                    "failed": self.count,
+                },
             )
 
     def _tell_hooks(self, error: Exception, tup: Any) -> None:

@@ -58,7 +58,10 @@ class Routes:
             value = "_t"
         for n, s in enumerate(subscriptions):
             body += _put(s.spec.grouping.kind, n, value)
-        if not subscriptions:
+        if not subscriptions and consumers:
+            scope["_refuse"] = self._for_direct(stream)
+            body = ["_refuse()"]
+        elif not subscriptions:
             body.append("_self.unrouted += 1")
         only = "_one0" if len(subscriptions) == 1 and "_one0" in scope else ""
         code = functions(str(stream.spec.id), names, body, only)
@@ -67,6 +70,18 @@ class Routes:
         one.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self._outputs.component.id!r}."
         scope["_emit"], scope["_other"] = one, self._outputs.emit_all
         return Emits(one, scope["emit_all"], scope["emit_each"])
+
+    def _for_direct(self, stream: Stream) -> Callable[[], None]:
+        """What is emitted on a stream that is subscribed to by direct grouping alone would go to nobody."""
+
+        def refuse() -> None:
+            raise ExecutionError(
+                f"Stream {stream.spec.id!r} of {str(self._outputs.component.id)!r} is subscribed to by direct grouping alone: "
+                "emit() names no task.",
+                remedy="Use emit_direct(task, ...), or subscribe to it by another grouping as well.",
+            )
+
+        return refuse
 
     def _choice(self, s: Subscription, n: int, names: list[str], scope: dict[str, Any]) -> list[str]:
         """The lines that choose the buffer of the n-th subscription, `_r{n}`; its buffers, where the grouping is one of `_SEVERAL`."""

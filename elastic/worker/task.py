@@ -284,7 +284,8 @@ class Task(TaskQueue):
 
     def restore(self, state: EngineState) -> None:
         """Take over what another copy of this task has exported. Before it runs, after `prepare`, on its executor's thread."""
-        self.executed, self.outputs.emitted, self.failures.count = state.executed, state.emitted, state.failed
+        self.executed, self.outputs.emitted = state.executed, state.emitted
+        self.failures.restored(state.failed, rows=self.spec.vector)
         self.marks.finished, self.marks.drained = state.finished, state.drained
         self.marks.heard.open = state.marks
         if state.tick_left is not None and self._tick_interval is not None:

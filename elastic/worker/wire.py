@@ -286,10 +286,10 @@ def _pickle(item: Batch, rows: list[Any]) -> bytes:
                     raise ExecutionError(
                         f"Field {field.name!r} of stream {item.stream.spec.id!r} of {item.stream.component!r} holds a "
                         f"{type(getattr(row, field.name)).__name__} that cannot be sent to another process: {described(e)}"
-                    ) from e
+                    ) from None  # what pickle itself was at says nothing more
         raise ExecutionError(
             f"Tuples of {item.stream.component!r} cannot be sent to another process: {described(whole)}"
-        ) from whole
+        ) from None
 
 
 class Told(NamedTuple):

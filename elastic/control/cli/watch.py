@@ -118,17 +118,22 @@ def errors(settings: Settings, name: str | None, limit: int) -> None:
 
 def grouped(found: Sequence[Event]) -> list[tuple[Event, int]]:
     """The newest of the errors that are the same, with how many there were; the newest group last."""
-    groups: dict[tuple[str, str, str, str], tuple[Event, dict[tuple[str, int], int]]] = {}
+    groups: dict[tuple[str, str, str, str], tuple[Event, int]] = {}
+    so_far: dict[tuple[str, int], int] = {}
     for event in sorted(found, key=lambda e: e.time):
         trace = str(event.details.get("traceback", ""))
         # The same fault with another value in its message is one group: the message's own text is left out.
         key = (event.topology, event.component, event.kind, trace.rpartition("\n  ")[0] or event.message)
-        counts = groups.pop(key, (event, {}))[1]
-        # A task says how many tuples have failed; it doesn't report each of a flood.
-        task = (event.worker, event.task)
-        counts[task] = max(counts.get(task, 0) + 1, int(event.details.get("failed", 0)))
-        groups[key] = (event, counts)
-    return [(event, sum(counts.values())) for event, counts in groups.values()]
+        # A task says how many tuples have failed so far, of whatever; it doesn't report each of a flood.
+        task, failed = (event.worker, event.task), int(event.details.get("failed", 0))
+        before = so_far.get(task, 0)
+        if failed:
+            so_far[task] = failed
+        groups[key] = (
+            event,
+            groups.pop(key, (event, 0))[1] + max(1, failed - before if failed > before else failed),
+        )
+    return list(groups.values())
 
 
 def _where(event: Event) -> str:

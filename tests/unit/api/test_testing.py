@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout
-from elastic.errors import ElasticError, ExecutionError
-from elastic.testing import BoltTester, SpoutTester
+from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, testing
+from elastic.errors import ElasticError, ExecutionError, TopologyError
+from elastic.testing import BoltTester, SpoutTester, collect
 
 
 class Read(Bolt):
@@ -126,3 +126,30 @@ def test_a_spout_goes_on_where_it_was() -> None:
     assert tester.exhausted and tester.run() == []
     with pytest.raises(ElasticError, match="does not move"):
         SpoutTester(Forgets()).move()
+
+
+def test_a_move_that_is_refused_leaves_the_task_as_it_was() -> None:
+    tester = BoltTester(Own("set"), Fields(n=int))
+    tester.execute(3)
+    before = tester.component
+    with pytest.raises(ExecutionError):
+        tester.move()
+    assert tester.component is before and tester.take() == [] and tester.execute(1) == [(4,)]
+
+
+def test_what_no_topology_takes_no_tester_does() -> None:
+    class Half(StatefulBolt):
+        def execute(self, tup: Any) -> None: ...
+
+        def get_state(self) -> object:
+            return 1
+
+    with pytest.raises(TopologyError, match="must override both"):
+        BoltTester(Half())
+
+
+def test_what_is_collected_elsewhere_says_so() -> None:
+    out = collect()
+    del testing._collected[out.key]  # as in another process
+    with pytest.raises(ExecutionError, match="in the process in which it was made"):
+        BoltTester(out).execute(1)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
-from elastic.worker.failures import Failures
+import pyarrow as pa
+import pytest
+
+from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic.errors import ExecutionError
+from elastic.local import run
+from elastic.worker import wire
+from elastic.worker.failures import Failures, user_traceback
 
 
 class Played:
@@ -28,3 +36,79 @@ def test_a_flood_of_batches_that_cannot_be_read_drowns_nothing_and_hooks_hear_of
     assert failures.count == 50 * 512 and not failures.broken
     assert events == [("batch-unreadable", 512 * n) for n in (1, 2, 4, 8, 16, 32)]
     assert len(heard) == 50
+
+
+class Whole(Bolt):
+    """Its first batch fails as a whole."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def execute_batch(self, batch: Any) -> None:
+        if self.times:
+            self.times -= 1
+            raise ValueError("one hiccup")
+
+
+class Batches(Spout):
+    outputs = Fields(n=int)
+
+    def __init__(self) -> None:
+        self.left = 6
+
+    def next_batch(self) -> None:
+        self.left -= 1
+        self.emit_batch(pa.record_batch([pa.array(range(200))], names=["n"]))
+        if not self.left:
+            self.exhausted()
+
+
+def test_a_batch_that_fails_is_one_error_and_all_its_rows() -> None:
+    for times, ends in ((2, True), (3, False)):
+        b = TopologyBuilder("hiccups")
+        b.spout("batches", Batches())
+        b.bolt("whole", Whole(times), max_errors=2).shuffle("batches")
+        if ends:
+            done = run(b, timeout=30)
+            assert done.failed_tuples == 400
+            assert [e.details["rows"] for e in done.events if e.kind == "tuple-failed"] == [200, 200]
+        else:
+            with pytest.raises(
+                ExecutionError, match=r"gave up after 600 failed tuples in 3 executions \(max_errors=2\)"
+            ):
+                run(b, timeout=30)
+
+
+class ToOne(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Any:
+        yield from range(3)
+
+
+class Takes(Bolt):
+    def execute(self, tup: Any) -> None: ...
+
+
+def test_what_would_go_to_nobody_since_nobody_is_named_is_an_error() -> None:
+    b = TopologyBuilder("direct")
+    b.spout("to", ToOne())
+    b.bolt("takes", Takes()).direct("to")
+    done = run(b, timeout=30)
+    assert done.failed_tuples == 3
+    assert "subscribed to by direct grouping alone" in done.events[0].message
+
+
+def test_what_cannot_be_sent_shows_that_and_not_what_led_there() -> None:
+    stream = SimpleNamespace(
+        component="s", spec=SimpleNamespace(id="default", fields=(SimpleNamespace(name="v"),))
+    )
+    row = SimpleNamespace(v=threading.Lock(), __struct_fields__=("v",))
+    try:
+        raise LookupError("something else")
+    except LookupError:
+        with pytest.raises(ExecutionError, match="holds a lock that cannot be sent") as raised:
+            wire._pickle(SimpleNamespace(stream=stream), [row])  # type: ignore[arg-type]
+    assert "something else" not in user_traceback(raised.value) and "PicklingError" not in user_traceback(
+        raised.value
+    )

@@ -279,6 +279,10 @@ class Nobody(CustomGrouping):
         return []
 
 
+class Nothing(Bolt):
+    def execute(self, tup: Any) -> None: ...
+
+
 @pytest.mark.parametrize("tasks", [1, 2])
 @pytest.mark.parametrize("group", ["direct", "custom"])
 def test_a_record_batch_is_not_divided_for_whom_somebody_names_tuple_by_tuple(group: str, tasks: int) -> None:
@@ -287,6 +291,8 @@ def test_a_record_batch_is_not_divided_for_whom_somebody_names_tuple_by_tuple(gr
     b.spout("s", Rows())
     b.bolt("emits", Emits(pa.RecordBatch.from_pydict({"key": ["a"], "n": [1]}))).shuffle("s")
     getattr(b.bolt("out", out, tasks=tasks), group)("emits", *([Nobody()] if group == "custom" else []))
+    if group == "direct":
+        b.bolt("also", Nothing()).shuffle("emits")  # or what it emits beside would be for nobody
     r = run(b.build(), timeout=LIMIT)
     assert r.failed_tuples == 1 and out.rows == []
     assert any(
