@@ -31,6 +31,8 @@ _END = 2.0
 """Seconds for a killed process to have ended."""
 _ASKED = 2.0
 """Seconds that an answer is waited for before nodes are ended."""
+SINCE = 1_735_689_600
+"""2025-01-01, in seconds since 1970: from then on numbers of moves are counted where they go by the clock, one a second at most."""
 _NODE_GRACE = 3.0
 """Seconds beyond those of its workers, which its supervisor kills before (`SupervisorOptions.grace`)."""
 
@@ -69,11 +71,15 @@ def claim(coordination: Coordination, where: str, what: str) -> None:
     )
 
 
-def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dict[NodeId, int]:
-    """Make the root that of a new cluster: what an earlier one left there goes.
+def reset(
+    coordination: Coordination, first: Mapping[NodeId, WantedNode], *, after: int = 0
+) -> dict[NodeId, int]:
+    """Make the root that of a new cluster: what an earlier one left there goes, but for how far the numbers of moves have come. Stores may
+    outlive it, and refuse whatever has a number that is not greater than those that they have seen of a task.
 
     Args:
         first: The nodes that are wanted.
+        after: All numbers of moves are to be greater than this one.
 
     Returns:
         The generations of nodes that still seem to be there: new ones must have higher ones.
@@ -83,6 +89,7 @@ def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dic
             coordination.create(path)
     # Before anything else: a Nimbus that leads already would act by it.
     coordination.set(paths.ELASTICITY, b"")
+    coordination.set(paths.TOPOLOGIES, str(max(after, _greatest(coordination))).encode())
     coordination.delete(paths.NODES_MEMORY)
     for path in (paths.TOPOLOGIES, paths.MEMORIES, paths.DRAINS, paths.WANTED):
         for name in coordination.children(path) or ():
@@ -95,6 +102,26 @@ def reset(coordination: Coordination, first: Mapping[NodeId, WantedNode]) -> dic
         NodeId(n): _generation(coordination, NodeId(n)) for n in coordination.children(paths.NODES) or ()
     }
     return {node: generation for node, generation in found.items() if generation is not None}
+
+
+def after_all_before(remember: bool) -> int:
+    """What the numbers of a new cluster's moves come after.
+
+    Args:
+        remember: Whether there are stores, or is coordination, that outlive clusters: then the numbers go by the clock, as an earlier
+            cluster's may be known to nobody but those stores.
+    """
+    return max(0, int(time.time()) - SINCE) if remember else 0
+
+
+def _greatest(coordination: Coordination) -> int:
+    """The greatest number of a move of which the root knows."""
+    known = [coordination.get(paths.TOPOLOGIES)]
+    known += [
+        coordination.get(paths.moves(TopologyName(name)))
+        for name in coordination.children(paths.TOPOLOGIES) or ()
+    ]
+    return max((int(v.data) for v in known if v is not None and v.data.isdigit()), default=0)
 
 
 def node_grace(coordination: Coordination | None) -> float:

@@ -177,7 +177,9 @@ class Launcher:
             )
             self._claim(coordination)
             self._coordination = coordination  # from here on it is for the end to clear
-            return coordination, root.reset(coordination, first)
+            # Both outlive what else knows how far the numbers of moves have come.
+            lasting = bool(options.zookeeper) or options.store.startswith("hazelcast:")
+            return coordination, root.reset(coordination, first, after=root.after_all_before(lasting))
 
         def connected(result: tuple[ZooKeeperCoordination, dict[NodeId, int]]) -> None:
             coordination, generations = result

@@ -35,6 +35,8 @@ from elastic.scheduler.registry import choose
 
 log = logging.getLogger(__name__)
 _TICK = 1.0
+_LEAST = 0.05
+"""Seconds that a sample covers at least, however often the scheduler is asked (`MonitorConfig.period`)."""
 _JOIN = 10.0
 
 
@@ -177,7 +179,9 @@ class Balancer:
                 self._complain(settings.nodes, error)
         self._chosen = settings
         own = lines.get(settings.policy)
-        placing = min(_TICK, settings.period / 2) if settings.scheduler and settings.period else _TICK
+        placing = _TICK
+        if settings.scheduler and settings.period:
+            placing = max(_LEAST, min(_TICK, settings.period / 2))
         values: dict[str, object] = {"period": min((x.sample for x in lines.values()), default=placing)}
         # The cluster's line says how all is averaged. Without one, the topology that wants it quickest.
         quickest = min((x.alpha for x in lines.values() if x.alpha is not None), default=None)

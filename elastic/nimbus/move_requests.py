@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Set
-from elastic.errors import NotFound, Refused, Unavailable
+from elastic.errors import NotFound, Refused, Superseded, Unavailable
 from elastic.migration.record import REASON
 from elastic.model.codec import encode
 from elastic.model.events import Event
@@ -18,7 +18,7 @@ from elastic.model.words import plain
 from elastic.nimbus import draining, placing
 from elastic.nimbus.facts import Facts, TopologyFacts
 from elastic.nimbus.lookup import find, running
-from elastic.nimbus.reign import Reign
+from elastic.nimbus.reign import Reign, stopped
 
 ABORTED = "an operator aborted the move"
 
@@ -50,8 +50,13 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
                 details={"epochs": " ".join(map(str, epochs)), "why": why},
             )
         )
-        reign.moves.run(reign.facts())
-        reign.note_moves()
+        try:
+            reign.moves.run(reign.facts())
+            reign.note_moves()
+        except (
+            Superseded
+        ) as error:  # it has been asked for: whoever leads now sees to it, and must not be asked once more
+            raise stopped("moves were being aborted") from error
     return tuple(int(e) for e in epochs)
 
 

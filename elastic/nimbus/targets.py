@@ -101,7 +101,7 @@ def _staying(
 def _named(facts: Facts, t: TopologyFacts, where: str) -> WorkerId:
     name, at, place = where.rpartition("@")
     node, _, slot = place.rpartition("/")
-    if (at and name != t.name) or not slot.isdigit():
+    if (at and name != t.name) or not (slot.isdecimal() and len(slot) < 10):
         raise NotFound(
             f"{where!r} is no worker of topology {t.name!r}",
             remedy=f"its workers are named like {worker_id(t.name, NodeId('node-1'), 0)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import ElasticitySettings, WantedNode
+from elastic.nimbus.removal import moves_ever
 
 T, FIRST, SECOND = TopologyName("t"), NodeId("node-1"), NodeId("node-2")
 
@@ -42,3 +44,19 @@ def test_it_has_no_policy_and_no_memory_of_decisions(session: MemoryCoordination
         settings = session.get(paths.ELASTICITY)
         assert settings is not None and settings.data == b"", "nothing has been set"
         assert session.get(paths.NODES_MEMORY) is None and session.children(paths.MEMORIES) == ()
+
+
+def test_the_numbers_of_its_moves_come_after_all_that_stores_may_remember(
+    session: MemoryCoordination,
+) -> None:
+    """The root may know how far they were, of a topology that is no more or of one that an earlier cluster has left; or nobody but
+    the stores, when these or coordination outlive clusters."""
+    session.put(paths.TOPOLOGIES, b"3")
+    session.put(paths.moves(T), b"9")
+    root.reset(session, {FIRST: WantedNode(2)})
+    assert moves_ever(session)[0] == 9
+    root.reset(session, {FIRST: WantedNode(2)}, after=7)
+    assert moves_ever(session)[0] == 9
+    root.reset(session, {FIRST: WantedNode(2)}, after=70)
+    assert moves_ever(session)[0] == 70
+    assert root.after_all_before(False) == 0 < root.after_all_before(True) < time.time()
