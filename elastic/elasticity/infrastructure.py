@@ -68,6 +68,7 @@ class Node:
         state: Bytes of state there, 0 when unknown.
         cores: CPUs; 0: unknown.
         cpu: Cores in use.
+        sharing: How many nodes its machine's cores are divided among.
         alive: Whether it is registered; otherwise it was asked for and is not there yet.
         since: When it was asked for, seconds; only for those that are not alive.
         draining: It is being emptied, and goes.
@@ -81,6 +82,7 @@ class Node:
     state: float = 0.0
     cores: float = 0.0
     cpu: float = 0.0
+    sharing: int = 1
     alive: bool = True
     since: float = 0.0
     draining: bool = False
@@ -244,7 +246,7 @@ def measured(nodes: Sequence[Node], view: LoadView) -> list[Node]:
     for n in nodes:
         load_ = view.nodes.get(n.id)
         if load_ is not None:
-            n = replace(n, cores=load_.cores, cpu=load_.cpu)
+            n = replace(n, cores=load_.cores, cpu=load_.cpu, sharing=load_.sharing)
         result.append(replace(n, state=state.get(n.id, n.state)))
     return result
 
@@ -260,6 +262,9 @@ def _needed(
     each = sum(cores) / len(cores) if cores else 0.0
     slots = sum(n.slots for n in staying) / len(staying)
     by_cores = math.ceil(wants.cores / (each * params.target) - 1e-9) if each else 0
+    if any(n.sharing > 1 for n in staying):
+        # Another one on a machine has no cores to add: each would have fewer, and ever more of them would be needed.
+        by_cores = min(by_cores, len(staying))
     by_slots = math.ceil(wants.workers / slots - 1e-9) if slots else 0
     least = len(staying) + 1 if wants.waiting and all(n.used >= n.slots for n in staying) else 0
     needed = max(by_cores, by_slots, least, 1)

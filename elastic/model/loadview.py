@@ -80,11 +80,13 @@ class NodeLoad:
         cores: CPUs that its workers may use; a fraction where a quota says so.
         cpu: Cores in use, by everything that runs there.
         memory: Bytes in use by its workers; 0 when unknown.
+        sharing: How many nodes the machine's cores are divided among; 1: they are its own.
     """
 
     cores: float
     cpu: float = 0.0
     memory: float = 0.0
+    sharing: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
 
     def part(node: NodeId, load: NodeLoad) -> NodeLoad:
         n = max(1, many[machines.get(node, "")])
-        return replace(load, cores=load.cores / n, cpu=load.cpu / n)
+        return replace(load, cores=load.cores / n, cpu=load.cpu / n, sharing=n)
 
     return replace(view, nodes={n: part(n, load) for n, load in view.nodes.items()})
 

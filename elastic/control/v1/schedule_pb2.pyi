@@ -219,21 +219,25 @@ class NodeLoad(_message.Message):
     CORES_FIELD_NUMBER: _builtins.int
     CPU_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    SHARING_FIELD_NUMBER: _builtins.int
     cores: _builtins.float
     """CPUs that its workers may use, and those in use."""
     cpu: _builtins.float
     memory: _builtins.float
     """Bytes."""
+    sharing: _builtins.int
+    """How many nodes the machine's cores are divided among; 1: they are its own."""
     def __init__(
         self,
         *,
         cores: _builtins.float = ...,
         cpu: _builtins.float = ...,
         memory: _builtins.float = ...,
+        sharing: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu", b"cpu", "memory", b"memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu", b"cpu", "memory", b"memory", "sharing", b"sharing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,17 @@ def test_cores_workers_and_waiting_executors_each_ask_for_nodes() -> None:
     assert run([], Wants(workers=1)).add == 1
 
 
+def test_nodes_that_share_a_machine_do_not_run_away() -> None:
+    """Each one more takes a part of the others' cores: by those ever more would be needed."""
+    wants, count = Wants(cores=1.86), 1
+    for _ in range(20):
+        each = 2.0 / count
+        count += run(nodes(count, cores=each, cpu=each, sharing=count), wants, replace(ON, maximum=40)).add
+    assert count == 2
+    assert run(nodes(2, cores=1.0, sharing=2, used=4), Wants(cores=9.0, workers=9)).add == 1, "by slots"
+    assert run(nodes(2, cores=1.0, sharing=1), Wants(cores=9.0)).add == 4, "with cores of their own"
+
+
 def test_limit_step_and_cooldown_hold() -> None:
     assert run(nodes(1), Wants(cores=99.0)).add == 4
     assert run(nodes(5), Wants(cores=99.0)).add == 1

@@ -300,7 +300,8 @@ def test_a_run_of_a_policy_is_not_late_because_a_look_came_just_before_it(
 
 def test_nodes_on_one_machine_share_its_cores() -> None:
     view = LoadView(nodes={N1: NodeLoad(2.0, 1.0), N2: NodeLoad(2.0, 1.0)})
-    assert subjects.shared(view, {N1: "m", N2: "m"}).nodes == {N1: NodeLoad(1.0, 0.5), N2: NodeLoad(1.0, 0.5)}
+    part = NodeLoad(1.0, 0.5, sharing=2)
+    assert subjects.shared(view, {N1: "m", N2: "m"}).nodes == {N1: part, N2: part}
     assert subjects.shared(view, {N1: "m", N2: "n"}) is view
     assert subjects.shared(view, {N1: "", N2: ""}) is view, "their own"
 
