@@ -13,7 +13,9 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import pickle
+import stat
 import sys
 import tempfile
 import zipfile
@@ -220,6 +222,7 @@ def _unpack(wheel: Path, into: Path) -> list[Path | str]:
 def _write(into: Path, needs: Needs, pickled: bytes, entry: str) -> None:
     try:
         content = {f"code/{name}": file.read_bytes() for name, file in sorted(needs.files.items())}
+        runnable = {f"code/{name}" for name, file in needs.files.items() if os.access(file, os.X_OK)}
     except OSError as e:
         raise NotShippable(f"{e.filename} cannot be read: {e.strerror}") from e
     described = {
@@ -234,4 +237,7 @@ def _write(into: Path, needs: Needs, pickled: bytes, entry: str) -> None:
             ("components.pickle", pickled),
             *content.items(),
         ]:
-            file.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+            info = zipfile.ZipInfo(name, _EPOCH)
+            if name in runnable:
+                info.external_attr = (stat.S_IFREG | 0o755) << 16
+            file.writestr(info, data, zipfile.ZIP_DEFLATED)

@@ -173,6 +173,8 @@ def _names(nodes: Iterable[ast.AST], needed: bool) -> Iterator[tuple[str, bool]]
             yield from _names((*node.handlers, *node.orelse, *node.finalbody), needed)
         elif isinstance(node, ast.If) and _for_types_only(node.test):
             yield from _names(node.orelse, needed)
+        elif isinstance(node, ast.If) and _for_some_only(node.test):
+            yield from _names((*node.body, *node.orelse), False)
         else:
             yield from _names(ast.iter_child_nodes(node), needed)
 
@@ -182,6 +184,22 @@ def _for_types_only(test: ast.expr) -> bool:
     return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
         isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
     )
+
+
+def _for_some_only(test: ast.expr) -> bool:
+    """Whether it asks for the interpreter's version, the system, or whether the file is run by itself: what is imported below that is not
+    needed everywhere."""
+    of = {("sys", "version_info"), ("sys", "platform"), ("os", "name"), ("platform", "system")}
+    for node in ast.walk(test):
+        if isinstance(node, ast.Name) and node.id == "__name__":
+            return True
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and (node.value.id, node.attr) in of
+        ):
+            return True
+    return False
 
 
 def _tolerates(handler: ast.ExceptHandler) -> bool:

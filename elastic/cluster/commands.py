@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +17,10 @@ from elastic.model.records import WantedNode
 
 _OF_MOVES = ("move_share", "move_prepare", "move_pause", "move_restore", "move_tries")
 """Options of Nimbus that are options of `up` by the same names."""
+
+
+_THIS = secrets.token_hex(4)
+"""This launcher: by its process's number alone, in containers, two may be told apart by nothing."""
 
 
 def nimbus_ports(options: UpOptions) -> list[int]:
@@ -83,7 +87,7 @@ def node(
     if away(options, kind):
         # Another machine knows nothing of the cluster's directory: the node gets one of its own among the temporary
         # files there, and the executor's log takes its output.
-        directory = Path(f"elastic-{options.cluster}-{os.getpid()}-{name}")
+        directory = Path(f"elastic-{options.cluster}-{_THIS}-{name}")
         run, log = directory / "run", ""
         flags = (*flags, "--remove-directory")
     arguments = _module(

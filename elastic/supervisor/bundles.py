@@ -214,7 +214,9 @@ def unpack(archive: Path, target: Path) -> None:
             _check(archive, entries)
             making.mkdir(parents=True)
             for entry in entries:
-                bundle.extract(entry, making)
+                made = Path(bundle.extract(entry, making))
+                if entry.external_attr >> 16 & stat.S_IXUSR and made.is_file():
+                    made.chmod(0o755)  # a program that a package brings along
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         shutil.rmtree(making, ignore_errors=True)
         raise BadBundle(f"code bundle {target.name[:12]} cannot be unpacked: {error}") from error

@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 from elastic.control.cli import top
 from elastic.control.cli.app import app
 from elastic.control.cli.settings import Connector
+from elastic.control.cli.watch import grouped
 from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
@@ -175,3 +176,24 @@ def test_completion_of_names() -> None:
 
 def test_completion_without_cluster_is_silent() -> None:
     assert complete(None, ["describe"], "") == []
+
+
+def test_errors_of_a_task_are_counted_each_by_itself() -> None:
+    """It says how many of its tuples have failed so far, of whatever."""
+
+    def failed(count: int, trace: str) -> Event:
+        details: dict[str, str | int | float] = {"traceback": trace, "failed": count}
+        return Event(
+            float(count), "tuple-failed", trace, Severity.ERROR, "t", "b", 2, "t@n/0", details=details
+        )
+
+    found = [
+        failed(1, "ValueError: a"),
+        failed(2, "KeyError: b"),
+        failed(3, "TypeError: c"),
+        failed(20, "KeyError: b"),
+    ]
+    counts = {event.message: times for event, times in grouped(found)}
+    assert counts == {"ValueError: a": 1, "TypeError: c": 1, "KeyError: b": 18}
+    anew = [failed(8, "ValueError: a"), replace(failed(1, "ValueError: a"), time=9.0)]
+    assert [times for _, times in grouped(anew)] == [9], "its process has begun anew"

@@ -17,6 +17,7 @@ from elastic.api.builder import Topology
 from elastic.api.bundle import build_bundle
 from elastic.api.imports import collect
 from elastic.errors import NotShippable
+from elastic.supervisor.bundles import unpack
 
 USES_HELPER = "import own_helper\n"
 
@@ -146,6 +147,32 @@ def test_what_may_be_missing_is_shipped_where_it_is_the_users_and_never_required
 ) -> None:
     write(folder, {"own_helper.py": ""})
     assert found(entry(folder, text)) == (["own_helper.py", "own_jobs.py"], ())
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "sys.version_info >= (3, 99)",
+        "sys.platform == 'win32'",
+        "os.name == 'nt' and not sys.flags.dev_mode",
+        "__name__ == '__main__'",
+    ],
+)
+def test_what_is_imported_in_some_places_only_is_not_required_everywhere(folder: Path, test: str) -> None:
+    write(folder, {"own_helper.py": ""})
+    text = f"if {test}:\n    import no_such_module, own_helper\nelse:\n    import no_such_other\nimport no_such_third\n"
+    assert found(entry(folder, text)) == (["own_helper.py", "own_jobs.py"], ("no_such_third",))
+
+
+def test_programs_that_a_package_brings_along_can_be_run_where_they_come(
+    folder: Path, tmp_path: Path
+) -> None:
+    write(folder, {"own_tools/__init__.py": "", "own_tools/tool.sh": "#!/bin/sh\n"})
+    (folder / "own_tools" / "tool.sh").chmod(0o755)
+    made = build_bundle(topology(), entry(folder, "import own_tools\n"), tmp_path / "b.zip")
+    unpack(made.path, tmp_path / "there")
+    code = tmp_path / "there" / "code" / "own_tools"
+    assert os.access(code / "tool.sh", os.X_OK) and not os.access(code / "__init__.py", os.X_OK)
 
 
 def test_what_is_imported_with_and_without_try_is_required(folder: Path) -> None:
