@@ -140,7 +140,8 @@ class FakeNimbus:
 
     def moves(self, name: str | None = None) -> tuple[MoveView, ...]:
         self._called("moves", name=name)
-        return tuple(m for _, m in reversed(self.moved) if name in (None, m.topology))
+        newest = {(m.topology, m.epoch): (at, m) for at, m in self.moved if name in (None, m.topology)}
+        return tuple(m for _, m in sorted(newest.values(), key=lambda each: -each[0]))
 
     def changed_moves(
         self, seen: int, timeout: float, name: str | None = None
