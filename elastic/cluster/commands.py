@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -87,7 +88,7 @@ def node(
     if away(options, kind):
         # Another machine knows nothing of the cluster's directory: the node gets one of its own among the temporary
         # files there, and the executor's log takes its output.
-        directory = Path(f"elastic-{options.cluster}-{_THIS}-{name}")
+        directory = Path(f"elastic-{options.cluster}-{os.getpid()}-{_THIS}-{name}")
         run, log = directory / "run", ""
         flags = (*flags, "--remove-directory")
     arguments = _module(

@@ -107,14 +107,32 @@ def test_a_task_in_a_move_is_left_alone_when_its_node_is_lost(moving_in_memory: 
 
 
 def test_state_that_no_store_has_is_said_to_be_lost(moving_in_memory: Moving) -> None:
+    """The process that the task was to leave, which had it as well, is gone by then."""
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", "7", "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.cluster.nodes["a"].leave()
+    moving.until(nimbus, lambda t: A not in t.workers)
+    moving.actors.fails["restored", 7] = "it is gone everywhere"
+    moving.actors.let()
+    moving.cluster.event(nimbus, "state-lost")
+    (lost,) = [e for _, e in nimbus.events.since(0) if e.kind == "state-lost"]
+    assert lost.task == 7 and "gone everywhere" in lost.message and lost in nimbus.describe("wc").errors
+    moving.quiet(nimbus)
+    assert moving.moves(nimbus)[0].tasks[0].phase == "lost"
+
+
+def test_state_that_no_store_has_goes_on_where_it_was(moving_in_memory: Moving) -> None:
     moving = moving_in_memory
     nimbus = moving.started({"a": 1, "b": 1})
     moving.actors.fails["restored", 7] = "it is gone everywhere"
-    after = nimbus.move("wc", "7", "b", wait=PATIENCE)
-    assert after.place_of()[7] == B  # type: ignore[index]
-    (lost,) = [e for _, e in nimbus.events.since(0) if e.kind == "state-lost"]
-    assert lost.task == 7 and "gone everywhere" in lost.message and nimbus.describe("wc").errors == (lost,)
-    assert moving.moves(nimbus)[0].tasks[0].phase == "lost"
+    with pytest.raises(Refused, match="task 7: it is gone everywhere"):
+        nimbus.move("wc", "7", "b", wait=PATIENCE)
+    (task,) = moving.moves(nimbus)[0].tasks
+    assert task.came_back and moving.facts(nimbus).assignment.place_of()[TaskId(7)] == A  # type: ignore[union-attr]
+    assert "state-lost" not in moving.cluster.kinds(nimbus)
 
 
 def test_what_was_lost_with_both_nodes_is_remembered_until_the_task_moves_again(

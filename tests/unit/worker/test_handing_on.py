@@ -39,7 +39,7 @@ def stopped_while_it_hands_on(nested: bool = False) -> list[str]:
             happened.append("it stands still")
             task.stopping = None
 
-    task.outputs, task.stand_still = SimpleNamespace(flush=flush), stand_still
+    task.outputs, task.stand_still = SimpleNamespace(flush_all=flush, waiting=lambda: 0), stand_still
     if nested:
         executor.stop_task(task, lambda: None)
     else:

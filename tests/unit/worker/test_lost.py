@@ -1,11 +1,15 @@
-"""No store has what was saved of a task: it begins anew at its new place, that is said, and nobody else notices."""
+"""No store has what was saved of a task: it goes on where it was, with everything. Where the process that it was to leave is gone as
+well it begins anew at its new place, that is said, and nobody else notices."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from elastic.errors import NotFound
-from elastic.migration.record import Outcome
+from elastic.migration import decide
+from elastic.migration.record import Outcome, TaskMove
 from elastic.worker import fetching
 from elastic.worker.words import Words
 from tests.unit.worker.moving_harness import Moving
@@ -19,7 +23,14 @@ def lose(patch: pytest.MonkeyPatch, limit: float) -> None:
     with Moving(topology, 2, lambda c, i: 0) as cluster:
         _, lost, *others = tasks_of(topology, "count")
         cluster.wait(lambda: all(cluster.task(t).executed for t in (lost, *others)))
-        # The stores confirm it, and their nodes go; it has not come along either.
+        # The stores confirm it, and their nodes go; it has not come along either. Nor does Nimbus know of the old side any more.
+        forward = decide._forward
+
+        def alone(task: TaskMove, saved: Any, draft: Any, expired: Any) -> TaskMove:
+            draft.hosts.pop(task.source, None)
+            return forward(task, saved, draft, expired)
+
+        patch.setattr(decide, "_forward", alone)
         patch.setattr(Words, "along", lambda *_: None)
         patch.setattr(cluster.stores, "save_many", lambda states, nodes: [None] * len(states))
         (part,) = cluster.move({lost: 1}, limit=limit).tasks
@@ -31,6 +42,21 @@ def lose(patch: pytest.MonkeyPatch, limit: float) -> None:
         # What it had not worked off went with its state. What came later it works on, and of nobody else's anything is missing.
         counted, stayed = cluster.task(lost).executed, [cluster.task(t).executed for t in others]
         assert counted and sum(stayed) + counted <= COUNT
+
+
+def test_a_task_whose_state_no_store_has_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, _ = chain(COUNT, spouts=1, rate=8000.0)
+    with Moving(topology, 2, lambda c, i: 0) as cluster:
+        _, gone, *others = tasks_of(topology, "count")
+        cluster.wait(lambda: all(cluster.task(t).executed for t in (gone, *others)))
+        before = cluster.task(gone)
+        monkeypatch.setattr(Words, "along", lambda *_: None)
+        monkeypatch.setattr(cluster.stores, "save_many", lambda states, nodes: [None] * len(states))
+        (part,) = cluster.move({gone: 1}).tasks
+        assert part.outcome is Outcome.COMMITTED and part.came_back and "no store has" in part.reason
+        assert cluster.task(gone) is before and "state-lost" not in [e.kind for e in cluster.events]
+        cluster.wait_finished()
+        assert sum(cluster.task(t).executed for t in tasks_of(topology, "count")) == COUNT
 
 
 def test_a_task_whose_state_no_store_has_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

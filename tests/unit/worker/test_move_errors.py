@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from elastic import KeyedState, StatefulBolt, TopologyBuilder
 from elastic.errors import ElasticError
 from elastic.model.events import Event, Severity
+from elastic.worker import move_errors
 from tests.unit.worker.harness import Endless, numbers
 from tests.unit.worker.moving_harness import Moving
 
@@ -99,9 +101,15 @@ def test_which_entry_cannot_be_pickled_is_told() -> None:
 
 
 def test_of_many_attempts_not_each_is_told() -> None:
-    name = f"raises-{next(numbers)}"
-    told = moved(Own(name), name, "set", 3, told=2)
-    assert [e.details["attempt"] for e in told] == [1, 2]
+    """Where the process that has it is gone, it is tried again and again."""
+    told: list[Any] = []
+    spec = SimpleNamespace(component_of=lambda task: SimpleNamespace(id="own"))
+    worker: Any = SimpleNamespace(
+        spec=spec, event=lambda *of, details, **more: told.append(details["attempt"])
+    )
+    for attempt in range(1, 10):
+        move_errors.tell(worker, 2, 1, ValueError("no"), attempt)
+    assert told == [1, 2, 4, 8]
 
 
 def test_what_is_none_of_user_code_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
