@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -368,18 +369,7 @@ class Worker:
         mine = {t for t in view.places if view.stands(t).owner == self.me}
         for t in sorted(mine):
             self._taint(t)
-        for (source, target), emitter in self.participant.emitters.items():
-            if source in mine:
-                for unsent in emitter.buffer:
-                    self._may_be_lost(source, target, unsent.item)
-        for (source, target), receiver in self.participant.receivers.items():
-            if target in mine:
-                for early in receiver.export().early:
-                    self._may_be_lost(source, target, early.item.items)
-        for t in mine:
-            for event in (*self.early.get(t, ()), *self.participant.kept_for_later(t)):
-                if isinstance(event, ev.Arrived):
-                    self._may_be_lost(event.source, t, event.item.items)
+        self._taint_ends(mine)
         for frame in world.network.frames(lambda c: c.source is self):
             if isinstance(frame, ev.Arrived) and frame.source in mine:
                 self._may_be_lost(frame.source, frame.target, frame.item[0])
@@ -399,6 +389,23 @@ class Worker:
             if new is not None and new.attempt == attempt and new.state is NewState.MARKING:
                 self.world.meet("restored after death")
                 self._taint(t)
+                if new.back:  # what its old side has: it has come from nowhere
+                    self._taint_ends({t})
+
+    def _taint_ends(self, mine: Collection[int]) -> None:
+        """What was held for others by these tasks, and for these, at the ends of their links."""
+        for (source, target), emitter in self.participant.emitters.items():
+            if source in mine:
+                for unsent in emitter.buffer:
+                    self._may_be_lost(source, target, unsent.item)
+        for (source, target), receiver in self.participant.receivers.items():
+            if target in mine:
+                for early in receiver.export().early:
+                    self._may_be_lost(source, target, early.item.items)
+        for t in mine:
+            for event in (*self.early.get(t, ()), *self.participant.kept_for_later(t)):
+                if isinstance(event, ev.Arrived):
+                    self._may_be_lost(event.source, t, event.item.items)
 
     def _may_be_lost(self, source: int, target: int, items: Items) -> None:
         for item in items:
