@@ -53,9 +53,8 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
         try:
             reign.moves.run(reign.facts())
             reign.note_moves()
-        except (
-            Superseded
-        ) as error:  # it has been asked for: whoever leads now sees to it, and must not be asked once more
+        except Superseded as error:
+            # It has been asked for: whoever leads now sees to it, and must not be asked once more.
             raise stopped("moves were being aborted") from error
     return tuple(int(e) for e in epochs)
 

@@ -15,18 +15,9 @@ def removal(coordination: Coordination, t: TopologyFacts) -> list[Operation]:
     Raises:
         Conflict: A worker of it lives.
     """
-    name = t.name
-    if coordination.children(paths.workers(name)):
-        raise Conflict(f"workers of topology {name!r} live")
-    done = coordination.children(paths.progress(name)) or ()
-    operations: list[Operation] = [Delete(f"{paths.progress(name)}/{leaf}") for leaf in done]
-    operations.append(Delete(paths.state(name), t.state_version))
-    for path in (paths.progress(name), paths.workers(name), paths.spec(name), paths.assignment(name)):
-        if coordination.get(path) is not None:
-            operations.append(Delete(path))
-    operations += _of_moves(coordination, name)
-    operations.append(Delete(paths.topology(name)))
-    return operations
+    if coordination.children(paths.workers(t.name)):
+        raise Conflict(f"workers of topology {t.name!r} live")
+    return [Delete(paths.state(t.name), t.state_version), *_but_the_state(coordination, t.name)]
 
 
 def remains(coordination: Coordination, name: TopologyName) -> list[Operation]:
@@ -35,15 +26,18 @@ def remains(coordination: Coordination, name: TopologyName) -> list[Operation]:
     Raises:
         Conflict: A worker of it lives.
     """
-    top = paths.topology(name)
-    if coordination.get(top) is None:
+    if coordination.get(paths.topology(name)) is None:
         return []
     if coordination.children(paths.workers(name)):
         raise Conflict(f"workers of an earlier topology {name!r} live", remedy="try again in a moment")
-    operations = _of_moves(coordination, name)
+    return _but_the_state(coordination, name)
+
+
+def _but_the_state(coordination: Coordination, name: TopologyName) -> list[Operation]:
+    top, operations = paths.topology(name), _of_moves(coordination, name)
     for leaf in coordination.children(top) or ():
         path = f"{top}/{leaf}"
-        if path in (paths.moves(name), paths.plan(name)):
+        if path in (paths.state(name), paths.moves(name), paths.plan(name)):
             continue
         operations += [Delete(f"{path}/{below}") for below in coordination.children(path) or ()]
         operations.append(Delete(path))

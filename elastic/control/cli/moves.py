@@ -140,13 +140,14 @@ def move(
         )
     shows, ends = settings.command("moves", name), settings.command("move", name, "--abort")
     request = Request(f"the move goes on; {shows} shows it, {ends} ends it.", shows)
+    tasks = ",".join(what)
+    asked = whys.to_move(tasks, where)
     doing = f"asking for {_named(what)} of {name} to move to {where}"
     if wait <= 0:
         with Waiting(doing), request.told(), settings.connect() as client:
             request.asked()
-            epoch = client.move(name, ",".join(what), where, wait=0, share=share).epoch
+            epoch = client.move(name, tasks, where, wait=0, share=share).epoch
             request.taken()
-            asked = whys.to_move(",".join(what), where)
             found = (m for m in client.moves(name) if m.state != "ended" and whys.asked_by(m.why, asked))
             begun = [present.move(m) for m in found]
         output.show(settings, {"topology": name, "epoch": int(epoch), "moves": begun}, lambda: None)
@@ -154,14 +155,13 @@ def move(
             f"{name}: {_named(what)} to go to {where}; {settings.command('moves', name)} shows how far it is."
         )
         return
-    asked = whys.to_move(",".join(what), where)
     assignment, moves, anew = followed(
         settings,
         name,
         doing,
         request,
         asked,
-        lambda client: client.move(name, ",".join(what), where, wait=wait, share=share),
+        lambda client: client.move(name, tasks, where, wait=wait, share=share),
     )
     tell(settings, {"topology": name, "epoch": int(assignment.epoch)}, moves)
     check_kept(settings, assignment, asked, moves, anew)

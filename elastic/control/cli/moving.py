@@ -269,11 +269,8 @@ class Following(_Beside):
         """Why tasks of the request could not be moved: whether they are tried again shows later, and may take minutes."""
         for move in filter(self._ours, seen):
             for task in filter(self._concerns, move.tasks):
-                key = (
-                    str(move.topology),
-                    task.task,
-                    task.reason,
-                )  # not each attempt that comes to nothing by the same
+                # Not each attempt that comes to nothing by the same.
+                key = str(move.topology), task.task, task.reason
                 if not task.reason or not (task.phase == "rolled back" or task.came_back):
                     continue
                 with self._changed:  # who waits for the end of all looks as well

@@ -123,9 +123,8 @@ class Wholes:
                 count = len(some) // 2
                 continue
             if len(data) > LARGEST and codec.plain_keys(some):
-                data = self._encode(
-                    some, False
-                )  # beside a value that is not plain it was pickled, which may take less
+                # Beside a value that is not plain it was pickled, which may take less.
+                data = self._encode(some, False)
             if data and len(data) <= LARGEST:
                 yield self._number(), data
             count = min(WHOLE, 2 * count)

@@ -214,14 +214,20 @@ class Nothing(Bolt):
     def execute(self, tup: Any) -> None: ...
 
 
+def hooked(name: str, spout: Spout, hook: TaskHook, **config: Any) -> Any:
+    """Who is told of what is emitted to `main`, the last of the targets, has something emitted to `audit`, the first."""
+    b = TopologyBuilder(name, **config)
+    b.spout("src", spout).hook(hook)
+    b.bolt("audit", Sums()).shuffle("src", stream="audit")
+    b.bolt("main", Nothing()).shuffle("src", stream="main")
+    return b.build()
+
+
 def answered(workers: int) -> int:
     """How much came of what was emitted as the last of all was handed on."""
     Sums.got = collections.Counter()
-    b = TopologyBuilder("answered", linger=5.0)
-    b.spout("src", Ends()).hook(Answers())
-    b.bolt("audit", Sums()).shuffle("src", stream="audit")
-    b.bolt("main", Nothing()).shuffle("src", stream="main")
-    with InProcess(b.build(), workers) as run:
+    topology = hooked("answered", Ends(), Answers(), linger=5.0)
+    with InProcess(topology, workers) as run:
         run.wait_finished()
     return sum(Sums.got.values())
 
@@ -233,11 +239,8 @@ def test_what_is_emitted_as_the_last_is_handed_on_comes_before_the_end(workers: 
 
 def left_behind() -> bool:
     """Whether something waits still when all was handed on: a task that stood still then would leave it where it was."""
-    b = TopologyBuilder("left")
-    b.spout("src", Rests()).hook(Answers())
-    b.bolt("audit", Sums()).shuffle("src", stream="audit")
-    b.bolt("main", Nothing()).shuffle("src", stream="main")
-    with InProcess(b.build(), 1) as run:
+    topology = hooked("left", Rests(), Answers())
+    with InProcess(topology, 1) as run:
         task = run.workers[0].tasks[1]
         run.wait(lambda: task.prepared and task.executor is not None)
         done, waits = threading.Event(), list[bool]()
@@ -281,11 +284,8 @@ class AnswersAll(TaskHook):
 def test_a_task_whose_hook_answers_itself_stands_still_all_the_same() -> None:
     """It is said that something is left: what comes of that is for nobody else to know."""
     AnswersAll.times = 0
-    b = TopologyBuilder("answers-all", linger=5.0)
-    b.spout("src", Rests()).hook(AnswersAll())
-    b.bolt("audit", Sums()).shuffle("src", stream="audit")
-    b.bolt("main", Nothing()).shuffle("src", stream="main")
-    with InProcess(b.build(), 1) as run:
+    topology = hooked("answers-all", Rests(), AnswersAll(), linger=5.0)
+    with InProcess(topology, 1) as run:
         task = run.workers[0].tasks[1]
         run.wait(lambda: task.prepared and task.executor is not None)
         stands = threading.Event()
