@@ -146,15 +146,18 @@ class Nimbus:
             coordination.place(self.term, coordination.places_version, places)
         return len(places)
 
-    def abort(self, epoch: int) -> None:
+    def abort(self, epoch: int, *, force: bool = False) -> None:
         coordination = self.world.coordination
         node = coordination.moves.get(epoch)
         if not self.alive or not self.session.connected or node is None:
             return
-        if not node.record.settled and not node.record.abort:
-            written = ac.Commit(replace(node.record, abort="an operator aborted the move"), node.version)
-            if coordination.commit(self.term, written):
-                self.feed(epoch, ev.AbortAsked(node.record, node.version))
+        record = node.record
+        asked = replace(
+            record, abort=record.abort or "an operator aborted the move", forced=record.forced or force
+        )
+        wanted = not record.settled and asked != record
+        if wanted and coordination.commit(self.term, ac.Commit(asked, node.version)):
+            self.feed(epoch, ev.AbortAsked(node.record, node.version))
         self.look()
 
 

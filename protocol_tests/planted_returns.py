@@ -40,7 +40,19 @@ def _the_other_is_not_refused() -> list[Patch]:
     return [(decide, "_forward", forward)]
 
 
+def _given_up_too_soon() -> list[Patch]:
+    real = decide._forward
+
+    def forward(task: Any, saved: Any, draft: Any, expired: Any) -> Any:
+        if draft.record.forced and task.source not in draft.hosts:
+            return decide._lost(task, "given up", draft)
+        return real(task, saved, draft, expired)
+
+    return [(decide, "_forward", forward)]
+
+
 RETURNS: dict[str, Callable[[], list[Patch]]] = {
     "who has it goes on before that was taken down": _goes_on_at_once,
     "who could not restore it is not refused": _the_other_is_not_refused,
+    "a state is given up that somebody may still restore": _given_up_too_soon,
 }

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from elastic.migration import events as ev
 from elastic.migration.decide import restore_timer
-from elastic.migration.record import Outcome, Phase
+from elastic.migration.record import AT_ONCE, Outcome, Phase
 from elastic.migration.table import NewState
 from protocol_tests.scenarios import A, B, calm, flow, line, move, phase, until, worker
 from protocol_tests.world import World
@@ -111,7 +111,38 @@ def is_gone_before_it_goes_on() -> None:
     assert not world.truth.lost() and not world.truth.lost_states
 
 
+def is_given_up() -> None:
+    """Nobody can restore it, and who had it is gone: an operator gives it up. The attempt that is under way then comes to nothing, the task
+    begins anew, which is said, and its neighbours lose nothing."""
+    world = calm(shape=line(hints=False))
+    flow(world)
+    world._faults["install fails"] = AT_ONCE - 1
+    move(world, {2: B})
+    until(world, lambda: phase(world, 2) is Phase.SAVED)
+    world._kill_worker(worker(world, A), notice=2, restart=4000)
+    assert world.nimbus is not None
+    world.nimbus.abort(1, force=True)
+    asked, get = list[Any](), world.stores.get
+    until(world, lambda: not world._faults["install fails"])
+    assert not world.outcomes, "it was given up before so many had tried"
+    with patch.object(world.stores, "get", lambda *of: asked.append(of)):
+        until(world, lambda: bool(asked))
+        assert not world.outcomes, "it was given up while somebody restores it"
+        _out_of_time(world)
+        until(world, lambda: bool(world.outcomes))
+    for of in asked:
+        get(*of)
+    assert world.outcomes == {Outcome.LOST: 1} and "given up after 4 attempts" in world.reasons[0]
+    until(world, lambda: not world.coordination.moves)
+    assert not any(s.data for s in world.stores.at.values())
+    flow(world)
+    world.finish()
+    assert world.truth.lost_states == 1
+    assert all(2 in (source, target) for source, target, _ in world.truth.lost())
+
+
 ALL = (
+    is_given_up,
     could_not_be_restored,
     goes_on_while_another_restores,
     is_not_heard_of_by_who_has_it,

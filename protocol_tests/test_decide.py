@@ -9,7 +9,6 @@ import pytest
 
 from elastic.migration import decide as module
 from elastic.migration.decide import (
-    AT_ONCE,
     PAUSE,
     PREPARE,
     SETTLE,
@@ -23,6 +22,7 @@ from elastic.migration.decide import (
 )
 from elastic.migration.events import Host
 from elastic.migration.record import (
+    AT_ONCE,
     BRIEF,
     ENDED,
     FailedMark,
@@ -162,6 +162,37 @@ def test_another_attempt_says_why_the_one_before_it_has_failed() -> None:
         waiting = decide(made, 0, marks, hosts, ())
         assert (waiting.commit is None) is (attempt >= AT_ONCE)
         assert (again_timer(task) in waiting.timers) is (attempt >= AT_ONCE)
+
+
+def test_an_operator_can_give_up_what_nobody_could_restore() -> None:
+    """Not before so many have tried, nor while somebody tries, nor what the process that it was to leave has; and who tries is refused."""
+    gone = tuple(h for h in HOSTS if h.incarnation != A)
+    source = Marks(A, saved={1: SavedMark((NodeId("a"),), 9)})
+    failed = {n: {1: FailedMark(n, "boom")} for n in (1, AT_ONCE - 1, AT_ONCE)}
+    for attempt, forced, marks, hosts, late, lost in (
+        (AT_ONCE, True, failed[AT_ONCE], gone, False, "boom"),
+        (AT_ONCE, True, failed[AT_ONCE - 1], gone, True, "it was not restored in time"),
+        (AT_ONCE + 3, True, {}, (), False, "worker t@b/0 has ended"),
+        (AT_ONCE - 1, True, failed[AT_ONCE - 1], gone, False, ""),
+        (AT_ONCE, False, failed[AT_ONCE], gone, False, ""),
+        (AT_ONCE, True, failed[AT_ONCE - 1], gone, False, ""),
+        (AT_ONCE, True, failed[AT_ONCE], HOSTS, False, ""),
+    ):
+        task = replace(record(1).tasks[0], attempt=attempt)
+        made = replace(record(1), tasks=(task,), abort="stop", forced=forced)
+        expired = (restore_timer(task),) if late else ()
+        commit = decide(
+            made, 0, {A: Marked(source, 0), B: Marked(Marks(B, failed=marks), 0)}, hosts, expired
+        ).commit
+        after = commit.record.tasks[0] if commit is not None else task
+        assert (after.outcome is Outcome.LOST) is bool(lost) and lost in after.reason
+        if lost:
+            assert commit is not None and commit.places == ((1, worker_of(B)),)
+            assert [c.marks.revoked for c in commit.marks] == [{1: attempt}], "who restores it is not refused"
+    mine = replace(record(1).tasks[0], attempt=AT_ONCE, target=A)
+    made = replace(record(1), tasks=(mine,), abort="stop", forced=True)
+    commit = decide(made, 0, {A: Marked(source, 0)}, HOSTS, (restore_timer(mine),)).commit
+    assert commit is None or not commit.record.tasks[0].outcome, "its own process has it still"
 
 
 def test_who_still_has_it_goes_on_with_it_when_another_could_not() -> None:

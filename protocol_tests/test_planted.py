@@ -16,6 +16,7 @@ ENOUGH = 400
 SCENARIOS = {
     "who has it goes on before that was taken down": returns.is_not_heard_of_by_who_has_it,
     "who could not restore it is not refused": returns.goes_on_while_another_restores,
+    "a state is given up that somebody may still restore": returns.is_given_up,
     "a conflict keeps the old record": scenarios.commit_of_unknown_fate,
     "the new place forgets the fence": scenarios.emitter_restored_where_less_is_known,
     "links end where it was put in": scenarios.given_back_after_it_was_put_in,

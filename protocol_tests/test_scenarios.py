@@ -13,12 +13,12 @@ from elastic.api.builder import TopologyBuilder
 from elastic.errors import CyclicTopology, ProtocolViolation
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.migration.decide import AT_ONCE, decide
+from elastic.migration.decide import decide
 from elastic.migration.emitter import Emitter
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.notifier import Notifier
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import Marks, Outcome, Phase
+from elastic.migration.record import AT_ONCE, Marks, Outcome, Phase
 from elastic.migration.table import EmitterState, OldState
 from elastic.migration.waiting import waiting_for
 from elastic.model.ids import Incarnation

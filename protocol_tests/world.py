@@ -9,7 +9,7 @@ from typing import Any
 from elastic.migration.actions import Commit
 from elastic.migration.events import Rested, RestoreHeard, ViewRead
 from elastic.migration.participant import Participant
-from elastic.migration.record import Outcome, Phase
+from elastic.migration.record import AT_ONCE, MoveRecord, Outcome, Phase, TaskMove
 from elastic.migration.table import EmitterState
 from elastic.model.ids import NodeId, WorkerId
 from protocol_tests.clock import Clock
@@ -17,8 +17,8 @@ from protocol_tests.coordination import Coordination, Session
 from protocol_tests.network import Network
 from protocol_tests.nimbus import Nimbus
 from protocol_tests.shape import Shape, make_shape
-from protocol_tests.store import Stores
-from protocol_tests.tasks import Task
+from protocol_tests.store import Part, Stores
+from protocol_tests.tasks import Items, Task
 from protocol_tests.truth import Broken, Truth
 from protocol_tests.worker import Worker
 
@@ -37,7 +37,7 @@ FREE = (
     ),
     *("prepare fails", "install fails", "save fails", "abort", "timer early"),
 )
-COSTLY = ("crash worker", "expire session", "lose node", "reassign")
+COSTLY = ("crash worker", "expire session", "lose node", "reassign", "give up")
 _MAY_PAUSE = (ViewRead, RestoreHeard, Rested)
 END_LIMIT = 400_000
 """Steps in which everything has to come to rest once faults have stopped."""
@@ -152,9 +152,35 @@ class World:
             self.outcomes[task.outcome] += 1
             self.reasons.append(task.reason)
             if task.outcome is Outcome.LOST:
-                if not self._is_really_lost(task.task, commit.record.epoch):
+                if self._is_given_up(task, commit.record):
+                    self._give_up(task.task, commit.record.epoch)
+                elif not self._is_really_lost(task.task, commit.record.epoch):
                     raise Broken(f"state: task {task.task} was given up although a store has its state")
                 self.truth.owner_died(task.task)
+
+    def _is_given_up(self, task: TaskMove, record: MoveRecord) -> bool:
+        """An operator has asked for that, many have tried in vain, and who had it is gone."""
+        gone = task.source not in self.coordination.now.living.values()
+        return record.forced and task.attempt >= AT_ONCE and gone
+
+    def _give_up(self, task: int, epoch: int) -> None:
+        """Nothing of what was saved with it is owed any more."""
+        self.meet("given up")
+        found = (s.data.get((epoch, task)) for s in self.stores.at.values())
+        for links, content in (value for value in found if value is not None and not isinstance(value, Part)):
+            self.unspent[task] = content.budget
+            for waiting in content.queue:
+                self.truth.taint(waiting.source, task, waiting.item)
+            for link in links.inputs:
+                for early in link.early:
+                    self._taint_all(link.source, task, early.item.items)
+            for link in links.outputs:
+                for unsent in link.buffer:
+                    self._taint_all(task, link.target, unsent.item)
+
+    def _taint_all(self, source: int, target: int, items: Items) -> None:
+        for item in items:
+            self.truth.taint(source, target, item)
 
     def _is_really_lost(self, task: int, epoch: int) -> bool:
         return all((epoch, task) not in s.data for s in self.stores.at.values())
@@ -308,10 +334,17 @@ class World:
         self._plan_failure("save fails")
 
     def do_abort(self, which: int, _: float) -> None:
+        self._abort("abort", which)
+
+    def do_give_up(self, which: int, _: float) -> None:
+        """What nobody can restore, too."""
+        self._abort("give up", which, force=True)
+
+    def _abort(self, kind: str, which: int, *, force: bool = False) -> None:
         epochs = sorted(self.coordination.moves)
         if epochs and self.nimbus is not None:
-            self.count("abort")
-            self.nimbus.abort(epochs[which % len(epochs)])
+            self.count(kind)
+            self.nimbus.abort(epochs[which % len(epochs)], force=force)
 
     def do_timer_early(self, which: int, _: float) -> None:
         """A limit runs out at once."""

@@ -214,19 +214,23 @@ class Client(Asking):
         # Asked twice it comes to the same: who is there or on the way stays so.
         return self._ask(f"move tasks of {name}", ask, self._timeout + wait)
 
-    def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
+    def abort_move(
+        self, name: str, epoch: int | None = None, *, why: str = "", force: bool = False
+    ) -> tuple[int, ...]:
         """End moves of a topology early: what is not saved goes back, and nothing is begun again by itself.
 
         Args:
             epoch: The number of a move; None: all that are under way.
             why: For people.
+            force: Whether states are given up that were saved, and that four attempts to restore them have not brought back: their tasks
+                begin anew, without them.
 
         Returns:
             The numbers of the moves. They end soon.
         """
 
         def ask(link: Link, left: float) -> tuple[int, ...]:
-            request = pb.AbortMoveRequest(name=name, epoch=epoch, why=why)
+            request = pb.AbortMoveRequest(name=name, epoch=epoch, why=why, force=force)
             return tuple(link.stub.AbortMove(request, timeout=left).epochs)
 
         return self._ask(f"abort moves of {name}", ask, once=True)

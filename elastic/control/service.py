@@ -210,7 +210,8 @@ class ControlService(ControlServiceServicer):
     def AbortMove(self, request: pb.AbortMoveRequest, context: grpc.ServicerContext) -> pb.AbortMoveResponse:
         with led_by(self._nimbus, self._server):
             epoch = request.epoch if request.HasField("epoch") else None
-            return pb.AbortMoveResponse(epochs=self._nimbus.abort_move(request.name, epoch, request.why))
+            epochs = self._nimbus.abort_move(request.name, epoch, request.why, force=request.force)
+            return pb.AbortMoveResponse(epochs=epochs)
 
     def ListMoves(self, request: pb.ListMovesRequest, context: grpc.ServicerContext) -> pb.ListMovesResponse:
         with led_by(self._nimbus, self._server):

@@ -6,6 +6,8 @@ The rules, for a task without an outcome:
     saved       and the new side is gone or has failed, or its time is over         another new side: this one's word is refused;
                 mostly the process that it was to leave, if that lives: it goes on with what it has
                 and no store that could have the state has it                       lost: two nodes went at once
+                and `AT_ONCE` have tried in vain, the process that it left is gone,
+                and an operator gives it up                                         lost, its word refused as well
     restored    whether or not it is saved                                          committed: the assignment says so
 
 Batches may be paused when all that get ready have done so, and nobody stands still any more. They stand still one after the other: whose
@@ -27,7 +29,9 @@ from dataclasses import dataclass, replace
 from elastic.migration.actions import Commit, MarksChange, Say
 from elastic.migration.events import Host
 from elastic.migration.record import (
+    AT_ONCE,
     ENDED,
+    REASON,
     FailedMark,
     Marked,
     Marks,
@@ -46,8 +50,6 @@ from elastic.model.ids import Incarnation, TaskId, WorkerId, node_of, worker_of
 
 PREPARE, PAUSE, RESTORE, AGAIN, SETTLE = "prepare", "pause", "restore", "again", "settle"
 _BOUNDS = (PREPARE, PAUSE, RESTORE)
-AT_ONCE = 4
-"""Attempts to restore that follow each other at once."""
 AGAIN_AFTER = 1.0
 """Seconds between the next two; twice as long with each further one, up to the time of an attempt. A node that was not there may come
 back soon. A state that no process can read must not keep the cluster busy, and must not be given up either."""
@@ -241,20 +243,23 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
     # Its old side has it until the outcome, and needs no store for it: all that it costs is that the task has not moved.
     back = draft.hosts.get(task.source) if task.target != task.source else None
     if failed is not None and failed.gone and back is None:
-        draft.places.append((task.task, worker_of(task.target)))
-        draft.says.append(
-            Say("state-lost", task.task, f"The state of task {task.task} is lost: {failed.reason}.")
-        )
-        return replace(task, outcome=Outcome.LOST, reason=failed.reason)
+        return _lost(task, failed.reason, draft)
     reason = ""
     if task.target not in draft.hosts:
         reason = f"worker {worker_of(task.target)} has ended"
     elif failed is not None:
         reason = failed.reason
-    rested = back is not None or task.attempt < AT_ONCE or again_timer(task) in expired
-    if not (reason and rested) and restore_timer(task) not in expired:
+    if restore_timer(task) in expired:
+        reason = reason or "it was not restored in time"
+    elif not reason:
         return task
-    reason = reason or "it was not restored in time"
+    if draft.record.forced and task.source not in draft.hosts and task.attempt >= AT_ONCE:
+        # It may be restoring it still.
+        draft.write(task.target, marks.revoke(task.task, task.attempt))
+        return _lost(task, f"given up after {task.attempt} attempts to restore it: {reason}", draft)
+    rested = back is not None or task.attempt < AT_ONCE or again_timer(task) in expired
+    if not rested and restore_timer(task) not in expired:
+        return task
     dead = _dead(task, draft)
     # A process that has ended may have had to for any reason: of two it may be what they restored. So it is for sure of another one of
     # its node, which may be about to go as a whole.
@@ -288,6 +293,14 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         meant=task.meant or worker_of(task.target),
         stores=tuple(sorted({*task.stores, task.target_node, *saved.nodes})),
     )
+
+
+def _lost(task: TaskMove, reason: str, draft: _Draft) -> TaskMove:
+    """It starts anew where it was to go."""
+    draft.places.append((task.task, worker_of(task.target)))
+    said = f"The state of task {task.task} is lost: {reason.rstrip('.')}."
+    draft.says.append(Say("state-lost", task.task, said))
+    return replace(task, outcome=Outcome.LOST, reason=reason[:REASON])
 
 
 def _dead(task: TaskMove, draft: _Draft) -> list[Incarnation]:

@@ -416,7 +416,8 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class AbortAsked:
-    """An operator wants the move to end: what is not saved goes back. The record says so already, and this is its version now."""
+    """An operator wants the move to end: what is not saved goes back, and what nobody could restore is given up if that was asked for as
+    well. The record says so already, and this is its version now."""
 
     record: MoveRecord
     version: int

@@ -25,12 +25,22 @@ class Notifier(Role):
     """See the module."""
 
     table = NOTIFIER
-    __slots__ = ("_abort", "_commit", "_expired", "_open", "_says", "_started", "record", "version")
+    __slots__ = (
+        "_abort",
+        "_commit",
+        "_expired",
+        "_forced",
+        "_open",
+        "_says",
+        "_started",
+        "record",
+        "version",
+    )
 
     def __init__(self, record: MoveRecord, version: int) -> None:
         super().__init__()
         self.record, self.version = record, version
-        self._abort = ""
+        self._abort, self._forced = "", False
         self._open = True
         self._commit: Commit | None = None
         self._says: tuple[Say, ...] = ()
@@ -55,7 +65,13 @@ class Notifier(Role):
         if self.record.settled:
             return self._clean()
         record = (
-            self.record if not self._abort else replace(self.record, abort=self.record.abort or self._abort)
+            self.record
+            if not self._abort
+            else replace(
+                self.record,
+                abort=self.record.abort or self._abort,
+                forced=self.record.forced or self._forced,
+            )
         )
         decision = decide(record, self.version, event.marks, event.hosts, self._expired)
         timers = tuple(StartTimer(*t) for t in decision.timers if t not in self._started)
@@ -104,7 +120,7 @@ class Notifier(Role):
 
     def _aborted(self, event: ev.AbortAsked) -> Actions:
         # While a write of ours is under way, the next one conflicts, and the record is read anew.
-        self._abort = event.record.abort
+        self._abort, self._forced = event.record.abort, event.record.forced
         if self.state is NotifierState.WATCHING:
             self.record, self.version = event.record, event.version
         return ()

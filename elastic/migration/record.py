@@ -27,6 +27,8 @@ REASON = 200
 Each can come from user code, which may raise whatever it likes."""
 BRIEF = "see the log of its worker"
 """Instead of a reason that there is no room for."""
+AT_ONCE = 4
+"""Attempts to restore that follow each other at once. After so many a state may be given up, if an operator wants that."""
 ENDED = "its process has ended"
 """The reason of a task that goes back although nobody is there who could go on with it: it starts anew, without its state. Not longer than
 `BRIEF`, so that it is kept where there is no room for reasons."""
@@ -136,6 +138,7 @@ class MoveRecord:
         why: For people.
         paused: How many batches may pause; each one does when it is its turn.
         abort: Why it is to end early, or "".
+        forced: Besides, states that were saved and that nobody could restore are to be given up.
         began: Seconds since 1970, by the clock of the Nimbus that began it; for people.
         ready: How many batches have been told to get ready; the first one always has.
         later: Tasks that are to move for the same reason, and wait for the end of this move: all together there would be no room for.
@@ -148,6 +151,7 @@ class MoveRecord:
     tasks: tuple[TaskMove, ...]
     paused: int = 0
     abort: str = ""
+    forced: bool = False
     began: float = 0.0
     ready: int = 0
     later: int = 0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from elastic.migration.events import Host
-from elastic.migration.record import Marked, MoveRecord, Phase, TaskMove, stage_of, turn_of
+from elastic.migration.record import AT_ONCE, Marked, MoveRecord, Phase, TaskMove, stage_of, turn_of
 from elastic.model.ids import Incarnation, worker_of
 
 
@@ -83,11 +83,13 @@ def _wait_of(
     if phase is Phase.PAUSED:
         return saving(task)
     if phase is Phase.SAVED:
+        stuck = task.attempt >= AT_ONCE and task.source not in living and not record.forced
+        ends = f"; `elastic move {record.topology} --abort --force` gives its state up" if stuck else ""
         if task.target not in living:
-            return "a living worker, to restore it"
+            return f"a living worker, to restore it{ends}"
         failed = marks[task.target].marks.failed.get(task.task) if task.target in marks else None
         again = f"; attempt {failed.attempt} failed: {failed.reason}" if failed is not None else ""
-        return f"worker {worker_of(task.target)}, to restore it{again}"
+        return f"worker {worker_of(task.target)}, to restore it{again}{ends}"
     return "Nimbus, to write that it has moved"
 
 

@@ -23,7 +23,7 @@ from elastic.nimbus.reign import Reign, stopped
 ABORTED = "an operator aborted the move"
 
 
-def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[int, ...]:
+def abort_move(reign: Reign, name: str, epoch: int | None, why: str, force: bool) -> tuple[int, ...]:
     """See `Nimbus.abort_move`."""
     why = plain(why or ABORTED, REASON)  # the reason of every task that goes back
     with reign.deciding() as facts:
@@ -38,14 +38,15 @@ def abort_move(reign: Reign, name: str, epoch: int | None, why: str) -> tuple[in
         also = []
         if t.plan is not None and not t.plan.halted:
             also = [Set(paths.plan(t.name), encode(replace(t.plan, halted=why)), t.plan_version)]
-        reign.moves.abort(t, epochs, why, also)
+        reign.moves.abort(t, epochs, why, also, force=force)
         if also:
             reign.aborted.note(t.name, why)
+        given_up = ", and states that nobody could restore are given up" if force else ""
         reign.tell(
             Event(
                 time.time(),
                 "move-abort-asked",
-                f"topology {name}: what has not been saved of its moves goes back: {why}",
+                f"topology {name}: what has not been saved of its moves goes back{given_up}: {why}",
                 topology=name,
                 details={"epochs": " ".join(map(str, epochs)), "why": why},
             )

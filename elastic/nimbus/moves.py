@@ -157,10 +157,13 @@ class Moves:
         self._publish()
         self._leader.tell(stories.began(record))
 
-    def abort(self, t: TopologyFacts, epochs: Sequence[Epoch], why: str, also: Sequence[Operation]) -> None:
+    def abort(
+        self, t: TopologyFacts, epochs: Sequence[Epoch], why: str, also: Sequence[Operation], *, force: bool
+    ) -> None:
         """End moves early: what is not saved goes back. Their records say so when this returns, whatever becomes of this Nimbus.
 
         Args:
+            force: Whether states are given up that were saved, and that nobody could restore.
             also: Written with it.
 
         Raises:
@@ -173,8 +176,9 @@ class Moves:
             if record is None or record.settled:
                 continue
             # One that says so already was written by a request that may not have heard of it: nor has the notifier then.
-            if not record.abort:
-                record, version = replace(record, abort=why), version + 1
+            asked = replace(record, abort=record.abort or why, forced=record.forced or force)
+            if asked != record:
+                record, version = asked, version + 1
                 operations.append(Set(path, encode(record), version - 1))
             told.append((epoch, ev.AbortAsked(record, version)))
         if operations:

@@ -163,8 +163,13 @@ class Requests(ABC):
         """
         return placement_requests.move(self._lead(), name, what, where, wait, share)
 
-    def abort_move(self, name: str, epoch: int | None = None, why: str = "") -> tuple[int, ...]:
+    def abort_move(
+        self, name: str, epoch: int | None = None, why: str = "", *, force: bool = False
+    ) -> tuple[int, ...]:
         """End a move of a topology early, or all: what is not saved goes back, and nothing is begun again by itself.
+
+        Args:
+            force: Whether states are given up that were saved, and that four attempts to restore them have not brought back.
 
         Returns:
             The numbers of the moves. They end soon; `moves` shows how far they are.
@@ -173,7 +178,7 @@ class Requests(ABC):
             NotFound: No such topology, or no such move under way.
             Refused: There is nothing to abort.
         """
-        return move_requests.abort_move(self._lead(), name, epoch, why)
+        return move_requests.abort_move(self._lead(), name, epoch, why, force)
 
     def moves(self, name: str | None = None) -> tuple[MoveView, ...]:
         """Moves under way and the last that have ended, of a topology or of all: those that began last first; before

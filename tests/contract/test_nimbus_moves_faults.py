@@ -14,11 +14,11 @@ from nimbus_harness import spec
 from elastic.coordination import paths
 from elastic.coordination.base import Operation, Set
 from elastic.errors import NotConnected, NotFound, Refused, Unavailable
-from elastic.migration.record import MoveRecord, Phase, decode_marks, encode_marks
+from elastic.migration.record import AT_ONCE, MoveRecord, Phase, TaskMove, decode_marks, encode_marks
 from elastic.model.assignment import Lost
 from elastic.model.codec import decode
 from elastic.model.events import Severity
-from elastic.model.ids import Epoch, TaskId
+from elastic.model.ids import Epoch, TaskId, worker_of
 from elastic.model.views import PLANNED
 from elastic.nimbus import placing
 from elastic.nimbus.facts import TopologyFacts
@@ -304,6 +304,57 @@ def test_an_abort_leaves_what_is_saved(moving_in_memory: Moving) -> None:
     moving.actors.let()
     moving.quiet(nimbus)
     assert {t for t, w in places(moving).items() if w == B} == set(COUNT)
+
+
+def test_a_state_that_nobody_can_restore_is_given_up_when_somebody_asks(moving: Moving) -> None:
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    task = min(COUNT)
+    nimbus.move("wc", str(task), "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.crash(A)
+
+    def target_dies() -> None:
+        (move,) = moving.facts(nimbus).moves.values()
+        before = move.record.tasks[0]
+        moving.crash(worker_of(before.target))
+        moving.until(
+            nimbus, lambda t: not t.moves or _part(t).attempt > before.attempt or bool(_part(t).outcome)
+        )
+
+    for _ in range(AT_ONCE - 2):
+        target_dies()
+    assert nimbus.abort_move("wc", force=True, why="enough") == (1,)
+    target_dies()  # one of those that follow each other at once: it is tried once more
+    (waits,) = nimbus.moves("wc")[0].waits
+    assert "to restore it" in waits and "gives its state up" not in waits, "that was asked for already"
+    target_dies()
+    moving.actors.let()
+    moving.quiet(nimbus)
+    (told,) = moving.moves(nimbus)
+    assert told.tasks[0].phase == "lost" and "given up after 4 attempts to restore it" in told.tasks[0].reason
+    said = {e.kind: e.message for _, e in nimbus.events.since(0)}
+    assert f"The state of task {task} is lost: given up after 4 attempts" in said["state-lost"]
+    assert "states that nobody could restore are given up" in said["move-abort-asked"]
+
+
+def test_who_waits_for_what_nobody_can_restore_is_told_how_to_give_it_up(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus = moving.started({"a": 1, "b": 1})
+    moving.actors.hold("restored")
+    nimbus.move("wc", str(min(COUNT)), "b", wait=0)
+    moving.phase(nimbus, Phase.SAVED)
+    moving.crash(A)
+    for attempt in range(1, AT_ONCE + 1):
+        found = moving.shown(nimbus, lambda m, at=attempt: m.tasks[0].attempt >= at)  # type: ignore[misc]
+        assert any("`elastic move wc --abort --force`" in w for w in found.waits) is (attempt == AT_ONCE)
+        if attempt < AT_ONCE:
+            moving.crash(found.tasks[0].target)
+
+
+def _part(t: TopologyFacts) -> TaskMove:
+    (move,) = t.moves.values()
+    return move.record.tasks[0]
 
 
 def test_an_abort_that_was_answered_is_known_to_whoever_leads_next(

@@ -134,8 +134,10 @@ class FakeNimbus:
         self._called("move", name=name, what=what, where=where, wait=wait, share=share)
         return Assignment(name, 8)  # type: ignore[arg-type]
 
-    def abort_move(self, name: str, epoch: int | None = None, why: str = "") -> tuple[int, ...]:
-        self._called("abort_move", name=name, epoch=epoch, why=why)
+    def abort_move(
+        self, name: str, epoch: int | None = None, why: str = "", *, force: bool = False
+    ) -> tuple[int, ...]:
+        self._called("abort_move", name=name, epoch=epoch, why=why, force=force)
         return (epoch,) if epoch is not None else (3, 4)
 
     def moves(self, name: str | None = None) -> tuple[MoveView, ...]:

@@ -146,7 +146,7 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
     assert client.move("words", "1,lines", "n1", wait=2, share=0.5).epoch == 8
     client.move("words", "2", "words@n1/0", wait=0)
     assert client.abort_move("words") == (3, 4)
-    assert client.abort_move("words", 0, why="late") == (0,), "a number, also when it is 0"
+    assert client.abort_move("words", 0, why="late", force=True) == (0,), "a number, also when it is 0"
     assert client.nodes() == nimbus.node_list
     assert client.add_nodes(2, slots=None, host="spark", wait=4) == ("node-0", "node-1")
     client.drain_node("n1", wait=5)
@@ -162,8 +162,8 @@ def test_every_request_reaches_nimbus_with_its_arguments(nimbus: FakeNimbus, cli
         {"name": "words", "what": "2", "where": "words@n1/0", "wait": 0, "share": None},
     ]
     assert nimbus.got("abort_move") == [
-        {"name": "words", "epoch": None, "why": ""},
-        {"name": "words", "epoch": 0, "why": "late"},
+        {"name": "words", "epoch": None, "why": "", "force": False},
+        {"name": "words", "epoch": 0, "why": "late", "force": True},
     ]
     assert nimbus.got("add_nodes") == [{"count": 2, "slots": None, "host": "spark", "wait": 4}]
     assert nimbus.got("drain_node") == [

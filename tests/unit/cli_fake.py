@@ -283,8 +283,10 @@ class FakeClient:
         self._moves_now()
         return self.details[name].assignment
 
-    def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
-        self._asked("abort_move", name, epoch, why)
+    def abort_move(
+        self, name: str, epoch: int | None = None, *, why: str = "", force: bool = False
+    ) -> tuple[int, ...]:
+        self._asked("abort_move", name, epoch, why, force)
         self._moves_now()
         return tuple(dict.fromkeys(m.epoch for m in self.coming))
 

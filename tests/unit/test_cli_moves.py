@@ -423,13 +423,26 @@ def test_abort_of_all_and_of_one() -> None:
     client = FakeClient(moved=[under_way()], coming=[back])
     result = invoke(client, "move", "word-count", "--abort", "--why", "not now")
     assert result.exit_code == 0, result.stderr
-    assert asked(client) == [("abort_move", "word-count", None, "not now")]
+    assert asked(client) == [("abort_move", "word-count", None, "not now", False)]
     assert "stayed" in result.stdout and "task 2: not now" in result.stdout
     assert "1 of 2 tasks moved, 1 stayed" in result.stderr
     client = FakeClient(moved=[under_way()], coming=[back])
     data = json.loads(invoke(client, "-o", "json", "move", "word-count", "--abort", "3").stdout)
-    assert asked(client) == [("abort_move", "word-count", 3, "")]
+    assert asked(client) == [("abort_move", "word-count", 3, "", False)]
     assert data["epochs"] == [3] and data["moves"][0]["rolled_back"] == 1
+
+
+def test_a_forced_abort_says_whose_state_was_given_up() -> None:
+    reason = "given up after 4 attempts to restore it: set_state() raised ValueError"
+    lost = move(tasks=(task_move(2, "lost", reason=reason, pause=0.0, gap=0.0, times={}), task_move(3)))
+    client = FakeClient(moved=[under_way()], coming=[lost])
+    result = invoke(client, "move", "word-count", "--abort", "--force")
+    assert result.exit_code == 0, result.stderr
+    assert asked(client) == [("abort_move", "word-count", None, "", True)]
+    assert f"task 2: {reason}" in result.stdout
+    assert "word-count: 1 task began anew without state: 2." in result.stderr
+    result = invoke(client, "move", "word-count", "count", "--to", "node-2", "--force")
+    assert result.exit_code == 2 and "--why and --force go with --abort" in result.stderr
 
 
 def test_abort_asks_when_moves_cannot_be_followed_any_more() -> None:
@@ -440,8 +453,10 @@ def test_abort_asks_when_moves_cannot_be_followed_any_more() -> None:
     class Ending(FakeClient):
         looks = 0
 
-        def abort_move(self, name: str, epoch: int | None = None, *, why: str = "") -> tuple[int, ...]:
-            super().abort_move(name, epoch, why=why)
+        def abort_move(
+            self, name: str, epoch: int | None = None, *, why: str = "", force: bool = False
+        ) -> tuple[int, ...]:
+            super().abort_move(name, epoch, why=why, force=force)
             return (running.epoch,)
 
         def moves(self, topology: str = "", **options: Any) -> tuple[MoveView, ...]:

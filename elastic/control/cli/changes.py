@@ -12,7 +12,8 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import INT64, SECONDS, topology_argument
 from elastic.control.cli.base import command
 from elastic.control.cli.failures import Outcome
-from elastic.control.cli.moves import check_kept, followed, share_option, tell
+from elastic.control.cli.move_shown import tell
+from elastic.control.cli.moves import check_kept, followed, share_option
 from elastic.control.cli.moving import Request
 from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.settings import Settings

@@ -172,6 +172,20 @@ def show_tasks(settings: Settings, moves: Sequence[MoveView]) -> None:
         click.echo(f"task {task}{whose}{which}: {reason}")
 
 
+def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> None:
+    """The answer to a request that moved tasks: `data` and the moves."""
+    plain = [present.move(m) for m in moves]
+
+    def show() -> None:
+        if moves:
+            show_tasks(settings, moves)
+
+    output.show(settings, {**data, "moves": plain}, show)
+    if moves:
+        numbers = ", ".join(str(m.epoch) for m in moves)
+        note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
+
+
 def tell_done(settings: Settings, data: present.Plain, done: Sequence[MoveView]) -> None:
     """What a request has done that has come to an error, which is about to be told."""
     plain = [present.move(m) for m in done]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from elastic.control.cli import output, present
+from elastic.control.cli.aborting import end_moves
 from elastic.control.cli.arguments import (
     INT32,
     INT64,
@@ -28,6 +28,7 @@ from elastic.control.cli.move_shown import (
     show_tasks,
     steps,
     task_rows,
+    tell,
     tell_done,
 )
 from elastic.control.cli.moving import Following, Request
@@ -35,7 +36,7 @@ from elastic.control.cli.narration import Waiting, leaving, lost, note
 from elastic.control.cli.output import Column, Row
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import DeadlineExceeded, ElasticError, NotFound, Refused
+from elastic.errors import DeadlineExceeded, NotFound, Refused
 from elastic.model import whys
 from elastic.model.assignment import Assignment
 from elastic.model.ids import TaskId
@@ -75,6 +76,10 @@ class _Number(click.IntRange):
         ),
         ("elastic move word-count --abort", "end all its moves early: what is not saved goes back"),
         ("elastic move word-count --abort 7", "move 7 alone; what is planned beside it is taken back"),
+        (
+            "elastic move word-count --abort --force",
+            "give up saved states, too, that nobody could restore",
+        ),
     ],
     see=("moves", "scale", "rebalance", "nodes drain"),
 )
@@ -100,6 +105,11 @@ class _Number(click.IntRange):
     metavar="[EPOCH]",
     help="End the move of that number early, or all that are under way.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With --abort: give up saved states that nobody could restore. Their tasks begin anew, without them.",
+)
 @click.option("--why", metavar="TEXT", help="With --abort: the reason, for whoever reads of it.")
 def move(
     settings: Settings,
@@ -110,6 +120,7 @@ def move(
     no_wait: bool,
     share: float | None,
     abort: int | str | None,
+    force: bool,
     why: str | None,
 ) -> None:
     """Move tasks to another worker or node while they run.
@@ -125,11 +136,11 @@ def move(
     wait = 0.0 if no_wait else wait
     if abort is not None:
         if what or where or share is not None:
-            raise click.UsageError("--abort goes with a topology and --why alone.")
-        _abort(settings, name, abort if isinstance(abort, int) else None, why or "", wait)
+            raise click.UsageError("--abort goes with a topology, --force and --why alone.")
+        end_moves(settings, name, abort if isinstance(abort, int) else None, why or "", wait, force=force)
         return
-    if why is not None:
-        raise click.UsageError("--why goes with --abort.")
+    if why is not None or force:
+        raise click.UsageError("--why and --force go with --abort.")
     if not what:
         raise click.UsageError(
             f"Say what to move: tasks (7, 3-5), executors or components. {settings.command('get', name)} shows them."
@@ -174,20 +185,6 @@ def _named(what: Sequence[str]) -> str:
     if not all(word.replace("-", "").replace(",", "").isdecimal() for word in what):
         return " ".join(what)
     return f"task {what[0]}" if len(what) == 1 and what[0].isdecimal() else f"tasks {' '.join(what)}"
-
-
-def tell(settings: Settings, data: present.Plain, moves: Sequence[MoveView]) -> None:
-    """The answer to a request that moved tasks: `data` and the moves."""
-    plain = [present.move(m) for m in moves]
-
-    def show() -> None:
-        if moves:
-            show_tasks(settings, moves)
-
-    output.show(settings, {**data, "moves": plain}, show)
-    if moves:
-        numbers = ", ".join(str(m.epoch) for m in moves)
-        note(f"{data['topology']}: {cost(plain)} ({'moves' if len(moves) > 1 else 'move'} {numbers}).")
 
 
 def check_kept(
@@ -265,51 +262,6 @@ def followed(
         return answer, moves, anew
     tell_done(settings, {"topology": name}, done)
     raise failed
-
-
-def _abort(settings: Settings, name: str, epoch: int | None, why: str, wait: float) -> None:
-    shows = settings.command("moves", name)
-    request = Request(f"the moves end all the same; {shows} shows them.", shows)
-    with (
-        Waiting(f"asking for the end of moves of {name}") as waiting,
-        request.told(),
-        settings.connect() as client,
-        Following(settings, name, waiting) as following,
-    ):
-        request.asked()
-        epochs = client.abort_move(name, epoch, why=why)
-        request.taken()
-        waiting.becomes(f"ending moves of {name}")
-        ended = following.wait_until(
-            client, lambda moves: set(epochs) <= {m.epoch for m in moves if m.state == "ended"}, wait
-        )
-        moves = [m for m in following.moves() if m.epoch in epochs]
-        drained = _drained(client, name)
-    tell(settings, {"topology": name, "epochs": list(epochs)}, moves)
-    for node in drained:
-        again = settings.command("nodes", "drain", node)
-        note(
-            f"{node} is still being drained: that was asked for and stands. It gets nothing new; what stays there is moved when"
-            f" somebody asks again: {again}"
-        )
-    if not epochs:
-        note(f"{name}: no task was on its way; what was planned is not begun.")
-    elif wait > 0 and not ended:
-        raise DeadlineExceeded(
-            f"{name}: not everything has ended within {output.duration(wait)}.",
-            remedy=f"It goes on ending; {settings.command('moves', name)} shows what it waits for.",
-        )
-
-
-def _drained(client: Client, name: str) -> list[str]:
-    """The nodes that are being drained and have workers of the topology still: that was asked of them, and no abort takes it back."""
-    with suppress(ElasticError):  # the abort is done all the same
-        return [
-            str(n.id)
-            for n in client.nodes()
-            if n.draining and any(w.rpartition("@")[0] == name for w in n.workers)
-        ]
-    return []
 
 
 @command(

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from elastic.migration import actions as ac
-from elastic.migration.decide import AT_ONCE, PAUSE, RESTORE, SETTLE, again_timer
-from elastic.migration.record import MoveRecord, TaskMove
+from elastic.migration.decide import PAUSE, RESTORE, SETTLE, again_timer
+from elastic.migration.record import AT_ONCE, MoveRecord, TaskMove
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
 from elastic.nimbus import move_ports
 from elastic.nimbus.facts import MoveFacts
