@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 
 from elastic.errors import (
     CyclicTopology,
@@ -142,25 +143,10 @@ def _subscription(
 
 def _acyclic(spec: TopologySpec) -> None:
     """Bounded queues with back-pressure would stand still on a circle, and its end could not be recognised."""
-    into = {str(c.id): sorted({str(i.source) for i in c.inputs}) for c in spec.components}
-    state: dict[str, int] = {}
-    path: list[str] = []
-
-    def visit(name: str) -> None:
-        state[name] = 1
-        path.append(name)
-        for source in into[name]:
-            if state.get(source) == 1:
-                circle = [*path[path.index(source) :], source]
-                raise CyclicTopology(
-                    f"The streams of topology {spec.name!r} form a circle: {' <- '.join(circle)}.",
-                    remedy="Queues are bounded, so a circle could block itself; feed results back through a spout instead.",
-                )
-            if source not in state:
-                visit(source)
-        path.pop()
-        state[name] = 2
-
-    for name in into:
-        if name not in state:
-            visit(name)
+    try:
+        TopologicalSorter({str(c.id): [str(i.source) for i in c.inputs] for c in spec.components}).prepare()
+    except CycleError as e:
+        raise CyclicTopology(
+            f"The streams of topology {spec.name!r} form a circle: {' <- '.join(reversed(e.args[1]))}.",
+            remedy="Queues are bounded, so a circle could block itself; feed results back through a spout instead.",
+        ) from None

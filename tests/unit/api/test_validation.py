@@ -273,6 +273,13 @@ def test_a_stream_without_fields_is_refused_and_named() -> None:
         b.build()
 
 
+def test_a_long_chain_can_be_declared_from_its_end() -> None:
+    b = builder()
+    for n in range(1_200, 0, -1):
+        b.bolt(f"a{n}", Same()).shuffle(f"a{n - 1}" if n > 1 else "source")
+    assert len(b.build().spec.components) == 1_201
+
+
 def test_a_description_survives_its_codec_and_is_checked_again() -> None:
     b = builder()
     b.bolt("a", Same(), tasks=4, executors=2, tick_interval=0.5).fields("source", "line")
