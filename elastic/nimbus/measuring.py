@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from elastic.elasticity.monitor import LoadMonitor
-from elastic.model.ids import NodeId, WorkerId
+from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.load import NodeReport, WorkerReport
 from elastic.model.loadview import LoadView
 from elastic.nimbus import subjects
@@ -24,6 +24,7 @@ class Measuring:
         self._monitor = LoadMonitor()
         self._machines: dict[NodeId, str] = {}
         self._heard: Counter[WorkerId] = Counter()
+        self._resting: set[TopologyName] = set()
 
     @property
     def sample(self) -> float:
@@ -59,15 +60,18 @@ class Measuring:
                 self._machines[NodeId(measured.node)] = measured.machine
 
     def view(self, facts: Facts, now: float) -> LoadView:
-        """The load now, without what is not assigned any more.
+        """The load now, without what is not assigned any more, and without what was measured of a topology while its spouts rested: it
+        would look idle for a while when they do not any more.
 
         Args:
             now: Seconds, by `time.monotonic`.
         """
         with self._lock:
             known = self._monitor.topologies()
-            for name in known - facts.assignments.keys():
+            resting = {t.name for t in facts.in_order() if not subjects.telling(t)}
+            for name in (known - facts.assignments.keys()) | (known & self._resting - resting):
                 self._monitor.forget(name)
+            self._resting = resting
             for name in known & facts.assignments.keys():
                 self._monitor.retain(name, set(facts.assignments[name].workers))
             workers = {w for a in facts.assignments.values() for w in a.workers}

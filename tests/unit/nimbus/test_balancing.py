@@ -473,6 +473,21 @@ def test_a_topology_that_rests_keeps_no_node_that_nobody_needs(line: str) -> Non
     assert reign.drained and reign.drained[0] == N2
 
 
+@pytest.mark.parametrize("line", [LINE, LINE.replace("thresholds", "ds2")])
+def test_a_topology_that_has_rested_is_not_taken_for_idle_when_it_goes_on(line: str) -> None:
+    halves = ((executor(OUT, 1, 1), W1), (executor(WORK, 2, 3), W1), (executor(WORK, 4, 5), W1))
+    reign = Reign(replace(ALONE, executors=halves), policy=line)
+    clock = Clock(reign)
+    for status, busy in ((TopologyStatus.INACTIVE, 0.0), (TopologyStatus.ACTIVE, 0.5)):
+        placed = reign.seen.topologies[T].assignment
+        assert placed is not None
+        reign.seen = replace(reign.seen, topologies={T: topology(placed, status)})
+        clock.go(8, busy)
+    assert reign.adopted == [] and clock.executors == 2
+    clock.go(12, 0.01)
+    assert clock.executors == 1, "it is measured again"
+
+
 def test_a_policy_that_raises_is_told_once_and_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = True
 
