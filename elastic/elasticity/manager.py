@@ -7,6 +7,8 @@ memory and configuration between runs. Not thread-safe: whoever owns it has a lo
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -204,7 +206,7 @@ def _look(
         return _Look(
             subject, loads, Sizing(changing=True), memory, effects, use, subject.workers, subject.workers
         )
-    sizing = policy.size(loads, subject, room, params)
+    sizing = _possible(policy.size(loads, subject, room, params), loads, subject)
     cores = sum(sizing.cores.get(id, load.cpu) for id, load in every.items())
     patience = config.patience
     tracks = {
@@ -230,6 +232,24 @@ def _look(
     said.update((f"{r.kind} {r.component}", number) for r in news)
     memory = replace(memory, tracks=tracks, said=said)
     return _Look(subject, loads, sizing, memory, reasons, cores, workers, asked, crowd)
+
+
+def _possible(sizing: Sizing, loads: Mapping[ComponentId, ComponentLoad], subject: Subject) -> Sizing:
+    """What a policy wants, with its numbers as whole ones. Raises ValueError, TypeError: it cannot be; whoever carries it out, and whoever
+    counts nodes by it, would only fail later.
+    """
+    executors = {c: operator.index(n) for c, n in sizing.executors.items()}
+    for c, n in executors.items():
+        if c not in loads:
+            raise ValueError(f"it sizes component {c!r} of {subject.name}, of which it was told nothing")
+        (least, most), now = subject.limits(c), subject.executors[c]
+        if not min(least, now) <= n <= max(most, now):
+            raise ValueError(
+                f"component {c!r} of {subject.name} may have {least} to {most} executors, not {n}"
+            )
+    if not all(math.isfinite(cores) for cores in (*sizing.cores.values(), sizing.lacking)):
+        raise ValueError(f"the cores that it wants for {subject.name} are no finite numbers")
+    return replace(sizing, executors=executors)
 
 
 def _decide(look: _Look, config: ManagerConfig, now: float) -> tuple[Decision | None, Memory]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -34,6 +35,7 @@ from elastic.elasticity.infrastructure import Wants
 from elastic.elasticity.monitor import LoadMonitor
 from elastic.model.assignment import Assignment
 from elastic.model.ids import (
+    ComponentId,
     Epoch,
     Incarnation,
     TopologyName,
@@ -507,6 +509,31 @@ def test_a_policy_that_raises_is_told_once_and_holds_up_nothing_else(monkeypatch
     fails = False
     clock.go(4, 1.0)
     assert reign.adopted, "it is tried again"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Sizing({WORK: 4}), "may have 1 to 3 executors, not 4"),
+        (Sizing({WORK: 0}), "may have 1 to 3 executors, not 0"),
+        (Sizing({WORK: 2.5}), "TypeError"),  # type: ignore[dict-item]
+        (Sizing({ComponentId("nix"): 2}), "sizes component 'nix' of t, of which it was told nothing"),
+        (Sizing({}, {WORK: math.nan}), "no finite numbers"),
+        (Sizing(lacking=math.inf), "no finite numbers"),
+    ],
+)
+def test_a_policy_that_wants_what_cannot_be_is_told_and_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, wanted: Sizing, said: str
+) -> None:
+    def size(loads: Any, *given: Any) -> Sizing:
+        return wanted if WORK in loads else Sizing()
+
+    monkeypatch.setitem(registry.BUILT_IN, "mine", replace(thresholds.POLICY, name="mine", size=size))
+    reign = Reign(line=LINE.replace("thresholds", "mine"), nodes="--maximum 4 --minimum 3")
+    Clock(reign).go(6, 1.0)
+    told = [e.message for e in reign.events if e.kind == "policy-failed"]
+    assert len(told) == 1 and said in told[0]
+    assert reign.added >= 1 and reign.adopted == []
 
 
 def test_what_was_refused_has_led_to_nothing() -> None:
