@@ -198,15 +198,17 @@ class Rescheduling:
         that goes by it would then move them to and fro. So when a schedule has not saved what it was to, the next one of that kind
         waits, twice as long each time.
         """
-        told = next((r for r in decision.reasons if float(r.details.get("traffic", 0)) > 0), None)
+        # A plug-in's reasons may name other things so, and give some of them alone.
+        numbers = [{k: v for k, v in r.details.items() if not isinstance(v, str)} for r in decision.reasons]
+        told = next((n for n in numbers if "before" in n and n.get("traffic", 0) > 0), None)
         if told is None:
             return None
-        share, hope = float(told.details["before"]) / float(told.details["traffic"]), self._hope
+        share, hope = told["before"] / told["traffic"], self._hope
         self._hope = None
         if hope is not None:
             came_true = share <= sum(hope) / 2
             self._doubt = 0 if came_true else min(self._doubt + 1, _DOUBTS)
-            if not came_true and "saves" in told.details:
+            if not came_true and "saves" in told:
                 seconds = period * 2**self._doubt
                 was, wanted, now = (f"{x:.0%}" for x in (*hope, share))
                 text = (
@@ -215,8 +217,8 @@ class Rescheduling:
                     f"{seconds:g} s."
                 )
                 return Reason("kept", text, details={"before": share, "seconds": seconds})
-        if "saves" in told.details:
-            self._hope = share, share - float(told.details["saves"])
+        if "saves" in told:
+            self._hope = share, share - told["saves"]
         return None
 
     def _decide(

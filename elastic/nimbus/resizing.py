@@ -204,8 +204,15 @@ class Resizing:
             desired = claims[t.name]
             if decision.changes and not empties:
                 scheduler = choice or _relocating(process_share)
-                placed = scheduler.decide([demand], facts.cluster, expected(view, decision), claims)
-                desired = placed.assignments[t.name]
+                try:
+                    placed = scheduler.decide([demand], facts.cluster, expected(view, decision), claims)
+                    desired = placed.assignments[t.name]
+                except Refused:
+                    raise
+                except Exception as error:  # whatever a plug-in's scheduler does: nothing else waits for it
+                    log.exception("%s has failed", scheduler.kind.who)
+                    text = f"{scheduler.kind.who} has failed: {type(error).__name__}: {error}"
+                    raise Refused(text) from error
                 self._teller.explain([r for r in placed.reasons if r.kind not in QUIET])
             if same_places(replace(desired, workers=base.workers), base):
                 even = replace(demand, marked=False, rebalance=True, spread=True)

@@ -379,6 +379,35 @@ def test_a_scheduler_that_raises_is_told_once_and_holds_up_nothing_else(
     assert reign.adopted, "it is tried again"
 
 
+@pytest.mark.parametrize("details", [{"traffic": 7.0}, {"traffic": "much", "before": 1.0}])
+def test_a_scheduler_of_ones_own_may_name_its_numbers_as_it_likes(
+    monkeypatch: pytest.MonkeyPatch, details: dict[str, Any]
+) -> None:
+    kind = choose("roundrobin").kind
+    together = replace(APART, executors=tuple((e, W1) for e, _ in APART.executors), workers={W1: slot_of(W1)})
+
+    def decide(demands: Sequence[Demand], *rest: Any) -> Decision:
+        return Decision({T: together}, (Reason("together", "All go to one worker.", T, details=details),))
+
+    mine = replace(kind, decide=decide)
+    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(mine, kind.params()))
+    reign = Reign(APART, scheduler="mine", period=1.0)
+    Clock(reign).go(6, 0.3)
+    assert reign.adopted and reign.kinds()[0] == "together"
+
+
+def test_a_scheduler_that_raises_fails_to_carry_out_a_decision_and_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = replace(choose("roundrobin").kind, decide=divides)
+    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(kind, kind.params()))
+    reign = Reign(policy=LINE, scheduler="mine", period=1000.0, nodes="--maximum 4 --minimum 3")
+    Clock(reign).go(4, 1.0)
+    told = next(e for e in reign.events if e.kind == "resize-refused")
+    assert "scheduler 'roundrobin' has failed: ZeroDivisionError: of the plug-in" in told.message
+    assert reign.added >= 1 and T in reign.written
+
+
 def test_a_schedule_that_is_refused_is_not_told_as_if_it_were_in_force() -> None:
     reign = Reign(APART, scheduler="tstorm --gamma 6 --worker-cores 0", period=1.0)
     reign.refuses = True
