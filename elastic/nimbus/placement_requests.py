@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from elastic.coordination import paths
 from elastic.coordination.base import Set
-from elastic.errors import ConfigError, Conflict, InvalidParallelism, NotFound, Refused
+from elastic.errors import ConfigError, InvalidParallelism, NotFound, Refused
 from elastic.model import whys
 from elastic.model.assignment import Assignment
 from elastic.model.codec import encode
@@ -25,7 +25,7 @@ from elastic.nimbus.lookup import running
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.plans import same as same_places
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.targets import check_slot, place_for, tasks_named
+from elastic.nimbus.targets import check_division, check_slot, place_for, tasks_named
 from elastic.nimbus.wishes import Placed, Wish, await_wish
 from elastic.nimbus.writes import placing as placing_operations
 from elastic.scheduler.base import Demand
@@ -113,13 +113,11 @@ def adopt(
 
     Raises:
         NotFound, Refused: The topology does not run.
-        Conflict: Its tasks or its places are not those that were decided on.
+        Conflict: Its tasks or its places are not those that were decided on, or no assignment can be as the decision is.
     """
     with reign.deciding() as facts:
         t = running(facts, name)
-        executed = {n for e in (*dict(desired.executors), *desired.unassigned) for n in e.tasks()}
-        if executed != set(range(1, t.spec.task_count + 1)):
-            raise Conflict(f"the decision is about another topology than {name!r} is now")
+        check_division(t, desired)
         if t.base is not None and same_places(desired, t.base):
             return False  # also when it could not be done: it is not tried again for ever
         for worker, slot in desired.workers.items():

@@ -137,12 +137,31 @@ def _taken(facts: Facts) -> dict[tuple[NodeId, int], str]:
     }
 
 
+def check_division(t: TopologyFacts, desired: Assignment) -> None:
+    """Raises Conflict when an assignment, of whatever scheduler, is none of the topology as it is: each task once, with others of its
+    component, in a worker that is named by its slot."""
+    every = [*(e for e, _ in desired.executors), *desired.unassigned]
+    ranges = {c.id: t.spec.tasks_of(c.id) for c in t.spec.components}
+    whole = all(e.first in ranges.get(e.component, ()) and e.last in ranges[e.component] for e in every)
+    if not whole or sorted(n for e in every for n in e.tasks()) != list(range(1, t.spec.task_count + 1)):
+        raise Conflict(f"the decision is about another topology than {t.name!r} is now")
+    names = {worker_id(t.name, s.node, s.slot) for s in desired.workers.values()}
+    if wrong := sorted((names ^ desired.workers.keys()) | ({w for _, w in desired.executors} - names)):
+        raise Conflict(
+            f"the decision names workers of topology {t.name!r} otherwise than their slots: {', '.join(wrong)}"
+        )
+
+
 def check_slot(facts: Facts, t: TopologyFacts, worker: WorkerId, slot: WorkerSlot) -> None:
     """Raises Conflict when a worker of the topology cannot be in that slot."""
     node = facts.nodes.get(slot.node)
     known = t.assignment is not None and worker in t.assignment.workers
-    if not known and (node is None or slot.slot >= node.slots):
+    if not known and (node is None or not 0 <= slot.slot < node.slots):
         raise Conflict(f"worker {worker} of topology {t.name!r} has no slot any more")
+    if not known and facts.draining(slot.node) and not (t.base is not None and worker in t.base.workers):
+        raise Conflict(
+            f"node {slot.node!r}, where worker {worker} was to be, is being drained: it gets nothing new"
+        )
     owner = _taken(facts).get((slot.node, slot.slot))
     if owner not in (None, str(t.name)):
         raise Conflict(f"the slot of worker {worker} of topology {t.name!r} is taken by topology {owner!r}")

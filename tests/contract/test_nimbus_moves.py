@@ -14,8 +14,9 @@ from elastic.coordination import paths
 from elastic.coordination.base import Operation
 from elastic.errors import Conflict, DeadlineExceeded, NotFound, Refused
 from elastic.migration.record import Phase
+from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.events import Event
-from elastic.model.ids import ComponentId, TaskId, TopologyName, WorkerId
+from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId
 from elastic.nimbus.facts import slot_of
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.placement_requests import adopt
@@ -293,3 +294,34 @@ def test_what_an_algorithm_decides_is_made_true_by_moves(moving_in_memory: Movin
         adopt(reign, "wc", relocated(base, [TaskId(6)], nowhere, slot_of(nowhere), wanted), "why")
     with pytest.raises(Conflict, match="another topology"):
         adopt(reign, "wc", replace(desired, executors=desired.executors[1:]), "why")
+
+
+def test_what_no_scheduler_may_decide_is_a_conflict_and_writes_nothing(moving_in_memory: Moving) -> None:
+    moving = moving_in_memory
+    nimbus, reign = _ruling(moving)
+    base = nimbus.describe("wc").assignment
+    (*others, (count, _)) = base.executors
+    b1, foreign = WorkerId("wc@b/1"), WorkerId("other@b/0")
+
+    def to(worker: WorkerId, slot: WorkerId) -> Assignment:
+        workers = {**base.workers, worker: slot_of(slot)}
+        return replace(base, executors=(*others, (count, worker)), workers=workers)
+
+    twice, all_in_one = (*base.executors, (count, A)), replace(others[0][0], last=count.last)
+    for wrong, said in (
+        (replace(base, executors=twice), "another topology"),
+        (replace(base, executors=((all_in_one, A),)), "another topology"),
+        (replace(base, executors=(*others, (count, B))), "otherwise than their slots: wc@b/0"),
+        (to(b1, B), "otherwise than their slots: wc@b/0, wc@b/1"),
+        (to(foreign, foreign), "otherwise than their slots: other@b/0, wc@b/0"),
+        (
+            replace(to(B, B), workers={**base.workers, B: WorkerSlot(NodeId("b"), -1)}),
+            "otherwise than their slots",
+        ),
+    ):
+        with pytest.raises(Conflict, match=said):
+            adopt(reign, "wc", wrong, "why")
+    nimbus.drain_node("b", wait=0)
+    with pytest.raises(Conflict, match="node 'b', where worker wc@b/0 was to be, is being drained"):
+        adopt(reign, "wc", to(B, B), "why")
+    assert nimbus.describe("wc").assignment == base and list(nimbus.moves()) == []
