@@ -8,6 +8,7 @@ component keep their worker unless the demand says that state goes along (`Deman
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -57,6 +58,10 @@ class RoundRobinScheduler:
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """A sort key that puts `node-2` before `node-10`."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))
+
+
+def _first(executor: ExecutorId) -> int:
+    return executor.first
 
 
 class _Placing:
@@ -320,24 +325,31 @@ class _Placing:
         """Move stateless executors from workers that have more to those that have fewer, as long as they
         differ by two."""
         workers = [w for w in self._in_order({*self._staying(), *fresh}) if self._open(w)]
+        total = Counter(self.placed.values())
+        each = Counter((e.component, w) for e, w in self.placed.items())
+        # Of those of a component in a worker the last one is the next to go: only that one is looked at. There may be thousands.
+        groups: dict[WorkerId, dict[ComponentId, list[ExecutorId]]] = {w: defaultdict(list) for w in workers}
+        for executor in sorted(self.placed, key=_first):
+            if (w := self.placed[executor]) in groups and not self.demand.pinned(executor):
+                groups[w][executor.component].append(executor)
         while workers:
-            total = Counter(self.placed.values())
             low = min(workers, key=lambda w: total[w])
-            movable = [
-                e
-                for e, w in self.placed.items()
-                if total[w] - total[low] > 1 and w in workers and not self.demand.pinned(e)
-            ]
-            if not movable:
+            most = max((total[w] for w in workers if any(groups[w].values())), default=0)
+            if most - total[low] <= 1:
                 break
-            each = Counter((e.component, w) for e, w in self.placed.items())
-
-            def gain(
-                e: ExecutorId, low: WorkerId = low, each: Counter[tuple[ComponentId, WorkerId]] = each
-            ) -> int:
-                return each[e.component, self.placed[e]] - each[e.component, low]
-
-            best = max(movable, key=lambda e: (total[self.placed[e]], gain(e), e.first))
+            _, _, best = max(
+                (each[c, w] - each[c, low], group[-1].first, group[-1])
+                for w in workers
+                if total[w] == most
+                for c, group in groups[w].items()
+                if group
+            )
+            old, component = self.placed[best], best.component
+            insort(groups[low][component], groups[old][component].pop(), key=_first)
+            total.subtract((old,))
+            each.subtract(((component, old),))
+            total[low] += 1
+            each[component, low] += 1
             self.placed[best] = low
         empty = sorted(set(fresh) - self._staying())
         if empty and self.placed:

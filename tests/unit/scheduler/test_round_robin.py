@@ -238,3 +238,22 @@ def test_a_node_that_is_expected_back_keeps_what_it_has_and_gets_nothing() -> No
     absent = NodeSlots(NodeId("n1"), 1, absent=True)
     assert place(demand, ClusterView((absent, NodeSlots(NodeId("n2"), 1))), a) is a
     assert list(place(Demand(spec("y", a=(1, 1, False)), 1), ClusterView((absent,))).workers) == []
+
+
+def test_levelling_looks_at_each_executor_a_few_times_not_once_for_each_that_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 4,000 executors it took half a minute, in which Nimbus decided nothing else."""
+    asked, pinned = [0], Demand.pinned
+
+    def counting(self: Demand, executor: ExecutorId) -> bool:
+        asked[0] += 1
+        return pinned(self, executor)
+
+    monkeypatch.setattr(Demand, "pinned", counting)
+    s, cluster = spec(a=(200, 200, False), b=(200, 200, True)), nodes(n1=10, n2=10, n3=10, n4=10)
+    few = place(Demand(s, 4, movable=True), cluster)
+    asked[0] = 0
+    many = place(Demand(s, 40, movable=True, rebalance=True), cluster, few)
+    assert {len(executors) for executors in shape(many).values()} == {10} and len(many.workers) == 40
+    assert asked[0] < 10 * len(many.executors)
