@@ -190,7 +190,9 @@ def _look(
     """What the policy wants of a topology, and how often it has wanted it."""
     every = components(view, subject.spec, measured, memory.purity)
     number = memory.run + 1
-    memory = replace(memory, run=number, purity={id: load.purity for id, load in every.items()})
+    # What nobody has measured yet, or has not measured again since it was regrouped, is what it was.
+    purity = {**memory.purity, **{id: load.purity for id, load in every.items()}}
+    memory = replace(memory, run=number, purity=purity)
     loads = {
         id: load
         for id, load in every.items()

@@ -29,6 +29,17 @@ def test_the_next_leader_goes_on_with_what_was_decided() -> None:
     assert [e.kind for e in second.balancer.told(T)] == [e.kind for e in first.balancer.told(T)]
 
 
+def test_the_next_leader_knows_how_much_components_compute_before_it_has_measured_them() -> None:
+    reign = Reign(policy=LINE)
+    first = Clock(reign)
+    first.go(8, 0.95, cpu=0.9)
+    written = decode(reign.written[T], TopologyMemory).memory.purity
+    assert written[WORK] > 0.8
+    second = Clock(reign)
+    second.go(1, 0.95, cpu=0.9)
+    assert second.balancer._resizing.memories[T].purity == written
+
+
 def test_a_planted_fault_a_leader_that_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembering, "recalled", lambda *_: Memory())
     with pytest.raises(AssertionError, match="left alone"):
