@@ -94,11 +94,9 @@ class Session:
         """
         if tag in self._cancelled:
             self._cancelled[tag] = True
+        cancel = self.spark.interruptTag if self.connect else self._context.cancelJobsWithTag
         try:
-            if self.connect:
-                self.spark.interruptTag(tag)
-            else:
-                self._context.cancelJobsWithTag(tag)
+            _bounded(lambda: cancel(tag), _ANSWER)
         except Exception as error:
             self._suspect = True
             raise Unavailable(f"Spark cannot be told to cancel {tag}: {first_line(error)}") from error
@@ -393,7 +391,7 @@ def _end_jvm(context: Any) -> None:
     if gateway is None:
         return
     with contextlib.suppress(Exception):
-        gateway.shutdown()
+        _bounded(gateway.shutdown, _ANSWER)
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.stdin.close()  # it ends by itself at the end of its input

@@ -339,6 +339,28 @@ def test_spark_that_does_not_answer_is_not_ended_under_its_nodes(
     assert said == ["opened", "closed", "opened"], "with nobody in it"
 
 
+def test_a_node_is_not_waited_for_where_spark_does_not_answer(
+    standing: tuple[spark.SparkHost, Standing, list[str]],
+) -> None:
+    host, made, _ = standing
+    nodes = two_running(host, made)
+    made.sparkContext.cancelJobsWithTag = lambda _: made.answers.wait()
+    with pytest.raises(Unavailable, match=r"cannot be told to cancel .*no answer"):
+        nodes[0].stop(0.0)
+    for job in made.jobs.values():
+        job.set()
+
+
+def test_a_jvm_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "_ANSWER", 0.01)
+    answers = threading.Event()
+    jvm = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    gateway = SimpleNamespace(proc=jvm, shutdown=answers.wait)
+    spark_session._end_jvm(SimpleNamespace(_gateway=gateway, _lock=threading.Lock()))
+    assert jvm.poll() is not None
+    answers.set()
+
+
 @pytest.mark.parametrize("others", [True, False])
 def test_a_start_that_fails_ends_no_jvm_but_its_own(others: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark import SparkContext
