@@ -165,6 +165,8 @@ class FileJournal:
         if not link(file, path, self._guard):
             return None
         try:
+            if self._sync:
+                files.flush_directory(self._directory)  # a pack's commit waits for no name but its own
             self._record(ticket, FILE, encode_file(path.name, pieces))
         except BaseException:
             path.unlink(missing_ok=True)

@@ -167,6 +167,26 @@ def test_what_was_put_before_a_commit_is_on_the_disk_after_it(
     store.close()
 
 
+def test_what_was_handed_over_has_its_name_on_the_disk_after_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of a large state in a file stands in a pack, which is there for longer."""
+    named: set[str] = set()
+    fsync = os.fsync
+
+    def sync(file: int) -> None:
+        fsync(file)
+        named.update(os.listdir(tmp_path))  # noqa: PTH208 - names are enough
+
+    monkeypatch.setattr(os, "fsync", sync)
+    store = EmbeddedStore(tmp_path, sync=True)
+    store.begin(TICKET)
+    piece = hand_over(store, tmp_path, 1, bytes(100_000))
+    store.commit(TICKET, 1, [piece])
+    assert {path.name for path in tmp_path.glob("*.p*")} <= named
+    store.close()
+
+
 def test_what_was_deleted_is_gone_as_long_as_a_pack_says_anything_of_it(tmp_path: Path) -> None:
     store = MemoryStore(journal=FileJournal(tmp_path), fences=8)
     for key in ("lives", "gone"):
