@@ -2,7 +2,7 @@
 
 When it is ready it prints one line of JSON, {"address": "host:port", "pid": ...}. It ends by SIGTERM or SIGINT, and with its
 parent. Exit codes: 0 asked to end; 2 wrong arguments; 5 the Hazelcast cluster is not the one
-that this store saw before; 1 anything else. The log says more.
+that this store saw before; 1 anything else, as that the cluster was out of reach for so long that its client gave up. The log says more.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from statestore.base import BackEnd
@@ -28,6 +28,7 @@ log = logging.getLogger("statestore")
 LIMIT = 1 << 30
 
 EXIT_LOST = 5
+EXIT_CUT_OFF = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,27 +64,27 @@ def _run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    replaced = threading.Event()
+    codes: list[int] = []
 
-    def on_replaced() -> None:
-        replaced.set()
+    def on_end(code: int) -> None:
+        codes.append(code)
         with suppress(OSError):  # it has ended
             os.write(write, b"\0")
 
     try:
-        _serve(options, on_replaced, lambda: os.read(read, 1))
+        _serve(options, on_end, lambda: os.read(read, 1))
     finally:
         signal.set_wakeup_fd(before)
         os.close(read)
         os.close(write)
-    return EXIT_LOST if replaced.is_set() else 0
+    return max(codes, default=0)
 
 
-def _serve(options: argparse.Namespace, on_replaced: Callable[[], None], wait: Callable[[], object]) -> None:
+def _serve(options: argparse.Namespace, on_end: Callable[[int], None], wait: Callable[[], object]) -> None:
     from statestore.near_server import NearServer
     from statestore.service import StoreServer
 
-    store = _store(options, on_replaced)
+    store = _store(options, on_end)
     try:
         server = StoreServer(store, options.listen, allow_remote=options.allow_remote, unix=options.unix)
         near = None
@@ -104,7 +105,7 @@ def _serve(options: argparse.Namespace, on_replaced: Callable[[], None], wait: C
         store.close()
 
 
-def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> BackEnd:
+def _store(options: argparse.Namespace, on_end: Callable[[int], None]) -> BackEnd:
     if options.backend == "memory":
         from statestore.memory import MemoryStore
 
@@ -128,7 +129,8 @@ def _store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> Back
             incarnation=options.incarnation,
             directory=options.directory,
         ),
-        on_replaced,
+        partial(on_end, EXIT_LOST),
+        partial(on_end, EXIT_CUT_OFF),
     )
 
 

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from hazelcast.lifecycle import LifecycleState
+
 from statestore.errors import Lost, Unavailable
 from statestore.hazelcast.connection import NOT_SENT, WAIT, address_of, connect, name_of, wait
 
@@ -60,6 +62,7 @@ class Grid:
         proposed: The incarnation to give it when it has none and none is expected.
         before: Given the client before anything is stored; what it raises ends the connection.
         on_replaced: Called once when it turns out to be another cluster than it was; on any thread.
+        on_cut_off: Called once when no member could be reached for so long that the client gave up for good; on any thread.
 
     Raises:
         Unavailable: No member can be reached.
@@ -76,11 +79,14 @@ class Grid:
         proposed: str,
         before: Callable[[Any], None] = lambda _: None,
         on_replaced: Callable[[], None] = lambda: None,
+        on_cut_off: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name_of(members, cluster)
         self._local = local
         self._on_replaced = on_replaced
         self._replaced = False
+        self._on_cut_off = on_cut_off
+        self._closed = False
         self._lock = threading.Lock()
         self._salts: dict[int, str] = {}
         self._client = connect(members, cluster)
@@ -89,13 +95,22 @@ class Grid:
             self._heads: Any = self._client.get_map(HEADS)
             self._pieces: Any = self._client.get_map(PIECES)
             self.incarnation = self._settle(expected, proposed)
+            self._client.lifecycle_service.add_listener(self._on_lifecycle)
+            if not self._client.lifecycle_service.is_running():  # since before anybody listened
+                raise Unavailable(f"the Hazelcast cluster {self.name} cannot be reached any more")
         except BaseException:
+            self._closed = True
             self._client.shutdown()
             raise
 
     def close(self) -> None:
         """End the connection."""
+        self._closed = True
         self._client.shutdown()
+
+    def _on_lifecycle(self, state: str) -> None:
+        if state == LifecycleState.SHUTDOWN and not self._closed:
+            self._on_cut_off()
 
     # -- single entries
 

@@ -76,6 +76,8 @@ class HazelcastStore(OneByOne):
         options: Which, and how.
         on_replaced: Called once when the cluster turns out to be another one than when this store began: it is of no use
             any more. On any thread.
+        on_cut_off: Called once when no member could be reached for so long that the connection was given up for good: it is of no
+            use any more either. On any thread.
 
     Raises:
         Unavailable: No member can be reached.
@@ -85,7 +87,12 @@ class HazelcastStore(OneByOne):
 
     piece_size = 256 << 10
 
-    def __init__(self, options: HazelcastOptions, on_replaced: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        options: HazelcastOptions,
+        on_replaced: Callable[[], None] = lambda: None,
+        on_cut_off: Callable[[], None] = lambda: None,
+    ) -> None:
         known = options.directory / _KNOWN if options.directory is not None else None
         seen = known.read_text().strip() if known is not None and known.is_file() else ""
         if seen and options.incarnation and seen != options.incarnation:
@@ -101,6 +108,7 @@ class HazelcastStore(OneByOne):
             proposed=options.incarnation or secrets.token_hex(8),
             before=lambda client: _look(client, options),
             on_replaced=on_replaced,
+            on_cut_off=on_cut_off,
         )
         self._cleaner = Cleaner(self._grid)
         self._entries = Entries(self._grid)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from elastic.cluster.grid_external import External, check_external
 from elastic.errors import EnvironmentProblem
 from elastic.errors import Unavailable as NotThere
 from statestore.errors import Missing
+from statestore.hazelcast import grid
 from statestore.hazelcast.connection import connect
 from statestore.hazelcast.grid import HEADS
 from statestore.hazelcast.options import HazelcastOptions
@@ -108,3 +111,18 @@ def test_members_that_do_not_tell_are_taken_and_that_is_said(foreign: Callable[.
     check_external(External("cache", (member.address,)), 1, said.append)
     (line,) = said
     assert "cannot be read" in line and "1 synchronous backup" in line
+
+
+def test_a_store_that_reaches_no_member_for_too_long_says_so(
+    foreign: Callable[..., ForeignMember], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client gives up for good then: all members may be back, and no call of that store would ever succeed again."""
+    monkeypatch.setattr(grid, "connect", partial(connect, patience=0.1))
+    member = foreign(KEPT.format(backups=1))
+    cut_off, closed = threading.Event(), threading.Event()
+    HazelcastStore(of(member), on_cut_off=closed.set).close()
+    store = HazelcastStore(of(member), on_cut_off=cut_off.set)
+    member.kill()
+    assert cut_off.wait(60)
+    store.close()
+    assert not closed.is_set()

@@ -119,6 +119,7 @@ class Maps:
                 get_partition_owner=lambda partition: None,
             ),
             cluster_service=SimpleNamespace(get_members=list),
+            lifecycle_service=SimpleNamespace(add_listener=lambda told: None, is_running=lambda: True),
             shutdown=lambda: None,
         )
 

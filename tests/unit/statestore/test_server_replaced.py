@@ -1,4 +1,5 @@
-"""A store whose cluster is another one than it was is of no use any more: its process ends, and says why by its exit code."""
+"""A store whose cluster is another one than it was, or out of reach for good, is of no use any more: its process ends, and says why by
+its exit code."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import argparse
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -14,15 +16,15 @@ from statestore.base import StateStore
 from statestore.memory import MemoryStore
 
 
-@pytest.mark.parametrize("replaced", [True, False])
-def test_its_process_ends_when_its_cluster_is_another_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replaced: bool
+@pytest.mark.parametrize("why", [server.EXIT_LOST, server.EXIT_CUT_OFF, 0])
+def test_its_process_ends_when_its_cluster_is_of_no_use_any_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: int
 ) -> None:
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     timers: list[threading.Timer] = []
 
-    def store(options: argparse.Namespace, on_replaced: Callable[[], None]) -> StateStore:
-        told = on_replaced if replaced else lambda: signal.raise_signal(signal.SIGTERM)
+    def store(options: argparse.Namespace, on_end: Callable[[int], None]) -> StateStore:
+        told = partial(on_end, why) if why else lambda: signal.raise_signal(signal.SIGTERM)
         timers.append(threading.Timer(0.0, told))
         timers[0].start()
         return MemoryStore(1 << 20)
@@ -34,5 +36,5 @@ def test_its_process_ends_when_its_cluster_is_another_one(
         for number, handler in before.items():
             signal.signal(number, handler)
     timers[0].join()
-    assert code == (server.EXIT_LOST if replaced else 0)
+    assert code == why
     assert "address" in capsys.readouterr().out
