@@ -175,6 +175,8 @@ def take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) ->
             found.files[name] = placed
         elif kind == COMMIT:
             found.head = decode_head(payload)
+            named = own(found.head)  # others were dropped
+            found.pieces = {n: piece for n, piece in found.pieces.items() if n in named}
         elif kind in (DELETED, ABORTED):
             key, epoch = msgspec.msgpack.decode(payload, type=tuple[str, int])
             found.fences.append((key, epoch, kind == DELETED))
@@ -185,6 +187,11 @@ def take(found: Contents, kind: bytes, number: int, payload: bytes, crc: int) ->
     except (msgspec.DecodeError, msgspec.ValidationError, struct.error, ValueError):
         return False
     return True
+
+
+def own(head: Head) -> set[int]:
+    """The numbers of those pieces of a version that its own epoch has put."""
+    return {piece.number for piece in head.pieces if piece.epoch == head.epoch}
 
 
 def _commit_after(data: bytes, at: int) -> bool:

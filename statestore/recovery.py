@@ -10,7 +10,7 @@ from statestore.base import Head, Piece
 from statestore.decisions import Record
 from statestore.journal import Held
 from statestore.parcel import Slice
-from statestore.records import NO_FENCE, Contents, Fence
+from statestore.records import NO_FENCE, Contents, Fence, own
 
 Handed = dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]]
 """Of each write: files that were handed over, by their names, and where pieces begin in them."""
@@ -57,6 +57,9 @@ def take_over(
         held.record = Record(epoch, writer, head)
     else:
         held.record = Record(record.epoch, record.writer, head)
+    if found.head is not None:  # what was in a common file before
+        named = own(found.head)
+        held.pieces = {i: v for i, v in held.pieces.items() if i[0] != epoch or i[1] in named}
     sizes: dict[str, int] = {}
     for name, pieces in found.files.items():
         with contextlib.suppress(OSError):

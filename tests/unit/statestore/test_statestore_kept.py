@@ -14,7 +14,7 @@ from statestore import memory, pack
 from statestore.base import Piece, Ticket
 from statestore.checksum import crc32
 from statestore.embedded import EmbeddedStore, FileJournal
-from statestore.errors import Damaged, Full, Missing, NotFound, Superseded
+from statestore.errors import Damaged, Full, Incomplete, Missing, NotFound, Superseded
 from statestore.memory import MemoryStore
 from statestore.parcel import Parcel
 from statestore.writing import Write, read_bytes
@@ -274,4 +274,25 @@ def test_whoever_reads_a_version_whose_file_is_gone_is_told_so(tmp_path: Path) -
     hand_over(store, tmp_path, 3, SMALL[::-1] + b"c")
     with pytest.raises(NotFound):
         next(reading)
+    store.close()
+
+
+@pytest.mark.parametrize("small", [10_000, 200_000])
+def test_what_a_commit_has_dropped_takes_no_room_after_a_restart(tmp_path: Path, small: int) -> None:
+    """Its record is still there: in a file of its own, in a common one, or in that from before the write had its own."""
+    store = MemoryStore(journal=FileJournal(tmp_path, small=small))
+    store.begin(TICKET)
+    dropped, kept = put(store, 1, b"d" * 7000), put(store, 2, SMALL)
+    file = hand_over(store, tmp_path, 3, REST)
+    head = store.commit(TICKET, 1, [kept, file])
+    later = put(store, 4, b"later")
+    used = store.capacity().used
+    store.close()
+    store = MemoryStore(journal=FileJournal(tmp_path, small=small))
+    assert store.capacity().used == used
+    assert store.head(TICKET.key) == head and read_bytes(store, head) == SMALL + REST
+    assert store.begin(TICKET).next_number == 5
+    with pytest.raises(Incomplete):
+        store.commit(TICKET, 2, [dropped, later])
+    store.commit(TICKET, 2, [kept, later])
     store.close()
