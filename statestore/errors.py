@@ -15,7 +15,11 @@ StateStoreError
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a disk, or what a user may have of it, is full."""
 
 
 class StateStoreError(Exception):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from statestore.errors import Full, Missing
+from statestore.errors import NO_SPACE, Full, Missing
 
 _AT_ONCE = 512
 
@@ -35,7 +34,7 @@ def write(file: int, parts: Sequence[bytes], path: Path) -> None:
     except OSError as error:
         needed = sum(map(len, parts))
         text = f"the state store cannot write {needed} bytes to {path}: {error.strerror}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in NO_SPACE:
             raise Full(text, remedy="Make room on that disk.", needed=needed) from error
         raise Missing(text) from error
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statestore.base import Piece
-from statestore.errors import Damaged, Missing, NotFound
+from statestore.errors import NO_SPACE, Damaged, Full, Missing, NotFound
 
 _BUFFER = 1 << 20
 _VECTOR = 512
@@ -75,7 +75,7 @@ class Parcel:
     """
 
     def __init__(self, directory: str = "") -> None:
-        self.file = _unnamed(directory)
+        self.file, self._directory = _unnamed(directory)
         self.size = 0
         self._buffer: list[bytes] = []
         self._buffered = 0
@@ -84,7 +84,7 @@ class Parcel:
         """Add a piece. Returns where it begins.
 
         Raises:
-            Missing: It cannot be written.
+            Full, Missing: It cannot be written.
         """
         offset = self.size
         self.size += len(data)
@@ -95,7 +95,7 @@ class Parcel:
         return offset
 
     def flush(self) -> None:
-        """Write what is still in memory. Raises: Missing."""
+        """Write what is still in memory. Raises: Full, Missing."""
         views = [memoryview(data) for data in self._buffer if data]
         self._buffer, self._buffered = [], 0
         try:
@@ -109,9 +109,10 @@ class Parcel:
             # What has its place and is not there yet comes first when it is tried again.
             self._buffer = [bytes(view) for view in views]
             self._buffered = sum(map(len, self._buffer))
-            raise Missing(
-                f"a state cannot be written to a file: {error.strerror}", remedy="Make room there."
-            ) from error
+            text = f"a state cannot be written to a file in {self._directory}: {error.strerror}"
+            if error.errno in NO_SPACE:
+                raise Full(text, remedy="Make room on that disk.", needed=self._buffered) from error
+            raise Missing(text) from error
 
     def close(self) -> None:
         """Let go of it. Safe to call twice."""
@@ -124,14 +125,15 @@ class Parcel:
             self.close()
 
 
-def _unnamed(directory: str) -> int:
+def _unnamed(directory: str) -> tuple[int, str]:
+    """The file, and where it lies."""
     flag = getattr(os, "O_TMPFILE", 0)
     if flag and directory:
         with contextlib.suppress(OSError):  # a file system that has no such files
-            return os.open(directory, flag | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            return os.open(directory, flag | os.O_RDWR | os.O_CLOEXEC, 0o600), directory
     try:
         with tempfile.TemporaryFile() as file:
-            return os.dup(file.fileno())
+            return os.dup(file.fileno()), tempfile.gettempdir()
     except OSError as error:
         raise Missing(f"no file can be made for a state: {error.strerror}") from error
 

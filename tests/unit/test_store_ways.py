@@ -15,10 +15,11 @@ import pytest
 
 from elastic.cluster.grid_service import GridService
 from elastic.cluster.node_stores import NodeStores
+from elastic.cluster.store_ends import NoRoom
 from elastic.cluster.store_service import DIRECTORY, StoreService
 from elastic.cluster.worker_progress import ProgressWriter
 from elastic.cluster.worker_stores import WorkerStores
-from elastic.errors import NotConnected, Unavailable
+from elastic.errors import NotConnected
 from elastic.model import codec
 from elastic.model.ids import Incarnation, NodeId, TopologyName, WorkerId
 from elastic.model.records import Progress
@@ -56,7 +57,7 @@ def test_a_commit_that_is_tried_again_after_a_full_disk_has_all_of_its_bytes(
 
     with monkeypatch.context() as planted:
         planted.setattr(os, "writev", full)
-        with pytest.raises(Unavailable):
+        with pytest.raises(NoRoom, match=r"node a cannot save t/1: .* in .*/s: No space left"):
             write.commit(numbers)
     assert write.commit(numbers) == sum(map(len, pieces))
     assert list(stores.fetch("t/1", 1, [A]).pieces) == pieces
