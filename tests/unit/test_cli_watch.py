@@ -84,6 +84,17 @@ def test_logs_of_all_of_a_component_and_of_a_worker(words: tuple[str, ...], expe
     assert invoke(FakeClient(log=LOG), "logs", "word-count", *words).stdout.splitlines() == expected
 
 
+def test_logs_say_whose_a_line_is_once_there_is_another_worker_than_the_one_that_runs() -> None:
+    one = detail()
+    executors = tuple((e, W0) for e, _ in one.assignment.executors)
+    workers = {W0: one.assignment.workers[W0]}
+    assignment = replace(one.assignment, executors=executors, workers=workers)
+    one = replace(one, assignment=assignment, workers=tuple(w for w in one.workers if w.worker == W0))
+    log = [*LOG, Line(str(W0), "node-1", "three")]  # of W1 only its log is left, or it has come meanwhile
+    lines = invoke(FakeClient(log=log, details={"word-count": one}), "logs", "word-count").stdout.splitlines()
+    assert lines == ["one", "node-2/0 | two", "node-1/0 | three"]
+
+
 def test_logs_of_nobody_names_those_that_there_are() -> None:
     result = invoke(FakeClient(log=LOG), "logs", "word-count", "nobody")
     assert result.exit_code == 4

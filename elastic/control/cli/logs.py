@@ -46,17 +46,19 @@ def logs(settings: Settings, name: str, part: str | None, follow: bool, tail: st
     with leaving(f"{name} goes on."), settings.connect() as client:
         client.on_lost(lost)
         chosen = Chosen(client, name, part)
-        prefix = len(chosen.workers) != 1
+        alone = next(iter(chosen.workers)) if len(chosen.workers) == 1 else ""
         for line in client.logs(name, worker=chosen.single, follow=follow, tail=lines):
             if not chosen.wants(line.worker):
                 continue
+            if line.worker != alone:  # there is another one after all: it has ended, or has come later
+                alone = ""
             if settings.output != "table":
                 data = {"worker": line.worker, "node": line.node, "text": line.text}
                 output.write(settings, data, one_line=True)
-            elif prefix:
-                click.echo(f"{_label(settings, line.worker)} | {line.text}")
-            else:
+            elif alone:
                 click.echo(line.text)
+            else:
+                click.echo(f"{_label(settings, line.worker)} | {line.text}")
 
 
 def _tail(text: str) -> int | None:
