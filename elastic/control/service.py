@@ -315,7 +315,7 @@ class ControlService(ControlServiceServicer):
                 raise NotFound(
                     f"topology {request.topology} has no {what}", remedy=f"it has {known}" if known else ""
                 )
-            answer, problems = pb.StacksResponse(), list[str]()
+            answer, problems, answered = pb.StacksResponse(), list[str](), False
             for node in sorted(self._nimbus.nodes(), key=lambda n: n.id):
                 if node.id not in hosting or not node.address:
                     continue
@@ -323,9 +323,13 @@ class ControlService(ControlServiceServicer):
                     left = _bounded(_STACKS, context)
                     for worker, text in self._nodes.stacks(node.address, request.topology, wanted, left):
                         answer.workers.add(worker=worker, node=node.id, text=text)
+                        answered = True
                 except Unavailable as e:
                     problems.append(f"node {node.id}: {e.message}")
-            if problems and not answer.workers:
+                    for w in detail.workers:  # they do not answer either
+                        if w.node == node.id and wanted in ("", w.worker):
+                            answer.workers.add(worker=w.worker, node=node.id)
+            if problems and not answered:
                 raise Unavailable(f"no stacks of {request.topology}: " + "; ".join(problems))
             return answer
 

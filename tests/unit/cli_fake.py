@@ -424,7 +424,10 @@ class FakeClient:
 
     def stacks(self, topology: str, *, worker: str = "") -> tuple[Line, ...]:
         self._asked("stacks", topology, worker)
-        return (Line(str(W0), "node-1", "thread count[2-3]\n  job.py:9 in execute"),)
+        return (
+            Line(str(W0), "node-1", "thread count[2-3]\n  job.py:9 in execute"),
+            Line(str(W1), "node-2", ""),
+        )
 
     def errors(self, topology: str = "", *, limit: int = 0) -> tuple[Event, ...]:
         self._asked("errors", topology, limit)

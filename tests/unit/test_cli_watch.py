@@ -64,7 +64,9 @@ def test_errors_show_the_users_traceback_first_and_the_same_once() -> None:
 
 
 def test_stacks() -> None:
-    assert "job.py:9 in execute" in invoke(FakeClient(), "stacks", "word-count").stdout
+    text = invoke(FakeClient(), "stacks", "word-count").stdout
+    assert "job.py:9 in execute" in text
+    assert text.endswith(f"{W1} (node node-2)\nno answer\n\n"), "it has no text: that is said"
 
 
 LOG = [Line(str(W0), "node-1", "one"), Line(str(W1), "node-2", "two")]

@@ -156,7 +156,7 @@ def _where(event: Event) -> str:
 def stacks(settings: Settings, name: str, worker: str | None) -> None:
     """Show what every thread of a topology is doing now.
 
-    The workers write it to their logs as well. Nothing is stopped by it.
+    First comes what executors and tasks that move wait for. It is not in the workers' logs. Nothing is stopped by it.
     """
     with Waiting(f"asking the workers of {name}"), settings.connect() as client:
         found = client.stacks(name, worker=worker or "")
@@ -164,6 +164,6 @@ def stacks(settings: Settings, name: str, worker: str | None) -> None:
     def show() -> None:
         for part in found:
             output.heading(settings, f"{part.worker} (node {part.node})")
-            click.echo(part.text.rstrip() + "\n")
+            click.echo((part.text.rstrip() or "no answer") + "\n")
 
     output.show(settings, [{"worker": s.worker, "node": s.node, "text": s.text} for s in found], show)
