@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,11 +27,11 @@ class Outbox:
     """Two queues with a bound in bytes each.
 
     A measurement that is minutes old is worth little and a new one comes soon, so theirs is the smaller bound; they
-    never push out an event.
+    never push out an event. Nor does one worker's push out the newest of another, which would never be heard of.
 
     Args:
         node: The node's name, for the event that counts what was dropped.
-        report_bytes: Bound of the measurements, encoded.
+        report_bytes: Bound of the measurements, encoded; the newest of each worker is kept all the same.
         event_bytes: Bound of the events, encoded.
         batch_bytes: Most that one batch carries (a single larger item goes alone).
 
@@ -49,6 +49,7 @@ class Outbox:
     ) -> None:
         self._node = node
         self._reports: deque[pb.WorkerReport] = deque()
+        self._of_worker = Counter[str]()  # how many of the reports are whose
         self._events: deque[pb.Event] = deque()
         self._report_size = self._event_size = 0
         self._report_bytes, self._event_bytes, self._batch_bytes = report_bytes, event_bytes, batch_bytes
@@ -68,12 +69,14 @@ class Outbox:
         """Keep these, at the cost of the oldest of their kind when there is no room."""
         for report in reports:
             self._reports.append(report)
+            self._of_worker[report.worker] += 1
             self._report_size += report.ByteSize()
         for event in events:
             self._events.append(event)
             self._event_size += event.ByteSize()
-        while self._report_size > self._report_bytes and len(self._reports) > 1:
-            self._report_size -= self._reports.popleft().ByteSize()
+        while self._report_size > self._report_bytes and len(self._reports) > len(self._of_worker):
+            at = next(n for n, r in enumerate(self._reports) if self._of_worker[r.worker] > 1)
+            self._remove(at)
             self.dropped_reports += 1
         while self._event_size > self._event_bytes and len(self._events) > 1:
             self._event_size -= self._events.popleft().ByteSize()
@@ -99,10 +102,18 @@ class Outbox:
             size = self._reports[0].ByteSize()
             if size > room and (batch.reports or batch.events):
                 return batch
-            batch.reports.append(self._reports.popleft())
-            self._report_size -= size
+            batch.reports.append(self._remove(0))
             room -= size
         return batch
+
+    def _remove(self, at: int) -> pb.WorkerReport:
+        report = self._reports[at]
+        del self._reports[at]
+        self._report_size -= report.ByteSize()
+        self._of_worker[report.worker] -= 1
+        if not self._of_worker[report.worker]:
+            del self._of_worker[report.worker]
+        return report
 
     def _confession(self) -> pb.Event:
         from elastic.reporting.codec import EVENT

@@ -9,8 +9,8 @@ from elastic.reporting.outbox import Outbox
 from elastic.reporting.v1 import measurements_pb2 as pb
 
 
-def report(number: int) -> pb.WorkerReport:
-    return REPORT.encode(WorkerReport("t", "w", "w#1", float(number), number))
+def report(number: int, worker: str = "w") -> pb.WorkerReport:
+    return REPORT.encode(WorkerReport("t", worker, f"{worker}#1", float(number), number))
 
 
 def event(number: int, size: int = 10) -> pb.Event:
@@ -49,6 +49,15 @@ def test_the_oldest_measurements_go_and_no_event_for_their_sake() -> None:
     assert reports == list(range(190, 200))
     assert outbox.dropped_reports == 90
     assert events == ["0"]
+
+
+def test_a_worker_with_large_measurements_leaves_room_for_those_of_others() -> None:
+    outbox = Outbox("n", report_bytes=report(150).ByteSize())
+    for number in range(100, 200, 2):
+        outbox.add([report(number, "a"), report(number + 1, "b")], [])
+    assert drain(outbox)[0] == [198, 199], "the newest of each"
+    outbox.add([report(200, "b"), report(201, "a"), report(202, "b")], [])
+    assert drain(outbox)[0] == [201, 202], "the oldest of who has a newer one"
 
 
 def test_dropped_events_are_counted_and_said() -> None:
