@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import math
 import os
@@ -59,6 +60,7 @@ class Voice:
         self._steps_told = 0.0
         self._steps_wait = STEPS
         self._dropped = 0
+        self._pairs = True  # until there are too many; then for good: who saw none for a while would take all that is counted for new
         self._took = 0.0
         """CPU seconds of the last report. The smaller of two counts: the first ones load and compile something."""
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
@@ -138,13 +140,26 @@ class Voice:
         began = time.thread_time()
         self._also()
         try:
-            body = b'{"report":' + codec.encode(self._measurer.report()) + b"}"
+            body = self._measured()
         except Exception:  # a report that cannot be made must not silence the events
             log.exception("no measurements")
             return self._interval
         self._send(body)
         before, self._took = self._took, time.thread_time() - began
         return max(self._interval, min(before, self._took) / SHARE)
+
+    def _measured(self) -> bytes:
+        report = self._measurer.report()
+        if self._pairs:
+            body = b'{"report":' + codec.encode(report) + b"}"
+            if len(body) <= MAX_MESSAGE:
+                return body
+            self._pairs = False
+            log.warning(
+                "what tasks send each other is not reported any more: %s pairs are too many",
+                len(report.pairs),
+            )
+        return b'{"report":' + codec.encode(dataclasses.replace(report, pairs=())) + b"}"
 
     def _steps_at(self) -> float:
         """When the steps that begin to wait are told."""

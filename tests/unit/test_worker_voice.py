@@ -13,6 +13,7 @@ import pytest
 
 from elastic.cluster import worker_voice
 from elastic.cluster.worker_voice import SHARE, Voice
+from elastic.model import codec
 from elastic.model.events import Event
 from elastic.model.load import PairLoad, WorkerReport
 from elastic.supervisor.messages import Messages
@@ -56,6 +57,23 @@ def test_a_worker_without_that_bound_would_be_found(
     monkeypatch.setattr(worker_voice, "SHARE", 1e9)
     with pytest.raises(AssertionError):
         test_a_report_that_costs_much_makes_reports_rarer(pipe)
+
+
+def test_measurements_that_are_too_many_come_without_the_pairs_of_tasks(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurer = Costly(0.0)
+    bare = WorkerReport("t", "t@n/0", "t@n/0#1", 1.0, 1)
+    size = len(codec.encode({"report": bare}))
+    monkeypatch.setattr(worker_voice, "MAX_MESSAGE", size)
+    voice = Voice(pipe[1], measurer, 1.0)  # type: ignore[arg-type]
+    messages = Messages()
+    os.set_blocking(pipe[0], False)
+    voice._report()
+    assert messages.feed(os.read(pipe[0], 1 << 16)) == [bare]
+    monkeypatch.undo()
+    voice._report()
+    assert messages.feed(os.read(pipe[0], 1 << 16)) == [bare], "else all that was sent so far would look new"
 
 
 def test_the_steps_of_a_move_are_told_together_and_none_is_left(
