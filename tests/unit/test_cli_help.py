@@ -164,6 +164,23 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.returncode == failures.BROKEN_PIPE and done.stderr == ""
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_error(closed: str) -> None:
+    for words, code in ("version", 0), ("kill word-count --home /nowhere", 7):
+        line = f'exec "$0" -m elastic.control.cli {words} {closed}'
+        done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_where_there_is_no_room_to_write_the_machine_lacks_something() -> None:
+    command = [sys.executable, "-m", "elastic.control.cli", "version"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == errors.EnvironmentProblem.exit_code
+    assert done.stderr.startswith("error: No space left on device\n")
+
+
 def test_an_unexpected_error_is_1_and_shows_the_traceback() -> None:
     result = invoke(FakeClient(fail=RuntimeError("planted")), "list")
     assert result.exit_code == failures.UNEXPECTED

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from elastic.control.cli.interrupts import hasten
+
+
+def _open_closed() -> None:
+    """Streams that whoever calls has closed (`2>&-`) lead nowhere: Python has None for them, and the next file would get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", errors="replace"))
 
 
 def main() -> None:
     """Run the command line of this process, and end the process with the exit code of `docs/cli.md`."""
     hasten()
+    _open_closed()
     from elastic.control.cli.app import app
 
     app.main(prog_name="elastic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import click
 
-from elastic.errors import ElasticError, ExecutionError, TopologyError
+from elastic.errors import ElasticError, EnvironmentProblem, ExecutionError, TopologyError
 
 UNEXPECTED = 1
 USAGE = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 128 + signal.SIGPIPE
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ROOM = "Make room where standard output goes, or in the directory for temporary files."
 
 _ELASTIC = str(Path(__file__).resolve().parents[2]) + os.sep
 
@@ -71,6 +75,10 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
     if isinstance(error, click.ClickException):
         error.show()
         return error.exit_code
+    if isinstance(error, OSError) and error.errno in _FULL:
+        where = f": {error.filename}" if error.filename else ""
+        full = EnvironmentProblem(f"{error.strerror}{where}", remedy=_ROOM)
+        full.__cause__, error = error, full
     if isinstance(error, ElasticError):
         if verbose:
             say("".join(traceback.format_exception(error)).rstrip())
