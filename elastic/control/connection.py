@@ -175,14 +175,20 @@ class Connection:
 
     def _nobody(self, info: pb.ClusterInfoResponse | None, problem: ElasticError | None) -> Unavailable:
         where = ", ".join(self._addresses)
+        why = (
+            f" ({problem.message.rpartition('(')[2].rstrip(')')})" if isinstance(problem, Unreachable) else ""
+        )
+        if info is not None and info.leader and problem is not None:
+            return Unavailable(
+                f"Nimbus at {where} answers and says that {info.leader} leads, which does not answer here{why}",
+                remedy="If that one has just ended, another one takes over in some seconds: try again. Else see whether its address"
+                " can be reached from here.",
+            )
         if info is not None:
             return Unavailable(
                 f"Nimbus at {where} answers, but none of them leads",
                 remedy="If coordination (ZooKeeper) is up, one takes over in some seconds: try again, or see its log.",
             )
-        why = (
-            f" ({problem.message.rpartition('(')[2].rstrip(')')})" if isinstance(problem, Unreachable) else ""
-        )
         return Unavailable(
             f"no Nimbus answers at {where}{why}",
             remedy="Is the cluster running? Start one with: elastic up. Is it elsewhere? Give its address.",

@@ -595,6 +595,16 @@ def test_a_standby_names_the_leader_and_the_client_goes_there(pair: Any, bundle:
     assert first.address in error.message
 
 
+def test_a_leader_that_cannot_be_reached_from_here_is_named(pair: Any) -> None:
+    _, _, two, second = pair
+    two.leader_address = away = _free_port()
+    with Client(second.address, timeout=1) as client, pytest.raises(Unavailable) as caught:
+        client.list()
+    said = f"Nimbus at {second.address} answers and says that {away} leads, which does not answer here"
+    assert caught.value.message == f"{said} (Connection refused)"
+    assert "reached from here" in caught.value.remedy
+
+
 def _hand_over(one: FakeNimbus, two: FakeNimbus, address: str | None) -> None:
     one.leading, two.leading = False, address is not None
     one.leader_address = two.leader_address = address
