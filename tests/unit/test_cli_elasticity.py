@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from cli_fake import WC, FakeClient, invoke
 
 from benchmarks.placements import chain
 from elastic.model.events import Event
-from elastic.scheduler.question import ask
+from elastic.scheduler.question import Answer, Question, ask
 from elastic.scheduler.registry import choose
 
 
@@ -57,6 +58,21 @@ def test_serve_decides_and_says_what() -> None:
     ]
     assert [line["scheduler"] for line in lines] == [asked.scheduler, "tsturm"]
     assert lines[0]["reasons"] and not lines[0]["failure"] and "tsturm" in lines[1]["failure"]
+
+
+def test_serve_says_that_nimbus_is_away_and_what_goes_on_without_it() -> None:
+    class Interrupted(FakeClient):
+        def generate(
+            self, name: str, decide: Callable[[Question], Answer]
+        ) -> Iterator[tuple[Question, Answer]]:
+            self.lost("no Nimbus answers")
+            yield from ()
+            raise KeyboardInterrupt
+
+    result = invoke(Interrupted(), "scheduler", "serve")
+    assert result.exit_code == 130
+    assert "no Nimbus answers; trying again\n" in result.stderr
+    assert result.stderr.endswith("interrupted: whoever stands by decides now, or Nimbus itself.\n")
 
 
 @pytest.mark.parametrize("words", [("policy",), ("scheduler",), ("nodes", "auto")])

@@ -18,6 +18,7 @@ from elastic.errors import DeadlineExceeded, NotFound, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
 from elastic.model.records import TopologyStatus
+from elastic.model.views import TopologyDetail
 
 
 def event(time: float, kind: str = "worker-started", topology: str = "word-count") -> Event:
@@ -132,6 +133,26 @@ def test_top_survives_a_nimbus_that_is_away_but_not_for_ever(monkeypatch: pytest
     for client.fail in (Unavailable("away"), DeadlineExceeded("it hangs")):
         with pytest.raises(type(client.fail)):
             looks.again()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_top_says_at_once_that_nimbus_is_away(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look waits for it for a quarter of a minute."""
+
+    class Away(FakeClient):
+        def describe(self, name: str) -> TopologyDetail:
+            self.lost("no Nimbus answers")
+            self.lost("")
+            return super().describe(name)
+
+    monkeypatch.setattr("elastic.control.cli.output.is_terminal", lambda: terminal)
+    monkeypatch.setenv(
+        "FORCE_COLOR", "1"
+    ) if terminal else None  # rich shows nothing of a live view elsewhere
+    client = Away(details={"word-count": detail(summary=summary(status=TopologyStatus.FINISHED))})
+    result = invoke(client, "top", "word-count")
+    assert result.exit_code == 0, result.output
+    assert "no Nimbus answers; trying again" in (result.stdout if terminal else result.stderr)
 
 
 def test_top_of_all_goes_on_without_one_that_has_just_gone() -> None:

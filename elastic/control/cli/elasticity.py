@@ -14,7 +14,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS
 from elastic.control.cli.base import command
-from elastic.control.cli.narration import Waiting, note
+from elastic.control.cli.narration import Waiting, leaving, lost, note
 from elastic.control.cli.output import Column
 from elastic.control.cli.settings import Settings
 from elastic.errors import ConfigError
@@ -202,7 +202,13 @@ def serve(settings: Settings) -> None:
     """Be a schedule generator until interrupted."""
     from elastic.scheduler.question import answer
 
-    with settings.connect() as client, contextlib.closing(client.generate(me(), answer)) as answered:  # type: ignore[type-var]
+    left = "whoever stands by decides now, or Nimbus itself."
+    with (
+        leaving(left),
+        settings.connect() as client,
+        contextlib.closing(client.generate(me(), answer)) as answered,  # type: ignore[type-var]
+    ):
+        client.on_lost(lost)
         note(f"Deciding for {settings.target} as {me()}, until interrupted.")
         for question, found in answered:
             said = found.failure or " ".join(r.message for r in found.reasons)

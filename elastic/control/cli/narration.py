@@ -26,10 +26,11 @@ def note(text: str) -> None:
 
 def lost(why: str) -> None:
     """Nimbus is out of reach, or, with "", there again; as `Client.on_lost` tells it."""
-    note(_said_of(why))
+    note(said_of(why))
 
 
-def _said_of(why: str) -> str:
+def said_of(why: str) -> str:
+    """The sentence for what `Client.on_lost` tells."""
     return f"{why}; trying again" if why else "Nimbus answers again"
 
 
@@ -135,7 +136,7 @@ class Waiting:
             self._lost = why
         # On a terminal the line that changes says it; elsewhere the next line may be half a minute away.
         if not sys.stderr.isatty():
-            self.line(_said_of(why))
+            self.line(said_of(why))
 
     def line(self, text: str) -> None:
         """Write a line of its own, above the one that changes."""

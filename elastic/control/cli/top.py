@@ -13,7 +13,7 @@ import click
 from elastic.control.cli import output, present
 from elastic.control.cli.arguments import SECONDS, topology_argument
 from elastic.control.cli.base import command
-from elastic.control.cli.narration import leaving, note
+from elastic.control.cli.narration import leaving, lost, note, said_of
 from elastic.control.cli.output import Column, duration, number, share
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
@@ -52,6 +52,7 @@ def top(settings: Settings, name: str | None, once: bool, interval: float) -> No
     """
     interval = max(0.1, interval)
     with leaving("the topologies go on."), settings.connect() as client:
+        client.on_lost(lost)
         if once:
             details = look(client, name)
             if settings.output == "table":
@@ -177,6 +178,10 @@ def _live(client: Client, name: str | None, interval: float) -> None:
     looks = Looks(client, name, interval)
     shown: list[TopologyDetail] = []
     with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
+        # A look waits for quite a while for a Nimbus that is away.
+        client.on_lost(
+            lambda why: live.update(render(shown, why and said_of(why), console.size.height), refresh=True)
+        )
         while True:
             details = looks.again()
             shown = details if details is not None else shown
