@@ -19,7 +19,7 @@ from cli_fake import FakeClient, detail, invoke
 from elastic.control.cli import run as run_module
 from elastic.control.cli import submit as submit_module
 from elastic.control.cli import troubles as troubles_module
-from elastic.errors import ExecutionError, Unavailable
+from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, Refused, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
 from elastic.model.views import TopologySummary
@@ -366,22 +366,35 @@ def test_submit_wait_is_10_when_tuples_failed_by_the_last_reports(job: Path) -> 
     assert result.exit_code == 10 and "6 tuples failed" in result.stderr
 
 
-def test_submit_wait_outlives_a_nimbus(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream breaks and Nimbus is away once; the end is found all the same."""
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("Nimbus is away"),
+        DeadlineExceeded("Nimbus did not answer in the time given"),
+        Refused("nimbus already serves 32 followed streams"),
+    ],
+)
+def test_submit_wait_outlives_a_nimbus(
+    job: Path, monkeypatch: pytest.MonkeyPatch, error: ElasticError
+) -> None:
+    """The stream breaks, or is not to be had, and Nimbus is away once; the end is found all the same."""
     broken: list[int] = []
 
     def on_event(event: Event) -> None:
         if not broken:
             broken.append(1)
-            raise Unavailable("Nimbus is away")
+            raise error
 
     client = FakeClient(
         topologies=[], happened=[Event(103.0, "topology-finished", "it ended", topology="numbers")]
     )
     client.on_event = on_event
     monkeypatch.setattr(submit_module.time, "sleep", lambda seconds: None)
+    said: list[str] = []
+    monkeypatch.setattr(submit_module.Waiting, "update", lambda waiting, what: said.append(what))
     assert invoke(client, "submit", "--wait", str(job)).exit_code == 0
     assert broken
+    assert said[-2:] == [f"numbers is running; {error.message}", ""], "not for longer than it is so"
 
 
 def test_submit_of_what_cannot_be_sent_names_the_attribute(

@@ -19,7 +19,7 @@ from elastic.control.cli.narration import Waiting, leaving, note
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.control.cli.troubles import Troubles
-from elastic.errors import ExecutionError, NotFound, Refused, Unavailable
+from elastic.errors import DeadlineExceeded, ExecutionError, NotFound, Refused, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.topology import TopologySpec
 from elastic.model.views import TopologySummary
@@ -169,7 +169,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
     """Follow a topology's events until it has ended; warnings and errors are told on standard error.
 
     Raises:
-        Unavailable: No Nimbus could be reached for a minute.
+        Unavailable, DeadlineExceeded: No Nimbus could be reached, or answered, for a minute.
     """
     since = 0
     lost = 0.0
@@ -183,6 +183,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                     if summary.status in (TopologyStatus.FINISHED, TopologyStatus.FAILED):
                         return End(summary.status, summary.uptime, summary.reason, since, summary.submitted)
                     lost = 0.0
+                    waiting.update("")
                     # Numbers of events grow from one Nimbus to the next: none is missed, none comes twice.
                     for number, event in client.events(since=since, topology=name, follow=True):
                         since = number
@@ -193,7 +194,11 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                         if event.kind in ENDS:
                             seconds = event.time - summary.submitted
                             return End(ENDS[event.kind], seconds, event.message, since, summary.submitted)
-            except Unavailable as error:
+            except (
+                Unavailable,
+                DeadlineExceeded,
+                Refused,
+            ) as error:  # refused: it serves as many followers as it may
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > TAKE_OVER_SECONDS:
                     raise
