@@ -187,6 +187,15 @@ def test_an_unexpected_error_is_1_and_shows_the_traceback() -> None:
     assert "Traceback" in result.stderr and "planted" in result.stderr
 
 
+def test_ctrl_c_is_130_also_while_a_class_is_made() -> None:
+    """Python 3.11 has a RuntimeError of it then."""
+    error = RuntimeError("Error calling __set_name__")
+    error.__cause__ = KeyboardInterrupt()
+    result = invoke(FakeClient(fail=error), "list")
+    assert result.exit_code == failures.INTERRUPTED
+    assert result.stderr == "interrupted\n"
+
+
 def test_ctrl_c_is_130_and_says_what_goes_on() -> None:
     result = invoke(FakeClient(fail=KeyboardInterrupt()), "kill", "word-count")
     assert result.exit_code == failures.INTERRUPTED

@@ -65,7 +65,7 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
     if isinstance(error, Interrupted):
         say(f"\ninterrupted: {error.left}" if sys.stderr.isatty() else f"interrupted: {error.left}")
         return INTERRUPTED
-    if isinstance(error, KeyboardInterrupt | click.Abort):
+    if isinstance(error, KeyboardInterrupt | click.Abort) or _by_interrupt(error):
         say("interrupted")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError | ReaderGone):
@@ -94,6 +94,12 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
     say(click.style("error: ", fg="red", bold=True) + f"unexpected: {type(error).__name__}: {error}")
     say("  This is a fault of elastic itself; the traceback above says where.")
     return UNEXPECTED
+
+
+def _by_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C came while a class was made: before 3.12 Python says then that `__set_name__` failed."""
+    cause = error.__cause__
+    return cause is not None and (isinstance(cause, KeyboardInterrupt) or _by_interrupt(cause))
 
 
 def say(text: str) -> None:
