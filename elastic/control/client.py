@@ -438,6 +438,9 @@ class Client(Asking):
 
         Args:
             limit: How many at most; 0: all that are kept.
+
+        Raises:
+            Refused: They are more than an answer holds.
         """
 
         def ask(link: Link, left: float) -> tuple[Event, ...]:

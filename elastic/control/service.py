@@ -296,9 +296,15 @@ class ControlService(ControlServiceServicer):
                 found = list(self._nimbus.describe(request.topology).errors)
             else:
                 found = [e for _, e in self._nimbus.events.since(0) if e.severity is Severity.ERROR]
-            return pb.ErrorsResponse(
-                errors=map(EVENT.encode, found[-request.limit :] if request.limit > 0 else found)
-            )
+            wanted = found[-request.limit :] if request.limit > 0 else found
+            answer = pb.ErrorsResponse(errors=map(EVENT.encode, wanted))
+            if answer.ByteSize() > MAX_MESSAGE:
+                raise Refused(
+                    f"{counted(len(wanted), 'error')} are more than an answer holds "
+                    f"({size(answer.ByteSize())} of {size(MAX_MESSAGE)})",
+                    remedy="Ask for fewer of them (--limit); events tell all, one by one.",
+                )
+            return answer
 
     def Stacks(self, request: pb.StacksRequest, context: grpc.ServicerContext) -> pb.StacksResponse:
         with led_by(self._nimbus, self._server):

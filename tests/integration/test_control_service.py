@@ -204,6 +204,16 @@ def test_moves_are_listed_and_followed(nimbus: FakeNimbus, client: Client) -> No
         next(client.follow_moves("nothing"))
 
 
+def test_errors_that_are_more_than_a_message_holds(nimbus: FakeNimbus, client: Client) -> None:
+    long = Event(1.0, "tuple-failed", "raised", Severity.ERROR, details={"traceback": "x" * 20_000})
+    for _ in range(1000):
+        nimbus.events.append(long)
+    with pytest.raises(Refused, match="1,000 errors are more than an answer holds") as caught:
+        client.errors()
+    assert "--limit" in caught.value.remedy
+    assert len(client.errors(limit=200)) == 200
+
+
 def test_moves_by_number_and_without_their_tasks(nimbus: FakeNimbus, client: Client) -> None:
     for epoch in (1, 2):
         nimbus.moves_on(_move(epoch, "ended"))
