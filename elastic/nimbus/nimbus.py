@@ -167,6 +167,8 @@ class Nimbus(Requests):
             return
         self.events.load()
         self._history.load()
+        reports = ReportStore(self.options.errors)
+        reports.load(event for _, event in self.events.since(0))
         with self._changed:
             reign = Reign(
                 self._coordination,
@@ -175,7 +177,7 @@ class Nimbus(Requests):
                 self.options,
                 bundles=self.bundles,
                 events=self.events,
-                reports=ReportStore(self.options.errors),
+                reports=reports,
                 stores=self._stores,
                 history=self._history,
                 on_ruling=self._on_ruling,

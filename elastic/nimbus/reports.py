@@ -28,6 +28,9 @@ ERRORS = frozenset(
 )
 """Kinds of events that `elastic errors` shows, beside everything of severity `error`."""
 
+_ANEW = ("topology-submitted", "topology-removed")
+"""Kinds of events with which a name has no errors yet, or any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -126,6 +129,13 @@ class ReportStore:
             with self._lock:
                 errors = self._errors.setdefault(TopologyName(event.topology), deque(maxlen=self._limit))
                 errors.append(event)
+
+    def load(self, events: Iterable[Event]) -> None:
+        """Take in the errors among what a log has, at the beginning of a reign; not those of earlier topologies of the same names."""
+        for event in events:
+            if event.kind in _ANEW:
+                self.forget(TopologyName(event.topology))
+            self.add_event(event)
 
     def see(self, topology: TopologyName, workers: Mapping[WorkerId, WorkerInfo], now: float) -> None:
         """Note which lives are there now."""

@@ -22,6 +22,7 @@ from elastic.errors import (
     Superseded,
     Unavailable,
 )
+from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
 from elastic.nimbus.facts import Facts
@@ -68,6 +69,27 @@ def test_a_standby_takes_over_what_runs(cluster: Cluster, how: str) -> None:
     assert seqs == sorted(set(seqs)) and "topology-submitted" in cluster.kinds(second)
     node.finish("wc")
     cluster.event(second, "topology-finished")
+
+
+def test_a_standby_knows_the_errors_of_what_runs_and_none_of_an_earlier_topology(cluster: Cluster) -> None:
+    first = cluster.nimbus("h:1")
+    second = cluster.nimbus("h:2", wait=False)
+    cluster.node("n1")
+    cluster.until(first, lambda: len(first.nodes()) == 1)
+    old, new = (
+        Event(at, "tuple-failed", f"{at} raised", Severity.ERROR, topology="wc", worker="wc@n1/0")
+        for at in (1.0, 2.0)
+    )
+    cluster.started(first, spec())
+    first.ingest("n1", [], [old])
+    first.kill("wc", wait=0)
+    cluster.event(first, "topology-removed")
+    cluster.started(first, spec())
+    first.ingest("n1", [], [new])
+    assert first.describe("wc").errors == (new,)
+    kill_leader(cluster, "closed")
+    assert second.wait_leading(PATIENCE)
+    assert second.describe("wc").errors == (new,)
 
 
 @pytest.mark.parametrize("how", ["closed", "expired"])
