@@ -8,12 +8,16 @@ replaced or truncated meanwhile. The caller looks a few times a second, and only
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 LINE_LIMIT = 64 << 10
 """Bytes; longer lines come in pieces."""
+
+ASIDE = ".1"
+"""At the end of the name of what was moved aside when a log had become too large."""
 
 _READ = 256 << 10
 Line = tuple[str, str]
@@ -33,17 +37,23 @@ class LogTail:
 
     Args:
         files: Lists them, as (worker, path); asked again by `refresh`.
-        tail: Begin with so many of the last lines of each file that is there now; None: with its first line.
-            Files that come later are read from their beginning.
+        tail: Begin with so many of the last lines of each file that is there now, and of what was moved aside from it; None: with
+            the first line. Files that come later are read from their beginning.
     """
 
     def __init__(self, files: Callable[[], Sequence[tuple[str, Path]]], *, tail: int | None) -> None:
         self._list = files
         self._files: dict[Path, _File] = {}
+        self._aside: deque[_File] = deque()
         self.refresh()
-        if tail is not None:
-            for file in self._files.values():
-                file.position, file.inode = _last_lines(file.path, max(0, tail))
+        for file in self._files.values():
+            before = _File(file.worker, file.path.with_name(file.path.name + ASIDE))
+            lacks = 1
+            if tail is not None:
+                file.position, file.inode, lacks = _last_lines(file.path, max(0, tail))
+                before.position, before.inode, _ = _last_lines(before.path, lacks)
+            if lacks:
+                self._aside.append(before)
 
     def refresh(self) -> None:
         """Notice files that have come, and forget those that are not listed any more."""
@@ -56,6 +66,13 @@ class LogTail:
 
     def read(self) -> list[Line]:
         """The next (worker, line) pairs, a bounded number; empty when there is nothing new."""
+        while self._aside:
+            before = self._aside[0]
+            if texts := _read(before):
+                return [(before.worker, text) for text in texts]
+            self._aside.popleft()
+            if before.partial:
+                return [(before.worker, _decode(before.partial))]
         lines: list[Line] = []
         for file in self._files.values():
             lines.extend((file.worker, text) for text in _read(file))
@@ -96,14 +113,14 @@ def _read(file: _File) -> list[str]:
     ]
 
 
-def _last_lines(path: Path, count: int) -> tuple[int, int]:
-    """Where the last `count` lines of a file begin, and its inode; (0, 0) when there is no such file."""
+def _last_lines(path: Path, count: int) -> tuple[int, int, int]:
+    """Where the last `count` lines of a file begin, its inode, and how many lines it lacks; (0, 0, count) when there is no such file."""
     try:
         with path.open("rb") as source:
             facts = os.fstat(source.fileno())
             position = facts.st_size
             if count == 0 or position == 0:
-                return position, facts.st_ino
+                return position, facts.st_ino, count
             source.seek(position - 1)
             wanted = count + (source.read(1) == b"\n")  # the end of the last line doesn't begin another
             while position > 0:
@@ -115,9 +132,9 @@ def _last_lines(path: Path, count: int) -> tuple[int, int]:
                     at = len(block)
                     for _ in range(wanted):
                         at = block.rindex(b"\n", 0, at)
-                    return start + at + 1, facts.st_ino
+                    return start + at + 1, facts.st_ino, 0
                 wanted -= found
                 position = start
-            return 0, facts.st_ino
+            return 0, facts.st_ino, wanted - 1
     except FileNotFoundError:
-        return 0, 0
+        return 0, 0, count

@@ -56,6 +56,34 @@ def test_the_last_lines_of_a_large_file(tmp_path: Path) -> None:
     assert len(texts(tail_of({"w": path}, 10**6))) == 200_000
 
 
+@settings(max_examples=60)
+@given(st.lists(st.text("ab", max_size=3), max_size=9), st.integers(0, 9), st.integers(0, 12), st.booleans())
+def test_the_last_lines_of_a_log_that_was_moved_aside(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], cut: int, count: int, ended: bool
+) -> None:
+    path = tmp_path_factory.mktemp("aside") / "worker.log"
+    before, now = lines[:cut], lines[cut:]
+    path.with_name("worker.log.1").write_text("".join(f"{line}\n" for line in before))
+    path.write_text("".join(f"{line}\n" for line in now) + ("" if ended else "c"))
+    expected = lines if ended else [*lines, "c"]
+    for wanted in (count, None):
+        tail = tail_of({"w": path}, wanted)
+        found = [*texts(tail), *(text for _, text in tail.rest())]
+        assert found == (expected if wanted is None else expected[-wanted:] if wanted else [])
+        with path.open("a") as file:
+            file.write("\nmore\n")
+        assert texts(tail)[-1] == "more"
+        path.write_text("".join(f"{line}\n" for line in now) + ("" if ended else "c"))
+
+
+def test_what_was_moved_aside_is_read_piece_by_piece(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.with_name("log.1").write_text("".join(f"line {n}\n" for n in range(100_000)) + "cut")
+    path.write_text("now\n")
+    assert texts(tail_of({"w": path})) == [*(f"line {n}" for n in range(100_000)), "cut", "now"]
+    assert texts(tail_of({"w": path}, 50_000))[0] == "line 50002"
+
+
 def test_a_line_without_end_comes_in_pieces_and_memory_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * (5 * LINE_LIMIT + 7))
