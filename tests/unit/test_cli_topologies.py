@@ -40,6 +40,13 @@ def test_get_shows_the_placement() -> None:
     assert data["placement"][0]["executors"] == ["count[2-3]", "lines[1-1]"]
 
 
+def test_when_something_was_submitted_is_said_by_now_only_while_it_runs() -> None:
+    assert "(1m 15s ago)" in invoke(FakeClient(), "get", "word-count").stdout
+    ended = FakeClient(details={"word-count": detail(summary=summary(status=TopologyStatus.FINISHED))})
+    text = invoke(ended, "get", "word-count").stdout
+    assert "(ended after 1m 15s)" in text and "ago" not in text
+
+
 def test_describe_shows_everything() -> None:
     text = invoke(FakeClient(), "describe", "word-count").stdout
     for part in (

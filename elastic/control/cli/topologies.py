@@ -11,6 +11,7 @@ from elastic.control.cli.move_shown import at_receivers, milliseconds, steps
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.output import Column, number, share
 from elastic.control.cli.settings import Settings
+from elastic.model.records import TopologyStatus
 from elastic.model.views import TopologyDetail
 from elastic.model.words import counted
 
@@ -205,11 +206,16 @@ WORKER_COLUMNS = [
 
 def _summary(settings: Settings, detail: TopologyDetail) -> None:
     summary = detail.summary
+    goes_on = summary.status in (TopologyStatus.ACTIVE, TopologyStatus.INACTIVE)
+    up = output.duration(summary.uptime)  # of what has ended: until then, which says nothing of now
     values: list[tuple[str, object]] = [
         ("Topology", summary.name),
         ("Status", summary.status.value),
         ("Id", summary.id),
-        ("Submitted", f"{output.clock(summary.submitted)} ({output.duration(summary.uptime)} ago)"),
+        (
+            "Submitted",
+            f"{output.clock(summary.submitted)} ({f'{up} ago' if goes_on else f'ended after {up}'})",
+        ),
         (
             "Placed",
             f"{counted(summary.executors, 'executor')} of {counted(summary.tasks, 'task')} in {counted(summary.workers, 'worker')}",
