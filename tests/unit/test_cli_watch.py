@@ -104,6 +104,28 @@ def test_logs_of_nobody_names_those_that_there_are() -> None:
     assert "count, lines" in result.stderr and str(W1) in result.stderr
 
 
+def test_logs_of_what_has_ended_are_there_as_long_as_its_nodes() -> None:
+    gone = Line("word-count@node-9/1", "node-9", "three")
+    client = FakeClient(log=[*LOG, gone])
+    for words in (("node-9/1",), (gone.worker,)):
+        assert invoke(client, "logs", "word-count", *words).stdout == "three\n"
+        assert invoke(client, "logs", "word-count", *words, "-f").exit_code == 4  # it writes nothing more
+    assert invoke(client, "logs", "word-count", "node-9/2").exit_code == 4
+    client.details.clear()  # killed
+    assert invoke(client, "logs", "word-count").stdout.splitlines()[-1] == "node-9/1 | three"
+    assert invoke(client, "logs", "word-count", "node-9/1").stdout == "three\n"
+    for words in (("node-9/2",), ("count",), ("-f",)):
+        assert invoke(client, "logs", "word-count", *words).exit_code == 4
+
+
+def test_logs_of_a_component_that_nobody_runs_says_so() -> None:
+    ended = detail()
+    ended = replace(ended, workers=(), assignment=replace(ended.assignment, executors=(), workers={}))
+    result = invoke(FakeClient(log=LOG, details={"word-count": ended}), "logs", "word-count", "count")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "No worker runs count now" in result.stderr and "elastic logs word-count" in result.stderr
+
+
 def test_logs_tail() -> None:
     client = FakeClient(log=LOG)
     assert invoke(client, "logs", "word-count", "--tail", "all", "-f").exit_code == 0
