@@ -169,7 +169,7 @@ def decide(
 def _given_up(node: Node, now: float) -> Reason:
     text = (
         f"{node.id} was asked for {now - node.since:.0f} s ago, has not come, and is given up; "
-        f"`elastic events` and the launcher's log say why it does not start"
+        "`elastic events` and the launcher's log (launcher.log in the cluster's directory) say why it does not start"
     )
     details: dict[str, str | float] = {"node": node.id, "waited": round(now - node.since, 1)}
     return Reason("node-overdue", text, warning=True, details=details)

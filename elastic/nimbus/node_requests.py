@@ -56,7 +56,7 @@ def add_nodes(reign: Reign, count: int, slots: int | None, host: str, wait: floa
         if missing:
             raise DeadlineExceeded(
                 f"not there after {wait:g} s: {missing}",
-                remedy="they are still wanted; the launcher's log says why they do not start",
+                remedy="they are still wanted; the launcher's log (launcher.log in the cluster's directory) says why they do not start",
             )
     return new
 
