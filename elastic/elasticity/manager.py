@@ -200,7 +200,8 @@ def _look(
     }
     use = sum(load.cpu for load in every.values())
     effects: tuple[Reason, ...] = ()
-    if memory.before is not None and memory.cooldown <= 1 and memory.before.changes.keys() <= loads.keys():
+    done = subject.settled and memory.cooldown <= 1  # what is still being carried out has led to nothing yet
+    if memory.before is not None and done and memory.before.changes.keys() <= loads.keys():
         effects = _effects(subject, memory.before, loads, now)
         memory = replace(memory, before=None)
     if memory.cooldown > 0 or not subject.settled:

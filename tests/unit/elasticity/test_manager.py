@@ -175,6 +175,17 @@ def test_a_decision_says_why_and_later_what_it_led_to() -> None:
     assert effect.message.startswith("bolt went from 4 to 8 executors 1 s ago: busy 0.90 -> 0.50")
 
 
+def test_what_a_decision_led_to_is_said_when_it_has_been_carried_out() -> None:
+    w = World(replace(QUICK, cooldown=1))
+    w.run(OVER)
+    assert not any(w.run(OVER, settled=False).reasons for _ in range(3))  # its tasks are moving
+    assert (
+        w.run(RIGHT)
+        .reasons[0]
+        .message.startswith("bolt went from 4 to 8 executors 4 s ago: busy 0.90 -> 0.50")
+    )
+
+
 def test_what_lasts_is_said_once() -> None:
     w = World(replace(QUICK, workers=False), t=32)
     assert [len(w.run(OVER).reasons) for _ in range(5)] == [1, 0, 0, 0, 0]
