@@ -135,6 +135,19 @@ def test_a_wheel(tmp_path: Path) -> None:
         load(wheel.name, [])
 
 
+@pytest.mark.parametrize("place", ["src/pack_l", "pack_l-1.0-py3-none-any.whl"])
+def test_what_is_suggested_for_a_function_that_is_not_there_can_be_named(tmp_path: Path, place: str) -> None:
+    put(tmp_path / "src" / "pack_l" / "__init__.py", "")
+    put(tmp_path / "src" / "pack_l" / "jobs.py")
+    with zipfile.ZipFile(tmp_path / "pack_l-1.0-py3-none-any.whl", "w") as file:
+        file.writestr("pack_l/__init__.py", "")
+        file.writestr("pack_l/jobs.py", SOURCE)
+    with pytest.raises(TopologyError) as caught:
+        load(f"{place}:pack_l.jobs:nope", [])
+    suggested = str(caught.value.remedy).partition("name one as ")[2]
+    assert suggested.startswith(f"{place}:pack_l.jobs:") and name_of(load(suggested, [])) == "t"
+
+
 @pytest.mark.parametrize(
     ("target", "says"),
     [

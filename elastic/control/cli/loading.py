@@ -253,6 +253,8 @@ def _candidates(module: ModuleType, target: str) -> str:
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     ]
     place = target.partition(":")[0]
+    if place.endswith(".whl") or Path(place).is_dir():
+        place = f"{place}:{module.__name__}"  # it has more than one module
     if names:
         return f"It has {', '.join(names)}: name one as {place}:{names[0]}"
     return f"It should define: def {FUNCTION}(args): ... return builder.build()"
