@@ -291,6 +291,7 @@ def test_moving_what_is_there_says_so() -> None:
         (("2", "--to", "node-2", "--why", "x"), "--abort"),
         (("2", "--to", "node-2", "--abort", "3"), "--abort"),
         (("--abort", "x"), "'x'"),
+        (("2", "--to", "node-2", "--wait", "3", "--no-wait"), "exclude each other"),
     ],
 )
 def test_a_wrong_command_line_is_2_and_asks_nothing(words: tuple[str, ...], says: str) -> None:
@@ -638,6 +639,14 @@ def test_a_move_that_nobody_knows_is_4() -> None:
     assert "was an earlier topology's (where its numbers ended, this one's began)" in forgotten.stderr
     assert "elastic events word-count" in invoke(FakeClient(), "moves", "word-count", "1").stderr, "who knows"
     assert invoke(FakeClient(), "moves", "word-count", "9", "--watch").exit_code == 2
+
+
+def test_an_empty_name_is_not_all_topologies() -> None:
+    for words in (("moves", ""), ("moves", "", "3"), ("events", ""), ("move", "", "--abort")):
+        client = FakeClient()
+        result = invoke(client, *words)
+        assert result.exit_code == 2 and "the name of a topology is empty" in result.stderr
+        assert not client.calls
 
 
 def test_watch_tells_beginnings_and_ends() -> None:

@@ -23,7 +23,13 @@ TOPOLOGY_CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": F
 def topology_argument(**kwargs: Any) -> Callable[[Any], Any]:
     """The argument NAME: a topology of the cluster."""
     kwargs.setdefault("metavar", "NAME")
-    return click.argument("name", shell_complete=complete_topology, **kwargs)
+    return click.argument("name", shell_complete=complete_topology, callback=_not_empty, **kwargs)
+
+
+def _not_empty(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    if name == "":  # an unset variable of a script: where a name may be left out, this would mean all topologies
+        raise click.BadParameter("the name of a topology is empty", ctx, param)
+    return name
 
 
 def node_argument() -> Callable[[Any], Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from elastic.control.cli import output, present
 from elastic.control.cli.aborting import end_moves
@@ -133,7 +134,11 @@ def move(
     Nothing is lost, doubled or reordered. A task that cannot be moved stays where it was and works on (exit code 6).
     If its worker's process ends before it is saved, it starts anew, without its state, and that is said (exit code 6).
     """
-    wait = 0.0 if no_wait else wait
+    if no_wait:
+        given = click.get_current_context().get_parameter_source("wait")
+        if given is ParameterSource.COMMANDLINE and wait > 0:
+            raise click.UsageError("--wait and --no-wait exclude each other.")
+        wait = 0.0
     if abort is not None:
         if what or where or share is not None:
             raise click.UsageError("--abort goes with a topology, --force and --why alone.")
