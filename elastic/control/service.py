@@ -6,7 +6,8 @@ import hashlib
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from elastic.control.v1.control_pb2_grpc import ControlServiceServicer
 from elastic.control.version import version
 from elastic.errors import Begun, ConfigError, NotFound, Refused, Superseded, Unavailable
 from elastic.model.events import Severity
+from elastic.model.views import NodeSummary
 from elastic.model.words import counted, size
 from elastic.reporting.codec import EVENT
 from elastic.rpc.channels import CHUNK, MAX_MESSAGE
@@ -33,6 +35,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _SLACK = 0.25
 _FOR_EVER = 1e8  # without a deadline gRPC says some centuries
 _STACKS = 10.0
+_ASKED = 16
+"""Nodes that are asked at the same time."""
 
 
 @contextmanager
@@ -321,21 +325,34 @@ class ControlService(ControlServiceServicer):
                 raise NotFound(
                     f"topology {request.topology} has no {what}", remedy=f"it has {known}" if known else ""
                 )
-            answer, problems, answered = pb.StacksResponse(), list[str](), False
-            for node in sorted(self._nimbus.nodes(), key=lambda n: n.id):
-                if node.id not in hosting or not node.address:
-                    continue
+            asked = [
+                n for n in sorted(self._nimbus.nodes(), key=lambda n: n.id) if n.id in hosting and n.address
+            ]
+
+            def ask(node: NodeSummary) -> Sequence[tuple[str, str]] | Unavailable:
+                assert self._nodes is not None
+                left = _bounded(_STACKS, context)
                 try:
-                    left = _bounded(_STACKS, context)
-                    for worker, text in self._nodes.stacks(node.address, request.topology, wanted, left):
-                        answer.workers.add(worker=worker, node=node.id, text=text)
-                        answered = True
+                    return self._nodes.stacks(node.address, request.topology, wanted, left)
                 except Unavailable as e:
-                    problems.append(f"node {node.id}: {e.message}")
-                    for w in detail.workers:  # they do not answer either
-                        if w.node == node.id and wanted in ("", w.worker):
-                            answer.workers.add(worker=w.worker, node=node.id)
-            if problems and not answered:
+                    return e
+
+            # At the same time: where something hangs, it may hang everywhere.
+            with ThreadPoolExecutor(_ASKED, thread_name_prefix="stacks") as pool:
+                found = list(pool.map(ask, asked))
+            answer, problems = pb.StacksResponse(), list[str]()
+            for node, told in zip(asked, found, strict=True):
+                if isinstance(told, Unavailable):
+                    problems.append(f"node {node.id}: {told.message}")
+                    # Its workers do not answer either.
+                    told = [
+                        (w.worker, "")
+                        for w in detail.workers
+                        if w.node == node.id and wanted in ("", w.worker)
+                    ]
+                for worker, text in told:
+                    answer.workers.add(worker=worker, node=node.id, text=text)
+            if problems and len(problems) == len(asked):
                 raise Unavailable(f"no stacks of {request.topology}: " + "; ".join(problems))
             return answer
 

@@ -348,6 +348,23 @@ def test_stacks_through_nimbus(cluster: Cluster) -> None:
         client.stacks("words", worker="words@n2/0")
 
 
+def test_nodes_are_asked_for_stacks_at_the_same_time(tmp_path: Path) -> None:
+    """Where something hangs on several, each takes its time to say so."""
+    nimbus = FakeNimbus(tmp_path)
+    nimbus.specs["words"] = spec()
+    nimbus.node_list = tuple(summary(f"n{n}", f"n{n}:1") for n in range(3))
+    nimbus.worker_views = tuple(WorkerView(f"words@n{n}/0", f"n{n}", 0, alive=True) for n in range(3))  # type: ignore[arg-type]
+    together = threading.Barrier(3)
+
+    class Asked(Telling):
+        def stacks(self, address: str, topology: str, worker: str, timeout: float) -> Any:
+            together.wait(WAIT / 3)
+            return [(f"words@{address.partition(':')[0]}/0", "stack")]
+
+    with serving(nimbus, nodes=Asked()) as server, Client(server.address, timeout=WAIT) as client:
+        assert [s.worker for s in client.stacks("words")] == [f"words@n{n}/0" for n in range(3)]
+
+
 def test_a_nimbus_without_nodes_refuses(tmp_path: Path) -> None:
     nimbus = FakeNimbus(tmp_path)
     nimbus.specs["words"] = spec()
