@@ -408,7 +408,7 @@ class Client(Asking):
         goes on with what is written from then on.
 
         Args:
-            worker: One worker, or "" for all.
+            worker: One worker (`wc@node-1/0` or short `node-1/0`), or "" for all.
             follow: Go on with what is added.
             tail: Begin with so many of the last lines of each worker; None: with all.
         """

@@ -134,6 +134,8 @@ class Streams:
         """The lines of all workers, as they come from their nodes."""
         if self._nodes is None:
             raise Refused("this Nimbus has no way to its nodes")
+        if request.worker and "@" not in request.worker:  # the short form: its place
+            request.worker = f"{request.topology}@{request.worker}"
         with self._led(), self._server.stream(context) as ended:
             unknown = self._unknown(request.topology)
             if unknown is not None and request.follow:  # nothing comes any more
