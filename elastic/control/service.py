@@ -31,6 +31,10 @@ from elastic.rpc.server import Server
 DEFAULT_DEADLINE = 30.0
 """Seconds that a call without a deadline may take."""
 
+MOST_PAIRS = 20_000
+"""Pairs of tasks that a topology is described with: of more, each look would keep Nimbus busy for seconds, and at last they would be more
+than an answer holds. What is summed up of them is told in any case."""
+
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SLACK = 0.25
 _FOR_EVER = 1e8  # without a deadline gRPC says some centuries
@@ -170,7 +174,10 @@ class ControlService(ControlServiceServicer):
         self, request: pb.DescribeTopologyRequest, context: grpc.ServicerContext
     ) -> pb.DescribeTopologyResponse:
         with led_by(self._nimbus, self._server):
-            return pb.DescribeTopologyResponse(topology=DETAIL.encode(self._nimbus.describe(request.name)))
+            detail = self._nimbus.describe(request.name)
+            if sum(len(r.pairs) for r in detail.reports) > MOST_PAIRS:
+                detail = replace(detail, reports=tuple(replace(r, pairs=()) for r in detail.reports))
+            return pb.DescribeTopologyResponse(topology=DETAIL.encode(detail))
 
     def Kill(self, request: pb.KillRequest, context: grpc.ServicerContext) -> pb.KillResponse:
         with led_by(self._nimbus, self._server):

@@ -184,7 +184,7 @@ class TopologyDetail:
         components: In the order of the specification.
         executors: Sorted by component and first task, those that wait included.
         workers: Those of the assignment, and those that still live without being assigned; sorted.
-        reports: The newest report of each worker, sorted by worker.
+        reports: The newest report of each worker, sorted by worker; over the network without pairs of tasks where these are very many.
         errors: The newest errors of user code and workers, oldest first (bounded).
         waits: Sentences that say why something does not run, or is not carried out yet.
         moves: Those under way, that which began last first.

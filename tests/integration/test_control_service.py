@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from benchmarks.placements import chain
 from elastic import errors
+from elastic.control import service
 from elastic.control.client import Client
 from elastic.control.connection import Connection
 from elastic.control.server import CONTROL, REPORTING, ControlServer
@@ -38,6 +39,7 @@ from elastic.errors import (
     Unavailable,
 )
 from elastic.model.events import Event, Severity
+from elastic.model.load import PairLoad, WorkerReport
 from elastic.model.views import MoveView, NodeSummary, TaskMoveView
 from elastic.nimbus.generators import Seat
 from elastic.nimbus.reign import stopped
@@ -202,6 +204,24 @@ def test_moves_are_listed_and_followed(nimbus: FakeNimbus, client: Client) -> No
     assert len(client.moves()) == 4
     with pytest.raises(NotFound, match="no topology nothing"):
         next(client.follow_moves("nothing"))
+
+
+def test_a_topology_of_very_many_pairs_of_tasks_is_described_without_them(
+    nimbus: FakeNimbus, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nimbus.specs["words"] = spec()
+    plain = nimbus.describe("words")
+    for count, told in (service.MOST_PAIRS, service.MOST_PAIRS), (service.MOST_PAIRS + 1, 0):
+        some = tuple(PairLoad(n, n + 1, 5) for n in range(count // 2))
+        rest = tuple(PairLoad(n, n + 2, 5) for n in range(count - len(some)))
+        reports = tuple(
+            WorkerReport("words", w, f"{w}#1", 1.0, 1, pairs=pairs) for w, pairs in (("a", some), ("b", rest))
+        )
+        described = replace(plain, reports=reports)
+        monkeypatch.setattr(nimbus, "describe", lambda name, described=described: described)
+        found = client.describe("words").reports
+        assert [r.worker for r in found] == ["a", "b"]
+        assert sum(len(r.pairs) for r in found) == told
 
 
 def test_errors_that_are_more_than_a_message_holds(nimbus: FakeNimbus, client: Client) -> None:
