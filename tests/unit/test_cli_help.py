@@ -18,7 +18,7 @@ from elastic import errors
 from elastic.control.cli import failures
 from elastic.control.cli.app import SECTIONS, app
 from elastic.control.cli.base import Command, LazyGroup
-from elastic.control.cli.settings import SHARED
+from elastic.control.cli.settings import SHARED, Settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -162,6 +162,16 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         )
     assert done.returncode == failures.BROKEN_PIPE and done.stderr == ""
+
+
+def test_a_command_to_copy_is_one_for_the_shell(tmp_path: Path) -> None:
+    result = invoke(None, "--cluster", "my test", "down", "--home", str(tmp_path))
+    assert result.exit_code == 0 and "my test was not running" in result.stderr
+    settings = Settings(home=tmp_path / "a b", cluster="my test")
+    assert settings.command("up") == f"elastic --cluster 'my test' --home '{tmp_path}/a b' up"
+    assert (
+        Settings(home=tmp_path, address="[::1]:7000").command("list") == "elastic --address '[::1]:7000' list"
+    )
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- 2>&-"])

@@ -71,9 +71,9 @@ class Settings:
         """A command for the reader to copy, with the options that lead to the same cluster."""
         parts = ["elastic"]
         if self.address:
-            parts += ["--address", self.address]
+            parts += ["--address", quote([self.address])]
         elif self.cluster != DEFAULT_CLUSTER:
-            parts += ["--cluster", self.cluster]
+            parts += ["--cluster", quote([self.cluster])]
         usual = _place(os.environ.get("ELASTIC_HOME") or DEFAULT_HOME)
         if self.home != usual and not self.address:
             parts += ["--home", quote([str(self.home)])]
