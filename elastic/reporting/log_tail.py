@@ -66,6 +66,9 @@ class LogTail:
 
     def read(self) -> list[Line]:
         """The next (worker, line) pairs, a bounded number; empty when there is nothing new."""
+        for file in self._files.values():
+            if (unread := _moved_aside(file)) is not None:
+                self._aside.append(unread)
         while self._aside:
             before = self._aside[0]
             if texts := _read(before):
@@ -85,6 +88,24 @@ class LogTail:
 
 def _decode(line: bytes) -> str:
     return line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def _moved_aside(file: _File) -> _File | None:
+    """What has not been read of a log whose content was moved aside since; it is read from its beginning then."""
+    aside = file.path.with_name(file.path.name + ASIDE)
+    try:
+        facts = file.path.stat()
+        if (
+            facts.st_ino != file.inode
+            or facts.st_size >= file.position
+            or aside.stat().st_size < file.position
+        ):
+            return None
+    except FileNotFoundError:
+        return None
+    unread = _File(file.worker, aside, file.position, partial=file.partial)
+    file.position, file.partial = 0, b""
+    return unread
 
 
 def _read(file: _File) -> list[str]:

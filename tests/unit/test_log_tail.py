@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.reporting.log_tail import LINE_LIMIT, LogTail
+from elastic.supervisor.logs import trim
 
 
 def tail_of(files: dict[str, Path], tail: int | None = None) -> LogTail:
@@ -74,6 +75,27 @@ def test_the_last_lines_of_a_log_that_was_moved_aside(
             file.write("\nmore\n")
         assert texts(tail)[-1] == "more"
         path.write_text("".join(f"{line}\n" for line in now) + ("" if ended else "c"))
+
+
+def test_what_is_moved_aside_before_it_was_read_is_read_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\ntwo\nth")
+    tail = tail_of({"w": path}, 1)
+    with path.open("a") as file:  # as a worker writes
+        assert texts(tail) == []
+        file.write("ree\nfour\n")
+        file.flush()
+        assert trim(path, limit=1)
+        file.write("5\n")
+        file.flush()
+        assert texts(tail) == ["three", "four", "5"]
+        file.write("six\n" * 9)
+        file.flush()
+        assert texts(tail) == ["six"] * 9
+        assert trim(path, limit=1)
+        assert texts(tail) == [], "all of that was read"
+        file.write("7\n")
+    assert texts(tail) == ["7"]
 
 
 def test_what_was_moved_aside_is_read_piece_by_piece(tmp_path: Path) -> None:
