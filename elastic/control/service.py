@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import grpc
@@ -179,9 +179,16 @@ class ControlService(ControlServiceServicer):
                 detail = replace(detail, reports=tuple(replace(r, pairs=()) for r in detail.reports))
             return pb.DescribeTopologyResponse(topology=DETAIL.encode(detail))
 
+    @contextmanager
+    def _waiting(self, wait: float, context: grpc.ServicerContext) -> Iterator[float]:
+        """As `_bounded`; raises Refused, before anything is asked for, when too many wait already."""
+        wait = _bounded(wait, context)
+        with self._server.waiting() if wait > 0 else nullcontext():
+            yield wait
+
     def Kill(self, request: pb.KillRequest, context: grpc.ServicerContext) -> pb.KillResponse:
-        with led_by(self._nimbus, self._server):
-            self._nimbus.kill(request.name, wait=_bounded(request.wait, context))
+        with led_by(self._nimbus, self._server), self._waiting(request.wait, context) as wait:
+            self._nimbus.kill(request.name, wait=wait)
             return pb.KillResponse()
 
     def Activate(self, request: pb.ActivateRequest, context: grpc.ServicerContext) -> pb.ActivateResponse:
@@ -192,28 +199,28 @@ class ControlService(ControlServiceServicer):
     def Deactivate(
         self, request: pb.DeactivateRequest, context: grpc.ServicerContext
     ) -> pb.DeactivateResponse:
-        with led_by(self._nimbus, self._server):
-            drained = self._nimbus.deactivate(request.name, wait=_bounded(request.wait, context))
+        with led_by(self._nimbus, self._server), self._waiting(request.wait, context) as wait:
+            drained = self._nimbus.deactivate(request.name, wait=wait)
             return pb.DeactivateResponse(drained=drained)
 
     def Rebalance(self, request: pb.RebalanceRequest, context: grpc.ServicerContext) -> pb.RebalanceResponse:
-        with led_by(self._nimbus, self._server):
+        with led_by(self._nimbus, self._server), self._waiting(request.wait, context) as wait:
             assignment = self._nimbus.rebalance(
                 request.name,
                 executors=dict(request.executors),
                 workers=request.workers if request.HasField("workers") else None,
-                wait=_bounded(request.wait, context),
+                wait=wait,
                 share=request.share if request.HasField("share") else None,
             )
             return pb.RebalanceResponse(assignment=ASSIGNMENT.encode(assignment))
 
     def Move(self, request: pb.MoveRequest, context: grpc.ServicerContext) -> pb.MoveResponse:
-        with led_by(self._nimbus, self._server):
+        with led_by(self._nimbus, self._server), self._waiting(request.wait, context) as wait:
             assignment = self._nimbus.move(
                 request.name,
                 request.what,
                 request.where,
-                wait=_bounded(request.wait, context),
+                wait=wait,
                 share=request.share if request.HasField("share") else None,
             )
             return pb.MoveResponse(assignment=ASSIGNMENT.encode(assignment))
@@ -277,18 +284,18 @@ class ControlService(ControlServiceServicer):
             return pb.ListNodesResponse(nodes=map(NODE.encode, self._nimbus.nodes()))
 
     def AddNodes(self, request: pb.AddNodesRequest, context: grpc.ServicerContext) -> pb.AddNodesResponse:
-        with led_by(self._nimbus, self._server):
+        with led_by(self._nimbus, self._server), self._waiting(request.wait, context) as wait:
             added = self._nimbus.add_nodes(
                 request.count,
                 slots=request.slots if request.HasField("slots") else None,
                 host=request.host,
-                wait=_bounded(request.wait, context),
+                wait=wait,
             )
             return pb.AddNodesResponse(nodes=added)
 
     def DrainNode(self, request: pb.DrainNodeRequest, context: grpc.ServicerContext) -> pb.DrainNodeResponse:
-        with led_by(self._nimbus, self._server):
-            self._nimbus.drain_node(request.node, wait=_bounded(request.wait, context), force=request.force)
+        with led_by(self._nimbus, self._server), self._waiting(request.wait, context) as wait:
+            self._nimbus.drain_node(request.node, wait=wait, force=request.force)
             return pb.DrainNodeResponse()
 
     def StreamEvents(

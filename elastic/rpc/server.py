@@ -19,6 +19,8 @@ from elastic.rpc.errors import NotLeading, to_status
 _log = logging.getLogger(__name__)
 STREAMS = 32
 """Streams that are followed at a server at the same time."""
+WAITS = 64
+"""Requests that may wait for what they have asked for, at the same time: what is told at once, reports, and aborts need threads as well."""
 
 _SERVER = (
     *SHARED,
@@ -60,6 +62,7 @@ class Server:
         allow_remote: Whether it may be reached from other machines.
         threads: Calls that are served at the same time.
         streams: How many of those may be streams that a caller follows.
+        waits: And how many may be such that wait (`waiting`).
 
     Raises:
         ConfigError: See `check_listen`.
@@ -67,13 +70,22 @@ class Server:
     """
 
     def __init__(
-        self, listen: str, *, name: str, allow_remote: bool = False, threads: int = 64, streams: int = STREAMS
+        self,
+        listen: str,
+        *,
+        name: str,
+        allow_remote: bool = False,
+        threads: int = WAITS + STREAMS + 32,
+        streams: int = STREAMS,
+        waits: int = WAITS,
     ) -> None:
         check_listen(listen, allow_remote=allow_remote)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._name = name
         self._streams = threading.BoundedSemaphore(streams)
         self._most = streams
+        self._waiting = threading.BoundedSemaphore(waits)
+        self._most_waits = waits
         self._lock = threading.Lock()
         self._open: set[threading.Event] = set()
         self._started = self._stopping = False
@@ -135,6 +147,23 @@ class Server:
                 self._open.discard(ended)
             if follows:
                 self._streams.release()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A call that is about to wait, on one of the threads.
+
+        Raises:
+            Refused: Too many wait already.
+        """
+        if not self._waiting.acquire(blocking=False):
+            raise Refused(
+                f"at {self._name} at {self.address} {self._most_waits} requests wait already for what they have asked for",
+                remedy="Ask again when some have ended, or without waiting (a wait of 0).",
+            )
+        try:
+            yield
+        finally:
+            self._waiting.release()
 
     def gone(self) -> NotLeading:
         """What a stream raises when its event was set: reaches the caller when it was the server that went."""

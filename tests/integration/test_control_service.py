@@ -44,6 +44,7 @@ from elastic.model.views import MoveView, NodeSummary, TaskMoveView
 from elastic.nimbus.generators import Seat
 from elastic.nimbus.reign import stopped
 from elastic.rpc.errors import Unreachable, from_call
+from elastic.rpc.server import WAITS
 from elastic.scheduler.question import answer, ask
 from elastic.scheduler.registry import choose
 
@@ -477,6 +478,25 @@ def test_no_more_followers_than_threads_allow(
     assert [e for _, e in client.events(tail=1)] == [event(1)], "only who follows takes room"
     for stream in streams:
         stream.close()
+
+
+def test_requests_that_wait_leave_threads_to_those_that_do_not(
+    nimbus: FakeNimbus, server: ControlServer
+) -> None:
+    nimbus.specs["words"] = spec()
+    nimbus.events.append(event(1))
+    nimbus.block.clear()
+    with Client(server.address, timeout=WAIT) as client, ThreadPoolExecutor(WAITS) as pool:
+        waiting = [pool.submit(client.move, "words", "1", "n1", wait=60) for _ in range(WAITS)]
+        nimbus.wait_until(lambda n: len(n.got("move")) == WAITS)
+        with pytest.raises(Refused, match=f"{WAITS} requests wait already"):
+            client.drain_node("n1", wait=60)
+        assert not nimbus.got("drain_node")
+        assert [e for _, e in client.events(tail=1)] == [event(1)]
+        nimbus.block.set()
+        for each in waiting:
+            each.result(WAIT)
+        client.drain_node("n1", wait=60)
 
 
 def test_errors_of_one_topology_and_of_all(nimbus: FakeNimbus, client: Client) -> None:

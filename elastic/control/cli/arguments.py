@@ -27,7 +27,9 @@ def topology_argument(**kwargs: Any) -> Callable[[Any], Any]:
 
 
 def _not_empty(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
-    if name == "":  # an unset variable of a script: where a name may be left out, this would mean all topologies
+    if (
+        name == ""
+    ):  # an unset variable of a script: where a name may be left out, this would mean all topologies
         raise click.BadParameter("the name of a topology is empty", ctx, param)
     return name
 
