@@ -4,6 +4,7 @@
 - *Confirmation*: a change has to be wanted in so many runs in a row.
 - *Damping*: a scale-in that had to be undone soon was a mistake; each such mistake doubles the runs that the next scale-in of that
   component has to be wanted. What has not erred for long enough begins anew. Scale-outs are never damped: they protect the latency.
+  Nor is a number of processes asked for again and again that somebody else undoes, such as a scheduler that opens and closes workers.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class Memory:
         said: What was said, as "kind component", and in which run it was so last: it is not said in every run.
         purity: CPU share of each component's busy time when it was seen undisturbed.
         before: What is to be compared when it has been measured again.
+        workers: How many worker processes it was to have by the last decision about that, 0: none was made.
     """
 
     run: int = 0
@@ -109,6 +111,7 @@ class Memory:
     said: Mapping[str, int] = field(default_factory=dict)
     purity: Mapping[ComponentId, float] = field(default_factory=dict)
     before: Before | None = None
+    workers: int = 0
 
     def track(self, component: str) -> Track:
         return self.tracks.get(component, Track())

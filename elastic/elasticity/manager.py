@@ -27,6 +27,8 @@ _ONLY_NEWS = frozenset({"at-maximum", "no-cores", "held"})
 """Reasons that would be the same in every run: said once while they last."""
 _CROWD = "[crowd]"
 """The track of executors that should be elsewhere: no component can be called so."""
+_UNDONE = "[undone]"
+"""The track of a number of processes that somebody else undoes."""
 _QUIET = 24
 """Runs after which they are said again."""
 
@@ -227,6 +229,9 @@ def _look(
         .forgiven(number, patience)
         .wished((workers > subject.workers) - (workers < subject.workers))
     )
+    tracks[_UNDONE] = (
+        memory.track(_UNDONE).forgiven(number, patience).wished(-int(workers != subject.workers))
+    )
     crowd = crowded(view, subject) if subject.processes else None
     tracks[_CROWD] = memory.track(_CROWD).forgiven(number, patience).wished(-1 if crowd is not None else 0)
     news = [r for r in sizing.reasons if r.kind in _ONLY_NEWS or r.warning]
@@ -263,7 +268,10 @@ def _decide(look: _Look, config: ManagerConfig, now: float) -> tuple[Decision | 
     grows = any(n > subject.executors[c] for c, n in ready.items())
     # A process more is part of a scale-out. A process fewer comes together with the executors that go.
     pending = look.sizing.executors.keys() - ready.keys()
-    workers = look.workers if grows or (memory.track("").ready(patience) and not pending) else subject.workers
+    undone = memory.track(_UNDONE)
+    again = look.workers == memory.workers and undone.mistakes > 0
+    wanted = memory.track("").ready(patience) and (not again or undone.ready(patience))
+    workers = look.workers if grows or (wanted and not pending) else subject.workers
     if grows:
         workers = max(workers, subject.workers)
     crowd = look.crowd if not look.sizing.executors and memory.track(_CROWD).ready(patience) else None
@@ -292,14 +300,19 @@ def _decide(look: _Look, config: ManagerConfig, now: float) -> tuple[Decision | 
     tracks = dict(memory.tracks)
     if crowd is not None:
         # Whoever places it may be unable to help: ask ever more rarely.
-        again = memory.track(_CROWD)
-        more = min(MOST, again.mistakes + 1)
-        tracks[_CROWD] = replace(again, wish=0, runs=0, mistakes=more, last_mistake=number)
+        crowding = memory.track(_CROWD)
+        more = min(MOST, crowding.mistakes + 1)
+        tracks[_CROWD] = replace(crowding, wish=0, runs=0, mistakes=more, last_mistake=number)
     for c, (was, becomes) in changes.items():
         tracks[c] = memory.track(c).done((becomes > was) - (becomes < was), number, patience)
     if workers != subject.workers:
         up = (workers > subject.workers) - (workers < subject.workers)
         tracks[""] = memory.track("").done(up, number, patience)
+        tracks[_UNDONE] = replace(undone, wish=0, runs=0)
+        if workers == memory.workers:
+            more = min(MOST, undone.mistakes + 1)
+            tracks[_UNDONE] = replace(tracks[_UNDONE], mistakes=more, last_mistake=number)
+        memory = replace(memory, workers=workers)
     before = Before(
         now,
         changes,

@@ -233,6 +233,16 @@ def test_processes_are_bounded_by_slots_and_what_lacks_is_said() -> None:
     assert not outcome.settled
 
 
+def test_processes_that_somebody_undoes_are_asked_for_ever_more_rarely() -> None:
+    w = World(t=4)  # however many are decided, it has one
+    found = [w.run(busy(0.5, 0.5)).decision for _ in range(64)]
+    asked = [n for n, decision in enumerate(found) if decision is not None]
+    assert asked == [0, 1, 3, 7, 15, 31, 63] and {d.workers for d in found if d is not None} == {4}
+    w.run(busy(0.5, 0.5))
+    other = w.run(busy(0.5, 0.3)).decision
+    assert other is not None and other.workers == 3
+
+
 def test_a_forgotten_topology_begins_anew() -> None:
     w = World(replace(QUICK, cooldown=9))
     w.run(OVER)
