@@ -76,12 +76,20 @@ class Teller:
             self.tell(Event(time.time(), r.kind, r.message, severity, topology=r.topology, details=r.details))
 
     def tell(self, event: Event) -> None:
-        """Put an event into the stream, and keep it. Numbers that JSON does not have become text: what is kept is written down."""
-        details = {
-            k: str(v) if isinstance(v, float) and not isfinite(v) else v for k, v in event.details.items()
-        }
-        event = replace(event, details=details)
+        """Put an event into the stream, and keep it."""
+        event = replace(event, details={k: _plain(v) for k, v in event.details.items()})
         with self._lock:
             self._told.setdefault(event.topology, deque(maxlen=_KEPT)).append(event)
             self.news.add(event.topology)
         self._ruler.tell(event)
+
+
+def _plain(value: object) -> str | int | float:
+    """A detail as it can be written down, and read again by the next leader. Numbers that JSON does not have become text, and so does
+    whatever else a plug-in names.
+    """
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and isfinite(value):
+        return float(value)  # numpy's is one, and cannot be written
+    return str(value)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from balance_harness import LINE, WORK, Clock, Reign, T
 
+from elastic.elasticity import registry, thresholds
+from elastic.elasticity.base import Reason, Sizing
 from elastic.elasticity.guards import Before, Memory, Track
 from elastic.elasticity.infrastructure import Past
 from elastic.elasticity.monitor import LoadMonitor
@@ -38,6 +41,32 @@ def test_the_next_leader_knows_how_much_components_compute_before_it_has_measure
     second = Clock(reign)
     second.go(1, 0.95, cpu=0.9)
     assert second.balancer._resizing.memories[T].purity == written
+
+
+class Odd(float):
+    """As numpy's: a float that the codec does not know."""
+
+
+def test_whatever_a_plug_in_names_as_a_number_the_next_leader_can_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    details: dict[str, Any] = {
+        "mean": Odd(0.5),
+        "of": ["a", "b"],
+        "none": None,
+        "yes": True,
+        "n": 3,
+        "text": "x",
+    }
+
+    def size(*given: Any) -> Sizing:
+        return Sizing(reasons=(Reason("at-maximum", "No more.", topology=T, warning=True, details=details),))
+
+    monkeypatch.setitem(registry.BUILT_IN, "mine", replace(thresholds.POLICY, name="mine", size=size))
+    reign = Reign(line=LINE.replace("thresholds", "mine"))
+    Clock(reign).go(3, 1.0)
+    (told,) = decode(reign.written[T], TopologyMemory).told
+    assert told.details == {"mean": 0.5, "of": "['a', 'b']", "none": "None", "yes": 1, "n": 3, "text": "x"}
 
 
 def test_a_planted_fault_a_leader_that_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
