@@ -179,6 +179,10 @@ class BoltTester(_Tester):
         """
         bolt = self.component
         assert isinstance(bolt, Bolt)
+        if type(bolt).execute is Bolt.execute:
+            raise TypeError(
+                f"{type(bolt).__name__} has no execute(): give it a record batch, by execute_batch()"
+            )
         self.context.source = Source(source, stream, 1)
         try:
             bolt.execute(self._tuple(self.context.source, values, named))
@@ -186,18 +190,30 @@ class BoltTester(_Tester):
             self.context.source = None
         return self.take()
 
-    def execute_batch(self, batch: Any) -> Emitted:
+    def execute_batch(self, batch: Any, *, source: str = "source", stream: str = "default") -> Emitted:
         """Execute a record batch.
 
         Args:
             batch: A `pyarrow.RecordBatch`.
+            source: The component that it is said to come from.
+            stream: The stream that it is said to come from.
 
         Returns:
             What was emitted, as plain tuples.
+
+        Raises:
+            TypeError: The bolt works on tuples.
+            Exception: Whatever the bolt raises.
         """
         bolt = self.component
         assert isinstance(bolt, Bolt)
-        bolt.execute_batch(batch)
+        if type(bolt).execute_batch is Bolt.execute_batch:
+            raise TypeError(f"{type(bolt).__name__} has no execute_batch(): give it tuples, by execute()")
+        self.context.source = Source(source, stream, 1)
+        try:
+            bolt.execute_batch(batch)
+        finally:
+            self.context.source = None
         return self.take()
 
     @property

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, testing
@@ -153,3 +154,26 @@ def test_what_is_collected_elsewhere_says_so() -> None:
     del testing._collected[out.key]  # as in another process
     with pytest.raises(ExecutionError, match="in the process in which it was made"):
         BoltTester(out).execute(1)
+
+
+class Sides(Bolt):
+    outputs = Fields(side=str, rows=int)
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        source = self.context.source
+        assert source is not None
+        self.emit(f"{source.component}:{source.stream}", batch.num_rows)
+
+
+def test_a_batch_comes_from_somewhere_as_a_tuple_does() -> None:
+    tester, batch = BoltTester(Sides()), pa.RecordBatch.from_pydict({"n": [1, 2]})
+    assert tester.execute_batch(batch, source="left", stream="late") == [("left:late", 2)]
+    assert tester.execute_batch(batch) == [("source:default", 2)]
+    assert tester.context.source is None
+
+
+def test_a_bolt_is_given_what_it_works_on() -> None:
+    with pytest.raises(TypeError, match=r"Sides has no execute\(\): give it a record batch"):
+        BoltTester(Sides()).execute(n=1)
+    with pytest.raises(TypeError, match=r"Read has no execute_batch\(\): give it tuples"):
+        BoltTester(Read()).execute_batch(pa.RecordBatch.from_pydict({"n": [1]}))
