@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 from elastic.errors import ConfigError
 from elastic.model.events import Event
-from elastic.model.ids import WorkerId
+from elastic.model.ids import Incarnation, NodeId, TopologyName, WorkerId
 from elastic.model.load import WorkerReport
 from elastic.nodestore import memory
 from elastic.supervisor import bundles
 from elastic.supervisor.bundles import BadBundle, Bundles, BundleState, unpack
-from elastic.supervisor.happenings import last_line
+from elastic.supervisor.decide import Life
+from elastic.supervisor.happenings import Happenings, last_line
 from elastic.supervisor.incarnations import Incarnations
 from elastic.supervisor.messages import Malformed, Messages, Stacks, encode
 from elastic.supervisor.options import SupervisorOptions
+from elastic.supervisor.ports import CANNOT_LOAD, WorkerExit
 
 W = WorkerId("t@n/0")
 
@@ -266,3 +268,20 @@ def test_the_last_line_says_why() -> None:
 def test_impossible_options_are_named(bad: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         SupervisorOptions(**bad)  # type: ignore[arg-type]
+
+
+# -- events
+
+
+def test_only_the_exit_code_of_a_bundle_that_cannot_be_loaded_is_told_as_that() -> None:
+    """User code and libraries that end a process give it small numbers."""
+    happenings, life = (
+        Happenings(NodeId("n")),
+        Life(W, TopologyName("t"), "1", "bundle", Incarnation("t@n/0#1"), 0.0),
+    )
+    for code, why in (
+        (1, "(exit code 1)"),
+        (3, "(exit code 3)"),
+        (CANNOT_LOAD, "its code bundle cannot be loaded)"),
+    ):
+        assert why in happenings.lost(life, WorkerExit(code), 0.0, 1.0).message
