@@ -11,6 +11,7 @@ from elastic.api.fields import Tuple
 from elastic.errors import ElasticError
 from elastic.model.events import Severity
 from elastic.worker.destination import ExecutorStopped
+from elastic.worker.emits import MADE
 from elastic.worker.part import Part
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def why(error: BaseException) -> str:
 def user_traceback(error: BaseException) -> str:
     """The traceback, with those of its causes, without the framework's own frames in front of the user's code."""
     told = traceback.TracebackException.from_exception(error)
-    own = __file__.rpartition("/worker/")[0]
+    own = (__file__.rpartition("/worker/")[0], MADE)
     todo, seen = [told], set()
     while todo:
         one = todo.pop()

@@ -10,7 +10,7 @@ from elastic.errors import ExecutionError
 from elastic.model.grouping import GroupingKind
 from elastic.worker.batch import Stream
 from elastic.worker.crossing import Out, Subscription
-from elastic.worker.emits import BUILTINS, Emits, compiled, functions
+from elastic.worker.emits import BUILTINS, MADE, Emits, compiled, functions
 from elastic.worker.hashing import hash_values, task_index
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Routes:
             body.append("_self.unrouted += 1")
         only = "_one0" if len(subscriptions) == 1 and "_one0" in scope else ""
         code = functions(str(stream.spec.id), names, body, only)
-        exec(compiled(code, f"<emit of {self._outputs.component.id}.{stream.spec.id}>"), scope)
+        exec(compiled(code, f"{MADE}{self._outputs.component.id}.{stream.spec.id}>"), scope)
         one: Callable[..., None] = scope["emit"]
         one.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self._outputs.component.id!r}."
         scope["_emit"], scope["_other"] = one, self._outputs.emit_all

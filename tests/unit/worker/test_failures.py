@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from elastic import Bolt, Fields, Spout, TopologyBuilder
+from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
 from elastic.errors import ExecutionError
 from elastic.local import run
 from elastic.worker import wire
@@ -112,3 +112,21 @@ def test_what_cannot_be_sent_shows_that_and_not_what_led_there() -> None:
     assert "something else" not in user_traceback(raised.value) and "PicklingError" not in user_traceback(
         raised.value
     )
+
+
+class Breaks(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Any:
+        yield 1
+        raise RuntimeError("no more")
+
+
+def test_the_traceback_of_a_generator_begins_with_the_users_frame() -> None:
+    b = TopologyBuilder("breaks")
+    b.spout("breaks", Breaks())
+    b.bolt("whole", Whole(0)).shuffle("breaks")
+    with LocalCluster() as cluster, pytest.raises(ExecutionError):
+        (started := cluster.submit(b.build())).wait(timeout=30)
+    [told] = [str(e.details["traceback"]) for e in started.events if e.kind == "executor-failed"]
+    assert told.splitlines()[1].startswith(f'  File "{__file__}"') and "RuntimeError: no more" in told
