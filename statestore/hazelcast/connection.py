@@ -21,6 +21,8 @@ WAIT = 30.0
 _SILENT = 10
 """Seconds without a word from a member until the client gives up its connection. One that has died is noticed by its closed connection; one
 that says nothing is mostly one that has not been given the processor."""
+_TAKES = 10.0
+"""Seconds for a member to say whether it takes a connection."""
 _BUFFER = 1 << 20
 """Bytes of the sockets' buffers. With the client's own 128,000, pieces wait 40 ms for a delayed ACK."""
 
@@ -38,6 +40,26 @@ def address_of(member: Any) -> str:
     return f"{member.address.host}:{member.address.port}"
 
 
+class _Client(HazelcastClient):
+    """Gives up a connection of which it is not said in time whether it is taken. As it is, it waits for that for ever: also where others
+    would answer, and where the one who listens is no member."""
+
+    def _init_context(self) -> None:
+        super()._init_context()  # type: ignore[no-untyped-call]
+        manager: Any = self._connection_manager
+        authenticate = manager._authenticate
+
+        def in_time(connection: Any) -> Any:
+            answer = authenticate(connection)
+            over = manager._reactor.add_timer(
+                _TAKES, lambda: connection.close_connection(f"it has not answered within {_TAKES:g} s", None)
+            )
+            answer.add_done_callback(lambda _: over.cancel())
+            return answer
+
+        manager._authenticate = in_time
+
+
 def connect(members: Sequence[str], cluster: str, patience: float = 10.0) -> Any:
     """The official client, connected; whoever has it shuts it down.
 
@@ -51,7 +73,7 @@ def connect(members: Sequence[str], cluster: str, patience: float = 10.0) -> Any
     """
     logging.getLogger("hazelcast").setLevel(logging.WARNING)  # it tells every connection
     try:
-        client: Any = HazelcastClient(
+        client: Any = _Client(
             cluster_members=list(members),
             cluster_name=cluster,
             redo_operation=True,

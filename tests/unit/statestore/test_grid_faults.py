@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from elastic.cluster.store_sweep import sweep
 from statestore.base import Piece, State, Ticket
 from statestore.checksum import crc32
 from statestore.errors import Full, Incomplete, Lost, Missing, Superseded, Unavailable
-from statestore.hazelcast import grid, member
+from statestore.hazelcast import connection, grid, member
 from statestore.hazelcast.options import HazelcastOptions
 from statestore.hazelcast.store import HazelcastStore
 from statestore.writing import Write, read_bytes
@@ -366,3 +367,12 @@ def test_a_member_whose_log_cannot_be_written_runs_all_the_same(
     finally:
         made.kill()
     assert "cannot be written" in caplog.text
+
+
+def test_whoever_listens_and_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that hangs, or a service of another kind."""
+    monkeypatch.setattr(connection, "_TAKES", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            connection.connect([f"{host}:{port}"], "c", 0.1)
