@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ANSWER = 5.0
+_STOP = 20.0
 _START = 180.0
 """Seconds that Spark may take to start."""
 
@@ -122,7 +123,11 @@ class Session:
 
         work = self._work()
         with contextlib.suppress(Exception):  # it may be gone already; what matters is what comes now
-            _bounded(self.spark.stop, 20.0)
+            _bounded(self.spark.stop, _STOP)
+        # PySpark asks the server once more when this process exits, and waits, unless the connection is closed.
+        if self.connect and not self.spark.client.is_closed:
+            with contextlib.suppress(Exception):
+                _bounded(self.spark.client.close, _STOP)
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
         if self._own_jvm:
             _end_jvm(SparkContext)

@@ -361,6 +361,18 @@ def test_a_jvm_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     answers.set()
 
 
+def test_a_connect_server_that_does_not_answer_keeps_no_process_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PySpark asks it once more when its process exits, unless the connection has been closed."""
+    monkeypatch.setattr(spark_session, "_STOP", 0.01)
+    closed = threading.Event()
+    client = SimpleNamespace(is_closed=False, close=closed.set)
+    there = SimpleNamespace(stop=closed.wait, client=client)
+    spark_session.Session(there, owned=True, connect=True, own_jvm=False, slots=None).close()
+    assert closed.wait(30)
+
+
 @pytest.mark.parametrize("others", [True, False])
 def test_a_start_that_fails_ends_no_jvm_but_its_own(others: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark import SparkContext
