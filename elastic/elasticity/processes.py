@@ -36,7 +36,7 @@ class ManagerConfig:
 
     enabled: bool = parameter(True, help="Whether it runs at all.")
     dry_run: bool = parameter(False, help="Say what would be done and why, and do nothing.")
-    period: float = parameter(5.0, minimum=0.1, help="Seconds between two runs (T_nbs).")
+    period: float = parameter(5.0, minimum=0.1, maximum=86_400, help="Seconds between two runs (T_nbs).")
     cooldown: int = parameter(
         1, minimum=0, help="Runs for which a topology is left alone after a decision (EM_cld)."
     )

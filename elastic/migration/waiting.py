@@ -90,7 +90,7 @@ def _wait_of(
         failed = marks[task.target].marks.failed.get(task.task) if task.target in marks else None
         again = f"; attempt {failed.attempt} failed: {failed.reason}" if failed is not None else ""
         return f"worker {worker_of(task.target)}, to restore it{again}{ends}"
-    return "Nimbus, to write that it has moved"
+    return "Nimbus, to write what has become of it"
 
 
 def _gets_ready(task: TaskMove, record: MoveRecord, marks: Mapping[Incarnation, Marked]) -> bool:

@@ -193,7 +193,7 @@ class Resizing:
         t = facts.topologies.get(decision.topology)
         if t is None or t.base is None:
             return False
-        why = "; ".join(r.message for r in decision.reasons) or "elasticity"
+        why = "; ".join(r.message.rstrip(".") for r in decision.reasons) or "elasticity"
         demand = Demand(
             t.spec, decision.workers, decision.executors, t.finished, marked=decision.marked, movable=True
         )

@@ -244,7 +244,7 @@ def given_up(
             first.setdefault(f.reason, f.task)
         why = new[0].reason
         if len(first) > 1:
-            why = "; ".join(f"task {n}: {reason}" for reason, n in list(first.items())[:_NAMED])
+            why = "; ".join(f"task {n}: {reason.rstrip('.')}" for reason, n in list(first.items())[:_NAMED])
             why += f"; and {len(first) - _NAMED} more reasons" if len(first) > _NAMED else ""
         themselves = "itself" if len(new) == 1 else "themselves"
         yield Event(

@@ -213,7 +213,7 @@ def _waits(reign: Reign, facts: Facts, found: TopologyFacts, tasks: set[TaskId])
 
 
 def _cannot(t: TopologyFacts, failed: Mapping[TaskId, str]) -> Refused:
-    reasons = "; ".join(f"task {n}: {why}" for n, why in list(failed.items())[:_NAMED])
+    reasons = "; ".join(f"task {n}: {why.rstrip('.')}" for n, why in list(failed.items())[:_NAMED])
     more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
     return Refused(
         f"topology {t.name!r}: {counted(len(failed), 'task')} cannot be moved: {reasons}{more}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--why", action="store_true", help="also print every reason")
     given = parser.parse_args(arguments)
     for name in ("phase", "scale", "nodes", "cores", "slots", "step", "report"):
-        if getattr(given, name) <= 0:
+        if not 0 < getattr(given, name) < math.inf:
             parser.error(f"argument --{name}: give more than 0")
     if given.scheduler_period < 0:
         parser.error("argument --scheduler-period: give 0 or more")

@@ -180,7 +180,9 @@ def test_the_command_is_a_module() -> None:
     assert "fivephase" in done.stdout
 
 
-@pytest.mark.parametrize("words", [("--nodes", "0"), ("--phase", "-1"), ("--step", "0")])
+@pytest.mark.parametrize(
+    "words", [("--nodes", "0"), ("--phase", "-1"), ("--step", "0"), ("--scale", "nan"), ("--cores", "inf")]
+)
 def test_numbers_that_mean_nothing_are_refused(
     words: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
