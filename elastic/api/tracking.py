@@ -40,6 +40,10 @@ class _Written(StateMap[K, V]):
 
     __slots__ = ()
 
+    def __new__(cls, *content: Any, **more: Any) -> StateMap[Any, Any]:  # type: ignore[misc]
+        # What `state | other`, `fromkeys` and `type(state)(...)` make is nobody's state, and plain.
+        return StateMap(*content, **more)
+
     def __setitem__(self, key: K, value: V) -> None:
         self._changed[key] = value
         _set(self, key, value)
@@ -139,13 +143,17 @@ class _Tracked(_Written[K, V]):
         return self.copy() | other
 
     def __ror__(self, other: Any) -> Any:
-        return other | dict(self)
+        return other | self.copy()
 
 
 class _Lazy(StateMap[K, V]):
     """Part of it is bytes still. What is set needs no look into them: what is in the dictionary holds, not what they say."""
 
     __slots__ = ()
+
+    def __new__(cls, *content: Any, **more: Any) -> StateMap[Any, Any]:  # type: ignore[misc]
+        # What `state | other`, `fromkeys` and `type(state)(...)` make is nobody's state, and plain.
+        return StateMap(*content, **more)
 
     # Whatever looks for a key may read the last of the bytes, and then this is of another class.
 

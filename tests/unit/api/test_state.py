@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -111,6 +112,25 @@ def test_a_mutable_value_that_was_handed_out_counts_as_changed(way: str) -> None
     assert handed_out(state)[way]() is not False
     assert list(tracking.take_changes(state)) == ["a"]
     assert tracking.take_changes(state) == {}
+
+
+@pytest.mark.parametrize("reads", [None, False, True])
+def test_what_is_made_of_a_state_is_a_plain_one_also_while_it_is_copied(reads: bool | None) -> None:
+    ways: list[tuple[Callable[[StateMap[Any, Any]], Any], dict[Any, int]]] = [
+        (lambda s: s | {"b": 2}, {"a": 1, "b": 2, "c": 0}),
+        (lambda s: {"b": 2} | s, {"a": 1, "b": 2, "c": 0}),
+        (lambda s: s.copy(), {"a": 1, "c": 0}),
+        (lambda s: type(s)(int, {"b": 2}), {"b": 2, "c": 0}),
+        (lambda s: s.fromkeys("bc", 2), {"b": 2, "c": 2}),
+    ]
+    for make, expected in ways:
+        state: StateMap[str, int] = StateMap(int, {"a": 1})
+        if reads is not None:
+            tracking.track(state, reads=reads)
+        made = make(state)
+        made["d"] = made["c"]
+        del made["d"]
+        assert (type(made), made, state) == (StateMap, expected, {"a": 1})
 
 
 def test_a_value_that_cannot_be_changed_may_be_read() -> None:
