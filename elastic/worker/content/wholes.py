@@ -86,7 +86,7 @@ class Wholes:
         standing: dict[Any, Any] | None = None
         while some := owing.take(count):
             self.kinds.note(some)
-            if self.kinds.odd and lasting and not all(map(codec.lasts, some)):
+            if self.kinds.odd and lasting and not codec.all_last(some.keys()):
                 raise ByIdentity
             if self.kinds.alike:
                 if standing is None:

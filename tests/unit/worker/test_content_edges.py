@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict, defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -212,6 +213,38 @@ def test_keys_that_are_equal_to_nothing_are_there_once(looks: bool, late: bool) 
     assert len(new.now) == 100 + 5
     assert sorted(key.number for key in new.now if isinstance(key, Session)) == [0, 1, 3, 4]
     assert all(new.now[key] == 1 for key in new.now if type(key) is not int)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """As hashable as what is in it."""
+
+    of: Any
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "within", [float("nan"), Session(7), ("x", Session(7))], ids=["nan", "object", "tuple"]
+)
+def test_keys_that_hold_what_is_equal_to_nothing_are_there_once(within: Any, late: bool, looks: bool) -> None:
+    old: Any = Two()
+    old.now.update({Reading(n): n for n in range(100)})
+    stays, goes = Reading(within), (1, Reading(within))
+    if not late:
+        old.now.update({stays: 0, goes: 0})
+    move = Move(old, looks=looks)
+    move.copy()
+    old.now[stays] += 1
+    old.now[goes] += 1
+    move.copy()
+    old.now[stays] += 1
+    del old.now[goes]
+    new = move.rest()
+    assert [
+        value for key, value in new.now.items() if type(key) is not Reading or type(key.of) is not int
+    ] == [2]
+    assert len(new.now) == 101
 
 
 @pytest.mark.parametrize("looks", [False, True])
