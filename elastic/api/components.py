@@ -278,7 +278,10 @@ class StatefulBolt(_Stateful, Bolt):
 
 
 class CustomGrouping(ABC):  # noqa: B024
-    """A user's own stream grouping: subclass and fill in `choose`."""
+    """A user's own stream grouping: subclass and fill in `choose`.
+
+    What it remembers does not travel with the emitting task: where that has moved to it is a new copy, and `prepare` is called.
+    """
 
     def prepare(self, tasks: tuple[int, ...]) -> None:
         """Called once in each emitting task.
