@@ -1,7 +1,7 @@
 """Code bundles: everything of the user's that a worker needs, as one zip named by its SHA-256.
 
     bundle.json         entry module, files with their hashes, modules that must be installed
-    components.pickle   component -> pickled instance; custom groupings; hooks
+    components.pickle   component -> pickled instance; custom groupings; hooks; classes of the script that made it
     code/...            modules and packages, on `sys.path` in the worker
 
 The same content always gives the same file.
@@ -98,6 +98,9 @@ def load_bundle(directory: Path) -> ShippedComponents:
         sys.path.insert(0, code)
     try:
         parts = pickle.loads((directory / "components.pickle").read_bytes())
+        # Their instances are pickled by name when tuples and states leave this process: it has to be found there.
+        for kind in _load(parts["classes"], "A class of the script"):
+            vars(sys.modules["__main__"]).setdefault(kind.__name__, kind)
         return ShippedComponents(parts["components"], parts["groupings"], parts["hooks"])
     except OSError as e:
         raise NotShippable(f"The code bundle in {directory} is incomplete: {e}") from e
@@ -159,30 +162,40 @@ def _imports_of_main() -> list[tuple[str, bool]]:
 
 def _pickle_all(topology: Topology, used: set[str]) -> bytes:
     """The file of components; the modules of the functions and classes in it are added to `used`."""
-    parts = {
+    classes: dict[str, type] = {}
+    parts: dict[str, Any] = {
         "components": {
-            id: _pickle(c, f"Component {id!r}", used) for id, c in sorted(topology.components.items())
+            id: _pickle(c, f"Component {id!r}", used, classes)
+            for id, c in sorted(topology.components.items())
         },
         "groupings": {
-            key: _pickle(g, f"The custom grouping of {key[0]!r}", used)
+            key: _pickle(g, f"The custom grouping of {key[0]!r}", used, classes)
             for key, g in sorted(topology.groupings.items())
         },
         "hooks": {
-            id: _pickle(list(hooks), "A task hook", used)
+            id: _pickle(list(hooks), "A task hook", used, classes)
             for id, hooks in sorted(topology.hooks.items())
             if hooks
         },
     }
+    parts["classes"] = _pickle([c for _, c in sorted(classes.items())], "A class of the script", used, {})
     return pickle.dumps(parts, protocol=5)
 
 
-def _pickle(value: object, what: str, used: set[str]) -> bytes:
+def _pickle(value: object, what: str, used: set[str], classes: dict[str, type]) -> bytes:
+    """What it is made of is added to `used`, by module, and to `classes`, those of `__main__` that can be found there by their names."""
     import cloudpickle
+
+    main = vars(sys.modules["__main__"])
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, obj: object) -> Any:
             if isinstance(obj, ModuleType | FunctionType | type):
                 used.add(str(obj.__name__ if isinstance(obj, ModuleType) else obj.__module__))
+            if isinstance(obj, type) and obj.__module__ == "__main__":
+                kind: type = obj
+                if main.get(kind.__qualname__) is kind:
+                    classes[kind.__qualname__] = kind
             return super().reducer_override(obj)
 
     try:

@@ -280,3 +280,65 @@ def test_what_a_script_uses_is_shipped(folder: Path, notebook: bool) -> None:
         names = {n for n in file.namelist() if n.startswith("code/")}
     late = set() if notebook else {"code/own_late.py"}
     assert names == {"code/own_helper.py", "code/own_functions.py"} | late
+
+
+CLASSES = """
+import enum, sys
+from collections import namedtuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from elastic import Fields, KeyedState, StatefulBolt, TextSpout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+
+class Color(enum.Enum):
+    RED = 1
+
+Pair = namedtuple("Pair", "a b")
+
+@dataclass
+class Sum:
+    parts: list = field(default_factory=list)
+
+class Adds(StatefulBolt):
+    outputs = Fields(pair=object)
+    sums = KeyedState(Sum)
+    def execute(self, tup):
+        self.sums[Color.RED].parts.append(tup.line)
+        self.emit(Pair(1, Color.RED))
+
+b = TopologyBuilder("t")
+b.spout("s", TextSpout("a.txt"))
+b.bolt("b", Adds()).fields("s", "line")
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+WORKER = """
+import pickle, sys
+from pathlib import Path
+from elastic.api.bundle import load_bundle
+from elastic.testing import BoltTester
+
+tester = BoltTester(load_bundle(Path(sys.argv[1])).component("b"))
+for line in "ab":
+    for made, in tester.execute(line=line):
+        read = pickle.loads(pickle.dumps(made))
+        assert read == made and type(read) is type(made) and read.b is made.b
+    tester.move()
+print([(color.name, type(sum).__name__, sum.parts) for color, sum in tester.component.sums.items()])
+"""
+
+
+def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: Path) -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+
+    def run(*what: str) -> str:
+        env = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, "-c", *what], cwd=folder, env=env, check=True, stdout=subprocess.PIPE, text=True
+        )
+        return done.stdout
+
+    write(folder, {"a.txt": ""})
+    run(CLASSES, "b.zip")
+    with zipfile.ZipFile(folder / "b.zip") as file:
+        file.extractall(folder / "b")
+    assert run(WORKER, "b") == "[('RED', 'Sum', ['a', 'b'])]\n"
