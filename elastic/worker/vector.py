@@ -1,4 +1,5 @@
-"""Everything that needs Arrow. pyarrow is loaded when the first record batch comes by, not before."""
+"""Everything that needs Arrow. A worker loads pyarrow before it does anything, if a component takes or gives record batches (`load`); else
+when the first record batch comes by, if one does."""
 
 from __future__ import annotations
 
@@ -28,6 +29,16 @@ FEW_TASKS = 4
 ALIGNED = 8
 """Bytes: Arrow writes each buffer of a stream at a multiple of it, from the stream's beginning."""
 PART_BYTES = 1 << 19
+
+
+def load() -> None:
+    """Load all that record batches need. That takes a second or two, for which whoever is in the middle of a stream would stand still."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute
+    from pyiceberg_core import transform  # noqa: F401
+
+    pa.array(np.zeros(1, dtype=np.int32))  # the first time it imports pandas, whatever it is given
 
 
 @cache

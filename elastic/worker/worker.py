@@ -24,6 +24,7 @@ from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.model.words import plain
 from elastic.transport.base import Transport
+from elastic.worker import vector
 from elastic.worker.assigned import Assigned
 from elastic.worker.batch import Item, Streams
 from elastic.worker.components import ComponentSource
@@ -83,6 +84,8 @@ class Worker:
         transport: Transport | None = None,
         outside: Outside | None = None,
     ) -> None:
+        if any(c.vector for c in spec.components):
+            vector.load()  # before anybody sends to it, or gives it a task
         self.spec = spec
         self.id = id
         self.incarnation = incarnation
