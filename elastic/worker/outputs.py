@@ -8,6 +8,7 @@ The order of emission from this task to each target is kept across all of its st
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
@@ -31,6 +32,11 @@ from elastic.worker.routes import LocalFirst, Routes
 FLOWING = EmitterState.FLOWING
 ANSWERS = 32
 """So often all is handed on once more that a task hook has emitted when it was told of what was."""
+DEEP, FRAMES = 200, 200
+"""Where more than so many calls are within each other, it is looked whether so many more can be before something is handed on: user code
+that recurses may have come to the end of the stack. An error in the middle would lose what others have emitted."""
+LEFT = 8
+"""So many full buffers may wait for the way back from there."""
 WITHIN = 8
 """So many waits for room may be within each other. With thousands of targets of which none has room each would begin the next one."""
 
@@ -140,6 +146,7 @@ class Outputs:
         found = next((s for s in self._subscriptions if s.spec.id == stream), None)
         if found is None:
             raise self._no_stream(stream)
+        _need_stack()
         record = vector.check_record(record, found.spec)
         if not record.num_rows:
             return
@@ -166,8 +173,17 @@ class Outputs:
         """Hand on as much of the buffer that `rows` is as makes a full one.
 
         What is more, as many tuples were emitted at once, goes with the next ones: their task does not stand still for twice as many while
-        there is no room.
+        there is no room. Nothing, where user code has hardly any stack left: it goes with the next ones, too.
+
+        Raises:
+            RecursionError: So much of it waits already.
         """
+        try:
+            _need_stack()
+        except RecursionError:
+            if len(rows) < LEFT * self._limit:
+                return
+            raise
         self._flush(self._by_rows[id(rows)], self._limit)
 
     def pending(self) -> bool:
@@ -460,6 +476,20 @@ class Outputs:
         """Which targets are in this worker has changed."""
         for chooser in self.local_first:
             chooser.refresh()
+
+
+def _need_stack() -> None:
+    """See `FRAMES`. Raises RecursionError where there is none."""
+    try:
+        sys._getframe(DEEP)
+    except ValueError:  # mostly
+        return
+    _descend(FRAMES)
+
+
+def _descend(calls: int) -> None:
+    if calls:
+        _descend(calls - 1)
 
 
 def _raise(error: ExecutionError, row: Any) -> None:
