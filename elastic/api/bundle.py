@@ -138,7 +138,7 @@ class ShippedComponents:
 def _load(data: bytes, what: str) -> Any:
     try:
         return pickle.loads(data)
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # importing user code may raise anything
         raise NotShippable(f"{what} cannot be loaded on this worker: {type(e).__name__}: {e}") from e
 
 

@@ -367,7 +367,7 @@ class Worker:
             return self.make(number, component)
         except ElasticError:
             raise
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             raise ExecutionError(
                 f"Task {number} of {str(component)!r} cannot be made: {described(e)}\n{user_traceback(e)}"
             ) from e

@@ -14,7 +14,7 @@ import pytest
 
 from elastic import Fields, Spout, TopologyBuilder
 from elastic.api.builder import Topology
-from elastic.api.bundle import build_bundle
+from elastic.api.bundle import ShippedComponents, build_bundle
 from elastic.api.imports import collect
 from elastic.errors import NotShippable
 from elastic.supervisor.bundles import unpack
@@ -238,7 +238,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from elastic import Bolt, Fields, FlatMap, Spout, TopologyBuilder
-from elastic.api.bundle import build_bundle
+from elastic.api.bundle import ShippedComponents, build_bundle
 import own_helper, own_functions
 
 class S(Spout):
@@ -342,3 +342,13 @@ def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: P
     with zipfile.ZipFile(folder / "b.zip") as file:
         file.extractall(folder / "b")
     assert run(WORKER, "b") == "[('RED', 'Sum', ['a', 'b'])]\n"
+
+
+def test_a_module_that_ends_what_imports_it_cannot_be_loaded() -> None:
+    leaves = b"csys\nexit\n(S'no license here'\ntR."  # a pickle of what calls sys.exit, as a module does where it is imported
+    parts = ShippedComponents({"s": leaves}, {("s", 0): leaves}, {"s": leaves})
+    for load in (lambda: parts.component("s"), lambda: parts.grouping("s", 0), lambda: parts.hooks("s")):
+        with pytest.raises(
+            NotShippable, match="cannot be loaded on this worker: SystemExit: no license here"
+        ):
+            load()

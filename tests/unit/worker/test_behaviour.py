@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from elastic import Bolt, Fields, Spout, TaskHook, Topology, TopologyBuilder
+from elastic import Bolt, CustomGrouping, Fields, Spout, TaskHook, Topology, TopologyBuilder
 from elastic.cluster.worker_voice import Voice
 from elastic.errors import AlreadyExists, ExecutionError, NotShippable
 from elastic.local import LocalCluster, LocalRun, run
@@ -493,6 +493,19 @@ def test_a_component_that_cannot_be_copied_is_refused_by_name_and_leaves_no_thre
     with pytest.raises(NotShippable, match="'lock'"):
         run(topology(Uncopyable()))
     assert not [t for t in {t.name for t in threading.enumerate()} - before if t.startswith("executor")]
+
+
+@pytest.mark.parametrize("error", [ValueError("not here"), SystemExit("not here")])
+def test_a_task_that_cannot_be_made_is_an_error_with_its_reason(error: BaseException) -> None:
+    class Chooses(CustomGrouping):
+        def prepare(self, tasks: tuple[int, ...]) -> None:
+            raise error
+
+    b = TopologyBuilder("t")
+    b.spout("count", Count())
+    b.bolt("do", Do(), tasks=2).custom("count", Chooses())
+    with pytest.raises(ExecutionError, match=f"cannot be made: {type(error).__name__}: not here"):
+        run(b.build())
 
 
 def test_a_name_is_free_again_when_its_topology_has_failed() -> None:
