@@ -63,6 +63,8 @@ class Failures(Part):
 
     def failed(self, error: Exception, tup: Any, count: int = 1) -> None:
         """The execution of a tuple raised, or that of a batch of so many rows: that is one error, whatever comes of the others."""
+        if self.broken:
+            return  # it is in the middle of a batch: the rest of that is not executed
         task = self._task
         self.count += count
         self._times += 1

@@ -79,6 +79,24 @@ def test_a_batch_that_fails_is_one_error_and_all_its_rows() -> None:
                 run(b, timeout=30)
 
 
+class Unfit(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Any:
+        yield from ["text"] * 1000
+
+
+def test_of_a_batch_in_which_a_task_gives_up_nothing_more_is_told() -> None:
+    b = TopologyBuilder("unfit")
+    b.spout("texts", Unfit())
+    b.bolt("whole", Whole(0), max_errors=2).shuffle("texts")
+    with LocalCluster() as cluster:
+        unfit = cluster.submit(b.build())
+        with pytest.raises(ExecutionError, match=r"gave up after 3 failed tuples \(max_errors=2\)"):
+            unfit.wait(30)
+    assert [e.kind for e in unfit.events] == ["tuple-failed"] * 2 + ["executor-failed"]
+
+
 class ToOne(Spout):
     outputs = Fields(n=int)
 
