@@ -42,7 +42,7 @@ from elastic.nodestore import keys
 from elastic.nodestore.base import NodeStoreReader
 from elastic.queues import take
 from elastic.signals import insist
-from elastic.supervisor.ports import CANNOT_LOAD, SESSION_LOST
+from elastic.supervisor.ports import CANNOT_LOAD, WORKER_SESSION_LOST
 from elastic.transport.base import Transport, TransportOptions
 from elastic.worker import memory, standing
 from elastic.worker.failures import user_traceback
@@ -53,7 +53,7 @@ from elastic.worker.worker import Worker
 
 log = logging.getLogger("elastic.worker")
 
-EXIT_BUNDLE, EXIT_SESSION = CANNOT_LOAD, SESSION_LOST
+EXIT_BUNDLE, EXIT_SESSION = CANNOT_LOAD, WORKER_SESSION_LOST
 EXIT_BROKEN = 5
 
 REACHED = 100.0

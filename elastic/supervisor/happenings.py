@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId
 from elastic.supervisor.decide import Life
-from elastic.supervisor.ports import CANNOT_LOAD, SESSION_LOST, WorkerExit
+from elastic.supervisor.ports import CANNOT_LOAD, WORKER_SESSION_LOST, WorkerExit
 
 _EXITS = {
     CANNOT_LOAD: "its code bundle cannot be loaded",
-    SESSION_LOST: "it lost its session with coordination",
+    WORKER_SESSION_LOST: "it lost its session with coordination",
     -signal.SIGALRM: "it had not ended when its session with coordination was over (it stood still, or was busy)",
 }
 

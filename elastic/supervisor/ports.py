@@ -15,8 +15,10 @@ CANNOT_LOAD = 203
 """A worker's exit code when its code bundle cannot be loaded: starting it again does not help,
 unless a worker has run with it on the node before (`loading.py`). User code and libraries that end a process give it small numbers:
 taken for one of those, such a worker would fail its whole topology."""
+WORKER_SESSION_LOST = 204
+"""A worker's exit code when its session with coordination is gone: no small number either, for the same reason."""
 SESSION_LOST = 4
-"""A worker's and a supervisor's exit code when its session with coordination is gone."""
+"""A supervisor's exit code when its session with coordination is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from elastic.supervisor.happenings import Happenings, last_line
 from elastic.supervisor.incarnations import Incarnations
 from elastic.supervisor.messages import Malformed, Messages, Stacks, encode
 from elastic.supervisor.options import SupervisorOptions
-from elastic.supervisor.ports import CANNOT_LOAD, WorkerExit
+from elastic.supervisor.ports import CANNOT_LOAD, WORKER_SESSION_LOST, WorkerExit
 
 W = WorkerId("t@n/0")
 
@@ -273,7 +273,7 @@ def test_impossible_options_are_named(bad: dict[str, float]) -> None:
 # -- events
 
 
-def test_only_the_exit_code_of_a_bundle_that_cannot_be_loaded_is_told_as_that() -> None:
+def test_only_exit_codes_of_the_workers_own_are_told_as_what_they_mean() -> None:
     """User code and libraries that end a process give it small numbers."""
     happenings, life = (
         Happenings(NodeId("n")),
@@ -282,6 +282,8 @@ def test_only_the_exit_code_of_a_bundle_that_cannot_be_loaded_is_told_as_that() 
     for code, why in (
         (1, "(exit code 1)"),
         (3, "(exit code 3)"),
+        (4, "(exit code 4)"),
+        (WORKER_SESSION_LOST, "it lost its session with coordination)"),
         (CANNOT_LOAD, "its code bundle cannot be loaded)"),
     ):
         assert why in happenings.lost(life, WorkerExit(code), 0.0, 1.0).message
