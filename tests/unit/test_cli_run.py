@@ -22,7 +22,7 @@ from elastic.control.cli import troubles as troubles_module
 from elastic.errors import DeadlineExceeded, ElasticError, ExecutionError, Refused, Unavailable
 from elastic.model.events import Event, Severity
 from elastic.model.load import TaskLoad, WorkerReport
-from elastic.model.views import TopologySummary
+from elastic.model.views import NodeSummary, TopologySummary
 
 SOURCE = """
 import time
@@ -310,7 +310,30 @@ def test_submit_says_what_it_waits_for_when_no_slot_is_free(job: Path, workers: 
     assert result.exit_code == 0 and result.stdout == "numbers\n"
     assert f"numbers waits for slots: {says}. Add some: elastic nodes add 1\n" in result.stderr
     result = invoke(FakeClient(topologies=[]), "submit", str(job))
-    assert "waits" not in result.stderr
+    assert "waits" not in result.stderr and "wants" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("executors", "free", "says"),
+    [
+        (6, 0, "numbers wants 9 workers, and found slots for 2. Add some: elastic nodes add 2\n"),
+        (6, 1, ""),  # the scheduler would have it so
+        (2, 0, "numbers wants 9 workers, and gets 2: it has 2 executors.\n"),
+    ],
+)
+def test_submit_says_when_there_are_fewer_workers_than_wanted(
+    job: Path, executors: int, free: int, says: str
+) -> None:
+    class Small(FakeClient):
+        def list(self) -> tuple[TopologySummary, ...]:
+            return tuple(replace(t, executors=executors, workers=2) for t in super().list())
+
+        def nodes(self) -> tuple[NodeSummary, ...]:
+            return tuple(replace(n, used=n.slots - free) for n in super().nodes())
+
+    result = invoke(Small(topologies=[]), "submit", "--workers", "9", str(job))
+    assert result.exit_code == 0 and result.stdout == "numbers\n"
+    assert says in result.stderr if says else "wants" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from elastic.control.cli.troubles import Troubles
 from elastic.errors import DeadlineExceeded, ExecutionError, NotFound, Refused, Unavailable
 from elastic.model.records import TopologyStatus
 from elastic.model.topology import TopologySpec
-from elastic.model.views import TopologySummary
+from elastic.model.views import NodeSummary, TopologySummary
 from elastic.model.words import counted
 
 SUBMIT_SECONDS = 120.0
@@ -93,6 +94,8 @@ def submit(
             output.show(settings, data, lambda: click.echo(topology.name))
             if summary is not None and summary.unassigned:
                 _say_missing(settings, client, summary, topology.spec)
+            elif summary is not None and summary.workers < topology.spec.workers:
+                _say_fewer(settings, client, summary, topology.spec)
             connected.close()
             if not wait:
                 note(f"{topology.name} is submitted. Watch it: {settings.command('top', topology.name)}")
@@ -129,13 +132,29 @@ def _summary(client: Client, name: str, id: str) -> TopologySummary | None:
 def _say_missing(settings: Settings, client: Client, summary: TopologySummary, spec: TopologySpec) -> None:
     """That it waits for slots, how many it lacks, and what gives it some."""
     lacks = max(1, min(spec.workers, summary.executors + summary.unassigned) - summary.workers)
-    slots = max((n.slots for n in client.nodes()), default=0) or 1
-    nodes = -(-lacks // slots)
     note(
         f"{summary.name} waits for slots: {counted(summary.unassigned, 'executor')} of it have none, and it lacks"
         f" {counted(lacks, 'slot')} for the {counted(spec.workers, 'worker')} that it wants. Add some:"
-        f" {settings.command('nodes', 'add', str(nodes))}"
+        f" {_add(settings, client.nodes(), lacks)}"
     )
+
+
+def _say_fewer(settings: Settings, client: Client, summary: TopologySummary, spec: TopologySpec) -> None:
+    """That it runs in fewer workers than it wants. Where slots are free, the scheduler has chosen so: nothing is said."""
+    wants = f"{summary.name} wants {counted(spec.workers, 'worker')}"
+    lacks = min(spec.workers, summary.executors) - summary.workers
+    if lacks <= 0:
+        note(f"{wants}, and gets {summary.workers}: it has {counted(summary.executors, 'executor')}.")
+        return
+    nodes = client.nodes()
+    if all(n.used >= n.slots for n in nodes):
+        note(f"{wants}, and found slots for {summary.workers}. Add some: {_add(settings, nodes, lacks)}")
+
+
+def _add(settings: Settings, nodes: Sequence[NodeSummary], slots: int) -> str:
+    """The command that adds nodes with as many slots, at least."""
+    each = max((n.slots for n in nodes), default=0) or 1
+    return settings.command("nodes", "add", str(-(-slots // each)))
 
 
 @dataclass(frozen=True)
