@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from elastic.api.settings import setting
 from elastic.elasticity import infrastructure
 from elastic.elasticity.base import Bounds, Subject
 from elastic.elasticity.infrastructure import Node, Wants
@@ -36,9 +37,11 @@ def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool 
         dict(executors),
         max(1, len({w for _, w in base.executors})),
         {
-            c.id: Bounds(c.config.get("min_executors") or 1, c.config.get("max_executors") or 0)
+            c.id: Bounds(
+                setting("min_executors", t.spec.config, c.config) or 1,
+                setting("max_executors", t.spec.config, c.config) or 0,
+            )
             for c in t.spec.components
-            if c.config.get("min_executors") or c.config.get("max_executors")
         },
         settled=settled(t, facts, rules),
         waiting=len(base.unassigned),

@@ -49,7 +49,8 @@ from elastic.model.records import (
 )
 from elastic.nimbus import balancing, extending, resizing, subjects
 from elastic.nimbus.balancing import Balancer
-from elastic.nimbus.facts import slot_of
+from elastic.nimbus.facts import Facts, slot_of
+from elastic.nimbus.placing import Rules
 from elastic.nimbus.plans import Plan
 from elastic.nimbus.telling import Teller
 from elastic.scheduler.algorithm1 import TStormParams
@@ -87,6 +88,13 @@ def test_a_topology_follows_its_load(own: bool) -> None:
     assert clock.executors == 1 and "scale-in" in reign.kinds()
     told = [e.kind for e in clock.balancer.told(T)]
     assert told == [e.kind for e in reign.events if e.topology == T] and "scaled" in told
+
+
+def test_bounds_of_a_whole_topology_hold_for_each_component_without_its_own() -> None:
+    facts = topology(ALONE, min_executors=2, max_executors=2)
+    subject = subjects.subject_of(facts, Facts(0.0), Rules())
+    assert subject is not None
+    assert subject.limits(OUT) == (1, 1) and subject.limits(WORK) == (2, 3)
 
 
 def test_computing_goes_to_other_processes() -> None:
