@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from elastic.api.components import Bolt, Component, CustomGrouping, Spout, TaskHook, _Stateful, overrides
 from elastic.api.fields import Fields
-from elastic.api.settings import check_settings
+from elastic.api.settings import check_component, check_settings
 from elastic.api.state import declared_states
 from elastic.api.validate import check_name, validate
 from elastic.errors import TopologyError
@@ -270,7 +270,7 @@ class TopologyBuilder:
 
         Raises:
             TopologyError: Something does not fit; a subclass says what (`elastic.errors`).
-            ConfigError: A setting is unknown or has a value that it cannot have.
+            ConfigError: A setting is unknown, has a value that it cannot have, or does not go together with others.
         """
         check_settings(self._config, where=f"topology {self._name!r}")
         specs = []
@@ -279,6 +279,8 @@ class TopologyBuilder:
             specs.append(_spec_of(handle))
         spec = TopologySpec(TopologyName(self._name), tuple(specs), self._workers, self._config)
         validate(spec)
+        for component in specs:
+            check_component(component, self._config)
         return Topology(
             spec,
             {h.id: h.component for h in self._declared.values()},

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elastic.errors import ConfigError
+from elastic.model.topology import ComponentSpec
+from elastic.model.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,35 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
             raise ConfigError(
                 f"Setting {name!r} of {where} must be at most {known.maximum:g}, not {value!r}."
             )
+
+
+def check_component(spec: ComponentSpec, config: Mapping[str, Any]) -> None:
+    """Check that a component's settings, each possible by itself, go together with each other and with what it is.
+
+    Args:
+        spec: The component.
+        config: The settings of its topology.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    where = f"component {str(spec.id)!r}"
+    if spec.kind == "bolt" and spec.config.get("rate") is not None:
+        raise ConfigError(
+            f"Setting 'rate' cannot be set for {where}: it is a bolt, and only spouts are asked.",
+            remedy="Give it to the spouts that its tuples come from.",
+        )
+    least, most = setting("min_executors", config, spec.config), setting("max_executors", config, spec.config)
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"Setting 'min_executors' of {where} is {least}, above its 'max_executors', {most}."
+        )
+    if (own := spec.config.get("min_executors")) is not None and own > spec.tasks:
+        raise ConfigError(
+            f"Setting 'min_executors' of {where} is {own}, and it has {counted(spec.tasks, 'task')}: an executor"
+            " without a task does nothing.",
+            remedy="Raise tasks (they cost next to nothing, and are fixed at submit) or lower min_executors.",
+        )
 
 
 def setting(name: str, *configs: Mapping[str, Any]) -> Any:

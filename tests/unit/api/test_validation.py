@@ -188,6 +188,21 @@ WRONG: dict[str, tuple[Callable[[TopologyBuilder], Any], type[ElasticError], str
         ConfigError,
         "rate",
     ),
+    "a rate for a bolt": (
+        lambda b: b.bolt("a", Same(), rate=5).shuffle("source"),
+        ConfigError,
+        "'rate' cannot be set for component 'a': it is a bolt",
+    ),
+    "bounds that cross": (
+        lambda b: b.bolt("a", Same(), tasks=4, min_executors=3, max_executors=2).shuffle("source"),
+        ConfigError,
+        "'min_executors' of component 'a' is 3, above its 'max_executors', 2",
+    ),
+    "more executors at least than tasks": (
+        lambda b: b.bolt("a", Same(), tasks=2, min_executors=3).shuffle("source"),
+        ConfigError,
+        "'min_executors' of component 'a' is 3, and it has 2 tasks",
+    ),
 }
 
 
