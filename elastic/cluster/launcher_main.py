@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from elastic import procs
 from elastic.cluster.directory import ClusterInfo
 from elastic.cluster.options import UpOptions
-from elastic.errors import ElasticError, EnvironmentProblem
+from elastic.errors import ElasticError, EnvironmentProblem, Refused
 from elastic.model.codec import decode, encode
 from elastic.signals import insist
 
@@ -77,6 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         launcher = Launcher(options, tell, ready)
         insist(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), launcher.ask_stop))
         launcher.run()
+        # Once it was ready, nobody listens any more.
+        ended = Refused(f"cluster {options.cluster} was ended before it was ready")
+        report.send({"error": {"kind": "Refused", "message": ended.message, "remedy": ""}})
     except ElasticError as error:
         log.error("%s", error)
         report.send(

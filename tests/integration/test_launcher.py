@@ -362,6 +362,16 @@ def test_whoever_starts_it_may_go_while_it_starts(home: Path, number: signal.Sig
     assert info is None or not info.alive()
 
 
+def test_whoever_starts_it_is_told_when_somebody_ends_it_meanwhile(home: Path) -> None:
+    def end(text: str) -> None:
+        if text.startswith("starting 1 Nimbus"):
+            stop(home, "ended")
+
+    with pytest.raises(Refused, match="cluster ended was ended before it was ready"):
+        start_background(UpOptions(cluster="ended", home=str(home), nodes=1), end)
+    assert left(home / "ended") == []
+
+
 def test_cluster_json_is_for_people_as_well(cluster: ClusterInfo) -> None:
     told = json.loads((Path(cluster.directory) / FILE).read_text())
     assert told["pid"] == cluster.pid and told["nimbus"] == list(cluster.nimbus)
