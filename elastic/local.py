@@ -279,6 +279,8 @@ class LocalCluster:
 
     def __init__(self) -> None:
         self._runs: dict[str, LocalRun] = {}
+        # Over looking whether a name is free, and taking it. User code that is copied there may submit others.
+        self._submitting = threading.RLock()
 
     def submit(
         self, topology: Topology | TopologyBuilder, on_event: Callable[[Event], None] | None = None
@@ -297,20 +299,22 @@ class LocalCluster:
         """
         if isinstance(topology, TopologyBuilder):
             topology = topology.build()
-        running = self._runs.get(topology.name)
-        if running is not None and not (running.finished or running.failed or running.stopped):
-            raise AlreadyExists(
-                f"A topology named {topology.name!r} is running in this LocalCluster.",
-                remedy="Stop it, or use topology.renamed(...).",
-            )
-        if running is not None:
-            running.stop()
-        run = self._runs[topology.name] = LocalRun(topology, on_event)
-        return run
+        with self._submitting:
+            running = self._runs.get(topology.name)
+            if running is not None and not (running.finished or running.failed or running.stopped):
+                raise AlreadyExists(
+                    f"A topology named {topology.name!r} is running in this LocalCluster.",
+                    remedy="Stop it, or use topology.renamed(...).",
+                )
+            if running is not None:
+                running.stop()
+            run = self._runs[topology.name] = LocalRun(topology, on_event)
+            return run
 
     def close(self) -> None:
         """Stop everything. Safe to call twice."""
-        runs, self._runs = list(self._runs.values()), {}
+        with self._submitting:
+            runs, self._runs = list(self._runs.values()), {}
         first: ElasticError | None = None
         for run in runs:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import TracebackType
 from typing import Any
@@ -44,6 +45,34 @@ def test_a_name_is_free_again_when_its_topology_was_stopped() -> None:
             cluster.submit(topology())
         first.stop()
         assert first.stopped and not cluster.submit(topology()).stopped
+
+
+def test_a_name_is_taken_once_by_threads_that_want_it_at_the_same_time() -> None:
+    refused, together = [], threading.Barrier(2)
+
+    class Slow(Ever):
+        def __deepcopy__(self, memo: dict[int, Any]) -> Ever:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(0.5)  # for the other one, which never comes here
+            return Ever()
+
+    b = TopologyBuilder("t")
+    b.spout("numbers", Slow())
+    made = b.build()
+
+    def submit() -> None:
+        try:
+            cluster.submit(made)
+        except AlreadyExists as error:
+            refused.append(error)
+
+    with LocalCluster() as cluster:
+        both = [threading.Thread(target=submit) for _ in range(2)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join(LIMIT)
+        assert len(refused) == 1
 
 
 @pytest.mark.parametrize("number", [2.5, 2.0, True, "2", None, 0, 5])
