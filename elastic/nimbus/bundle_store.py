@@ -9,11 +9,11 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 
-from elastic.errors import NotFound, Refused
+from elastic.errors import EnvironmentProblem, NotFound, Refused
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".zip"
@@ -28,7 +28,8 @@ class BundleWriter:
         self._limit = limit
         self._size = 0
         self._hash = hashlib.sha256()
-        descriptor, name = tempfile.mkstemp(prefix="incoming-", dir=directory)
+        with _writing(directory):
+            descriptor, name = tempfile.mkstemp(prefix="incoming-", dir=directory)
         self._path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
 
@@ -37,6 +38,7 @@ class BundleWriter:
 
         Raises:
             Refused: The bundle is larger than Nimbus takes.
+            EnvironmentProblem: It cannot be written: the disk is full, say.
         """
         self._size += len(chunk)
         if self._size > self._limit:
@@ -46,15 +48,21 @@ class BundleWriter:
                 remedy="leave data files out of the shipped package, or raise max_bundle",
             )
         self._hash.update(chunk)
-        self._file.write(chunk)
+        with _writing(self._directory):
+            self._file.write(chunk)
 
     def commit(self) -> str:
-        """Make it durable under its hash, and return that."""
+        """Make it durable under its hash, and return that.
+
+        Raises:
+            EnvironmentProblem: As `write`.
+        """
         name = self._hash.hexdigest()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._path.replace(self._directory / f"{name}{_SUFFIX}")
+        with _writing(self._directory):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._path.replace(self._directory / f"{name}{_SUFFIX}")
         return name
 
     def abort(self) -> None:
@@ -87,7 +95,11 @@ class BundleStore:
         directory.mkdir(parents=True, exist_ok=True)
 
     def begin(self) -> BundleWriter:
-        """Start to store one."""
+        """Start to store one.
+
+        Raises:
+            EnvironmentProblem: Nothing can be written there.
+        """
         return BundleWriter(self.directory, self._limit)
 
     def path(self, sha256: str) -> Path:
@@ -123,3 +135,15 @@ class BundleStore:
                 else:
                     due = min(due, stored + grace)
         return tuple(gone), due
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Raises what the system has against it so that whoever submits can read it: it is not a fault of Nimbus."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"Nimbus cannot store the code bundle in {directory}: {error.strerror}",
+            remedy="is there room, and the right to write there?",
+        ) from error

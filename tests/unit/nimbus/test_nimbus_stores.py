@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elastic.errors import ConfigError, NotFound, Refused
+from elastic.errors import ConfigError, EnvironmentProblem, NotFound, Refused
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName, WorkerId
 from elastic.model.load import TaskLoad, WorkerReport
@@ -277,6 +277,29 @@ def test_what_is_given_up_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
     writer._file = Full()  # type: ignore[assignment]
     writer.abort()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_whoever_submits_is_told_that_the_disk_is_full(tmp_path: Path, late: bool) -> None:
+    writer = BundleStore(tmp_path).begin()
+    real = writer._file
+
+    class Full:
+        def write(self, data: bytes) -> None:
+            if not late:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            real.close()
+
+    writer._file = Full()  # type: ignore[assignment]
+    with writer, pytest.raises(EnvironmentProblem, match=f"in {tmp_path}: No space left on device"):
+        writer.write(b"x")
+        writer.commit()
     assert list(tmp_path.iterdir()) == []
 
 
