@@ -99,6 +99,18 @@ def test_a_file_finds_its_neighbours(tmp_path: Path) -> None:
     assert name_of(load("jobs/job_c.py", [])) == "t"
 
 
+def test_a_file_behind_a_link_finds_the_neighbours_of_both(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "beside_file.py").write_text("NAME = 'file'\n")
+    (tmp_path / "beside_link.py").write_text("NAME = 'link'\n")
+    source = (
+        SOURCE + "\nimport beside_file, beside_link\nnames = topology([beside_file.NAME, beside_link.NAME])\n"
+    )
+    (tmp_path / "real" / "linked_job.py").write_text(source)
+    (tmp_path / "linked_job.py").symlink_to(Path("real") / "linked_job.py")
+    assert load(f"{tmp_path}/linked_job.py:names", ()).topology.name == "t-file-link"
+
+
 def test_a_module_and_a_function_of_it(tmp_path: Path) -> None:
     put(tmp_path / "pack_d" / "__init__.py", "")
     put(tmp_path / "pack_d" / "jobs.py")

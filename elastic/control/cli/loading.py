@@ -113,6 +113,7 @@ def _from_file(path: Path) -> ModuleType:
             f"{path.name} has the name of a module that Python itself or elastic uses ({name}).",
             remedy="Rename the file: workers import it by its name.",
         )
+    _search(path.resolve().parent)  # of a link, `python FILE` takes the neighbours of what it leads to
     _search(path.parent)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
