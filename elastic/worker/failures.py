@@ -180,13 +180,13 @@ def _shown(value: Any, most: int) -> str:
 
 def described(error: BaseException) -> str:
     """An error's class and message, cut to a bearable length; whatever its `__str__` does."""
+    name = type(error).__name__
     try:
         text = str(error)
-    except Exception as e:
+        if isinstance(error, AttributeError) and isinstance(error.obj, Tuple):
+            text += f" (its fields: {', '.join(error.obj.fields)})"
+    except Exception as e:  # the thread that says what has failed would end by it
         text = f"(str raised {type(e).__name__})"
-    if isinstance(error, AttributeError) and isinstance(error.obj, Tuple):
-        text += f" (its fields: {', '.join(error.obj.fields)})"
-    name = type(error).__name__
     return f"{name}: {text[:_SAID]}{'...' if len(text) > _SAID else ''}" if text else name
 
 
@@ -196,7 +196,15 @@ def why(error: BaseException) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback, with those of its causes, without the framework's own frames in front of the user's code."""
+    """The traceback, with those of its causes, without the framework's own frames in front of the user's code; whatever the error's own
+    attributes do."""
+    try:
+        return _traceback(error)
+    except Exception as e:  # as in `described`
+        return f"(the traceback of {type(error).__name__} cannot be shown: {type(e).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
     told = traceback.TracebackException.from_exception(error)
     own = (__file__.rpartition("/worker/")[0], MADE)
     todo, seen = [told], set()

@@ -148,3 +148,34 @@ def test_the_traceback_of_a_generator_begins_with_the_users_frame() -> None:
         (started := cluster.submit(b.build())).wait(timeout=30)
     [told] = [str(e.details["traceback"]) for e in started.events if e.kind == "executor-failed"]
     assert told.splitlines()[1].startswith(f'  File "{__file__}"') and "RuntimeError: no more" in told
+
+
+class Three(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Any:
+        yield from ((n,) for n in range(3))
+
+
+class OddCause(Exception):
+    @property
+    def __cause__(self) -> BaseException | None:  # type: ignore[override]
+        raise ValueError("no cause")
+
+
+class OddSyntax(SyntaxError):
+    def __init__(self) -> None:
+        self.lineno, self.text, self.filename, self.msg, self.offset = "x", 5, object(), None, "a"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [OddCause, OddSyntax])
+def test_an_error_that_cannot_be_shown_fails_the_topology_all_the_same(kind: type[Exception]) -> None:
+    class Raises(Bolt):
+        def execute(self, tup: Any) -> None:
+            raise kind()
+
+    b = TopologyBuilder("odd")
+    b.spout("numbers", Three())
+    b.bolt("raises", Raises(), max_errors=0).shuffle("numbers")
+    with pytest.raises(ExecutionError, match=kind.__name__), LocalCluster() as cluster:
+        cluster.submit(b).wait(timeout=30)
