@@ -183,12 +183,15 @@ def test_a_stream_that_is_closed_is_no_error(closed: str) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_where_there_is_no_room_to_write_the_machine_lacks_something() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_where_there_is_no_room_to_write_the_machine_lacks_something(unbuffered: str) -> None:
     command = [sys.executable, "-m", "elastic.control.cli", "version"]
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
     assert done.returncode == errors.EnvironmentProblem.exit_code
     assert done.stderr.startswith("error: No space left on device\n")
+    assert "Exception ignored" not in done.stderr
 
 
 def test_an_unexpected_error_is_1_and_shows_the_traceback() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -69,14 +70,15 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
         say("interrupted")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError | ReaderGone):
-        # Nothing is left to say, and what is still buffered must not fail at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # nothing is left to say
         return BROKEN_PIPE
     if isinstance(error, click.ClickException):
         error.show()
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _FULL:
         where = f": {error.filename}" if error.filename else ""
+        if not where:
+            _drop_output()
         full = EnvironmentProblem(f"{error.strerror}{where}", remedy=_ROOM)
         full.__cause__, error = error, full
     if isinstance(error, ElasticError):
@@ -94,6 +96,12 @@ def report(error: BaseException, *, verbose: bool = False) -> int:
     say(click.style("error: ", fg="red", bold=True) + f"unexpected: {type(error).__name__}: {error}")
     say("  This is a fault of elastic itself; the traceback above says where.")
     return UNEXPECTED
+
+
+def _drop_output() -> None:
+    """What is still buffered of standard output must not fail at exit."""
+    with suppress(OSError, ValueError):  # it is no file of the system, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _by_interrupt(error: BaseException) -> bool:
