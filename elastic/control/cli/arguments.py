@@ -27,9 +27,8 @@ def topology_argument(**kwargs: Any) -> Callable[[Any], Any]:
 
 
 def _not_empty(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
-    if (
-        name == ""
-    ):  # an unset variable of a script: where a name may be left out, this would mean all topologies
+    # An unset variable of a script, say. Where a name may be left out it would mean all topologies.
+    if name == "":
         raise click.BadParameter("the name of a topology is empty", ctx, param)
     return name
 

@@ -217,7 +217,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                 Unavailable,
                 DeadlineExceeded,
                 Refused,
-            ) as error:  # refused: it serves as many followers as it may
+            ) as error:  # it may serve as many followers as it can
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > TAKE_OVER_SECONDS:
                     raise
