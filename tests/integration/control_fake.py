@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import Any
 from elastic.control.server import ControlServer
 from elastic.errors import ElasticError, NotFound
 from elastic.model.assignment import Assignment
-from elastic.model.events import Event
+from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
 from elastic.model.load import NodeReport, WorkerReport
 from elastic.model.records import TopologyState, TopologyStatus
@@ -231,3 +233,28 @@ def lasting(prefix: str, timeout: float = WAIT) -> list[str]:
     for thread in found:
         thread.join(timeout)
     return sorted(t.name for t in found if t.is_alive())
+
+
+def event(number: int, topology: str = "words", severity: Severity = Severity.INFO) -> Event:
+    return Event(float(number), f"kind-{number}", "m", severity, topology=topology, details={"n": number})
+
+
+def a_bundle(directory: Path) -> Path:
+    path = directory / "bundle.zip"
+    path.write_bytes(bytes(range(256)) * (12 << 10))  # 3 MiB: several pieces
+    return path
+
+
+def eventually(condition: Any) -> None:
+    pause = threading.Event()
+    for _ in range(int(WAIT / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError("it did not happen")
+
+
+def free_port() -> str:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
