@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ElasticError, Refused
@@ -151,11 +150,8 @@ class Nimbus:
         node = coordination.moves.get(epoch)
         if not self.alive or not self.session.connected or node is None:
             return
-        record = node.record
-        asked = replace(
-            record, abort=record.abort or "an operator aborted the move", forced=record.forced or force
-        )
-        wanted = not record.settled and asked != record
+        asked = node.record.ending("an operator aborted the move", force=force)
+        wanted = not node.record.settled and asked is not node.record
         if wanted and coordination.commit(self.term, ac.Commit(asked, node.version)):
             self.feed(epoch, ev.AbortAsked(node.record, node.version))
         self.look()

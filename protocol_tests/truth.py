@@ -80,9 +80,9 @@ class Truth:
         self.ticks[task] = self.ticks.get(task, 0) + 1
         self.items.setdefault(task, set()).add((item.root, item.number, item.path))
 
-    def taint(self, source: int, target: int, item: Item) -> None:
-        """It was in the memory of a process that died: it may be lost, but not doubled."""
-        self.tainted.add((source, target, item.n))
+    def taint(self, source: int, target: int, *items: Item) -> None:
+        """They were in the memory of a process that died: they may be lost, but not doubled."""
+        self.tainted.update((source, target, item.n) for item in items)
 
     def of_an_ended_life(self, source: int, target: int, item: Item) -> bool:
         """Whether it was emitted before the emitting task was started anew, without its state."""

@@ -228,7 +228,7 @@ class Worker:
         frame = ev.Arrived(*key, action.life, action.first, action.count, (action.item, self.ways[key]))
         where = self.participant.emitters[key].where
         if where not in self.world.network.processes and action.target in self.world.truth.crashed:
-            self._may_be_lost(*key, action.item)
+            self.world.truth.taint(*key, *action.item)
         self._transmit(action.source, where, frame)
 
     def fence(self, action: ac.SendFence) -> None:
@@ -372,10 +372,10 @@ class Worker:
         self._taint_ends(mine)
         for frame in world.network.frames(lambda c: c.source is self):
             if isinstance(frame, ev.Arrived) and frame.source in mine:
-                self._may_be_lost(frame.source, frame.target, frame.item[0])
+                self.world.truth.taint(frame.source, frame.target, *frame.item[0])
         for frame in world.network.frames(lambda c: c.target == self.me):
             if isinstance(frame, ev.Arrived) and frame.target in mine:
-                self._may_be_lost(frame.source, frame.target, frame.item[0])
+                self.world.truth.taint(frame.source, frame.target, *frame.item[0])
         self.alive = False
         world.network.died(self.me)
 
@@ -397,19 +397,15 @@ class Worker:
         for (source, target), emitter in self.participant.emitters.items():
             if source in mine:
                 for unsent in emitter.buffer:
-                    self._may_be_lost(source, target, unsent.item)
+                    self.world.truth.taint(source, target, *unsent.item)
         for (source, target), receiver in self.participant.receivers.items():
             if target in mine:
                 for early in receiver.export().early:
-                    self._may_be_lost(source, target, early.item.items)
+                    self.world.truth.taint(source, target, *early.item.items)
         for t in mine:
             for event in (*self.early.get(t, ()), *self.participant.kept_for_later(t)):
                 if isinstance(event, ev.Arrived):
-                    self._may_be_lost(event.source, t, event.item.items)
-
-    def _may_be_lost(self, source: int, target: int, items: Items) -> None:
-        for item in items:
-            self.world.truth.taint(source, target, item)
+                    self.world.truth.taint(event.source, t, *event.item.items)
 
     def _taint(self, t: int) -> None:
         """A task that this process held died with it."""
@@ -417,22 +413,22 @@ class Worker:
         truth.owner_died(t)
         for link in self.participant.arriving(t):
             for unsent in link.buffer:
-                self._may_be_lost(t, link.target, unsent.item)
+                self.world.truth.taint(t, link.target, *unsent.item)
         brought = self.participant._arriving.get(t)
         for came in brought.inputs if brought is not None else ():
             for early in came.early:
-                self._may_be_lost(came.source, t, early.item.items)
+                self.world.truth.taint(came.source, t, *early.item.items)
         task = self.tasks.get(t) or self.prepared.get(t)
         if task is None:
             return
         for waiting in task.queue:
             truth.taint(waiting.source, t, waiting.item)
         for target, items in task.pending:
-            self._may_be_lost(t, target, items)
+            self.world.truth.taint(t, target, *items)
         for source in self.participant.wiring.emitters_of(t):
             receiver = self.participant.receivers.get((source, t))
             for early in receiver.export().early if receiver is not None else ():
-                self._may_be_lost(source, t, early.item.items)
+                self.world.truth.taint(source, t, *early.item.items)
         self.world.keep_budget(task)
 
 

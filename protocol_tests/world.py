@@ -18,7 +18,7 @@ from protocol_tests.network import Network
 from protocol_tests.nimbus import Nimbus
 from protocol_tests.shape import Shape, make_shape
 from protocol_tests.store import Part, Stores
-from protocol_tests.tasks import Items, Task
+from protocol_tests.tasks import Task
 from protocol_tests.truth import Broken, Truth
 from protocol_tests.worker import Worker
 
@@ -173,14 +173,10 @@ class World:
                 self.truth.taint(waiting.source, task, waiting.item)
             for link in links.inputs:
                 for early in link.early:
-                    self._taint_all(link.source, task, early.item.items)
+                    self.truth.taint(link.source, task, *early.item.items)
             for link in links.outputs:
                 for unsent in link.buffer:
-                    self._taint_all(task, link.target, unsent.item)
-
-    def _taint_all(self, source: int, target: int, items: Items) -> None:
-        for item in items:
-            self.truth.taint(source, target, item)
+                    self.truth.taint(task, link.target, *unsent.item)
 
     def _is_really_lost(self, task: int, epoch: int) -> bool:
         return all((epoch, task) not in s.data for s in self.stores.at.values())

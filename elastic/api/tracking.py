@@ -31,7 +31,17 @@ _contains = dict.__contains__
 _MISSING: Any = object()
 
 
-class _Written(StateMap[K, V]):
+class _Passing(StateMap[K, V]):
+    """One that is so for a while."""
+
+    __slots__ = ()
+
+    def __new__(cls, *content: Any, **more: Any) -> StateMap[Any, Any]:  # type: ignore[misc]
+        # What `state | other`, `fromkeys` and `type(state)(...)` make is nobody's state, and plain.
+        return StateMap(*content, **more)
+
+
+class _Written(_Passing[K, V]):
     """Remembers which keys were set, to what, and which were removed.
 
     The values are remembered as well, because whoever wants to know what has changed would else look all keys up again: that takes
@@ -39,10 +49,6 @@ class _Written(StateMap[K, V]):
     """
 
     __slots__ = ()
-
-    def __new__(cls, *content: Any, **more: Any) -> StateMap[Any, Any]:  # type: ignore[misc]
-        # What `state | other`, `fromkeys` and `type(state)(...)` make is nobody's state, and plain.
-        return StateMap(*content, **more)
 
     def __setitem__(self, key: K, value: V) -> None:
         self._changed[key] = value
@@ -146,14 +152,10 @@ class _Tracked(_Written[K, V]):
         return other | self.copy()
 
 
-class _Lazy(StateMap[K, V]):
+class _Lazy(_Passing[K, V]):
     """Part of it is bytes still. What is set needs no look into them: what is in the dictionary holds, not what they say."""
 
     __slots__ = ()
-
-    def __new__(cls, *content: Any, **more: Any) -> StateMap[Any, Any]:  # type: ignore[misc]
-        # What `state | other`, `fromkeys` and `type(state)(...)` make is nobody's state, and plain.
-        return StateMap(*content, **more)
 
     # Whatever looks for a key may read the last of the bytes, and then this is of another class.
 

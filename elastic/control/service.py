@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import grpc
+from google.protobuf.message import Message
 
 from elastic.control.codec import ASSIGNMENT, DETAIL, ELASTICITY, MOVE, NODE, SPEC, STATE, SUMMARY
 from elastic.control.ports import NimbusPort, NodeAccess
@@ -95,6 +96,14 @@ def _bounded(wait: float, context: grpc.ServicerContext) -> float:
     if left is None or left > _FOR_EVER:
         left = DEFAULT_DEADLINE
     return max(0.0, min(wait, left - _SLACK))
+
+
+def _check_size(answer: Message, what: str, remedy: str) -> None:
+    """Raises Refused when an answer is more than a message holds."""
+    if (found := answer.ByteSize()) > MAX_MESSAGE:
+        raise Refused(
+            f"{what} are more than an answer holds ({size(found)} of {size(MAX_MESSAGE)})", remedy=remedy
+        )
 
 
 class ControlService(ControlServiceServicer):
@@ -243,12 +252,8 @@ class ControlService(ControlServiceServicer):
             if request.without_tasks:
                 wanted = [replace(m, tasks=(), waits=()) for m in wanted]
             answer = pb.ListMovesResponse(moves=map(MOVE.encode, wanted))
-            if answer.ByteSize() > MAX_MESSAGE:
-                raise Refused(
-                    f"{counted(len(wanted), 'move')} with all their tasks are more than an answer holds "
-                    f"({size(answer.ByteSize())} of {size(MAX_MESSAGE)})",
-                    remedy="Ask for fewer of them (--limit), or for one by its number.",
-                )
+            what = f"{counted(len(wanted), 'move')} with all their tasks"
+            _check_size(answer, what, "Ask for fewer of them (--limit), or for one by its number.")
             return answer
 
     def StreamMoves(
@@ -316,12 +321,8 @@ class ControlService(ControlServiceServicer):
                 found = [e for _, e in self._nimbus.events.since(0) if e.severity is Severity.ERROR]
             wanted = found[-request.limit :] if request.limit > 0 else found
             answer = pb.ErrorsResponse(errors=map(EVENT.encode, wanted))
-            if answer.ByteSize() > MAX_MESSAGE:
-                raise Refused(
-                    f"{counted(len(wanted), 'error')} are more than an answer holds "
-                    f"({size(answer.ByteSize())} of {size(MAX_MESSAGE)})",
-                    remedy="Ask for fewer of them (--limit); events tell all, one by one.",
-                )
+            remedy = "Ask for fewer of them (--limit); events tell all, one by one."
+            _check_size(answer, counted(len(wanted), "error"), remedy)
             return answer
 
     def Stacks(self, request: pb.StacksRequest, context: grpc.ServicerContext) -> pb.StacksResponse:

@@ -249,16 +249,16 @@ def _forward(task: TaskMove, saved: SavedMark, draft: _Draft, expired: Collectio
         reason = f"worker {worker_of(task.target)} has ended"
     elif failed is not None:
         reason = failed.reason
-    if restore_timer(task) in expired:
-        reason = reason or "it was not restored in time"
-    elif not reason:
+    late = restore_timer(task) in expired
+    if not (reason or late):
         return task
+    reason = reason or "it was not restored in time"
     if draft.record.forced and task.source not in draft.hosts and task.attempt >= AT_ONCE:
         # It may be restoring it still.
         draft.write(task.target, marks.revoke(task.task, task.attempt))
         return _lost(task, f"given up after {task.attempt} attempts to restore it: {reason}", draft)
     rested = back is not None or task.attempt < AT_ONCE or again_timer(task) in expired
-    if not rested and restore_timer(task) not in expired:
+    if not (rested or late):
         return task
     dead = _dead(task, draft)
     # A process that has ended may have had to for any reason: of two it may be what they restored. So it is for sure of another one of

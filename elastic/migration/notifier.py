@@ -11,8 +11,6 @@ record goes last, when nobody who lives needs it: a worker that was cut off lear
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from elastic.migration import events as ev
 from elastic.migration.actions import CleanStores, Commit, RemoveRecord, Say, StartTimer
 from elastic.migration.decide import Timer, decide
@@ -64,15 +62,7 @@ class Notifier(Role):
             return ()
         if self.record.settled:
             return self._clean()
-        record = (
-            self.record
-            if not self._abort
-            else replace(
-                self.record,
-                abort=self.record.abort or self._abort,
-                forced=self.record.forced or self._forced,
-            )
-        )
+        record = self.record.ending(self._abort, force=self._forced) if self._abort else self.record
         decision = decide(record, self.version, event.marks, event.hosts, self._expired)
         timers = tuple(StartTimer(*t) for t in decision.timers if t not in self._started)
         self._started.update(decision.timers)

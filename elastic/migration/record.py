@@ -189,6 +189,17 @@ class MoveRecord:
         """The worker lives that write marks, sorted."""
         return tuple(sorted({i for t in self.tasks for i in (t.source, t.target)}))
 
+    def ending(self, why: str, *, force: bool) -> MoveRecord:
+        """As it is when its early end has been asked for; the very same when that has been before.
+
+        Args:
+            why: What is said of it if nobody has asked before.
+            force: As `forced`.
+        """
+        if self.abort and (self.forced or not force):
+            return self
+        return replace(self, abort=self.abort or why, forced=self.forced or force)
+
     def brief(self) -> MoveRecord:
         """Without the reasons, where they take room."""
         return replace(self, tasks=tuple(replace(t, reason=briefly(t.reason)) for t in self.tasks))

@@ -176,8 +176,7 @@ class Moves:
             if record is None or record.settled:
                 continue
             # One that says so already was written by a request that may not have heard of it: nor has the notifier then.
-            asked = replace(record, abort=record.abort or why, forced=record.forced or force)
-            if asked != record:
+            if (asked := record.ending(why, force=force)) is not record:
                 record, version = asked, version + 1
                 operations.append(Set(path, encode(record), version - 1))
             told.append((epoch, ev.AbortAsked(record, version)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elastic.elasticity import infrastructure
@@ -13,6 +13,7 @@ from elastic.elasticity.guards import Memory
 from elastic.elasticity.kinds import FULL_PROCESS
 from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, expected
 from elastic.errors import Conflict, Refused
+from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
 from elastic.model.ids import TopologyName
 from elastic.model.loadview import LoadView
@@ -26,7 +27,7 @@ from elastic.nimbus.remembering import Begun
 from elastic.nimbus.subjects import Asked
 from elastic.nimbus.telling import QUIET, Teller
 from elastic.scheduler.base import Demand
-from elastic.scheduler.decision import same_places
+from elastic.scheduler.decision import Reason, same_places
 from elastic.scheduler.even import EvenParams
 from elastic.scheduler.registry import Choice, find
 
@@ -204,16 +205,8 @@ class Resizing:
             desired = claims[t.name]
             if decision.changes and not empties:
                 scheduler = choice or _relocating(process_share)
-                try:
-                    placed = scheduler.decide([demand], facts.cluster, expected(view, decision), claims)
-                    desired = placed.assignments[t.name]
-                except Refused:
-                    raise
-                except Exception as error:  # whatever a plug-in's scheduler does: nothing else waits for it
-                    log.exception("%s has failed", scheduler.kind.who)
-                    text = f"{scheduler.kind.who} has failed: {type(error).__name__}: {error}"
-                    raise Refused(text) from error
-                self._teller.explain([r for r in placed.reasons if r.kind not in QUIET])
+                desired, reasons = _placed(scheduler, demand, facts, expected(view, decision), claims)
+                self._teller.explain([r for r in reasons if r.kind not in QUIET])
             if same_places(replace(desired, workers=base.workers), base):
                 even = replace(demand, marked=False, rebalance=True, spread=True)
                 desired = self._ruler.even(even, facts)
@@ -271,6 +264,25 @@ class Resizing:
                     },
                 )
             )
+
+
+def _placed(
+    scheduler: Choice,
+    demand: Demand,
+    facts: Facts,
+    load: LoadView,
+    claims: Mapping[TopologyName, Assignment],
+) -> tuple[Assignment, Sequence[Reason]]:
+    """What a scheduler makes of it, and why. Raises Refused: it has failed, as a plug-in's may in any way; nothing else waits for it."""
+    try:
+        placed = scheduler.decide([demand], facts.cluster, load, claims)
+        return placed.assignments[demand.spec.name], placed.reasons
+    except Refused:
+        raise
+    except Exception as error:
+        log.exception("%s has failed", scheduler.kind.who)
+        text = f"{scheduler.kind.who} has failed: {type(error).__name__}: {error}"
+        raise Refused(text) from error
 
 
 def _relocating(process_share: float) -> Choice:

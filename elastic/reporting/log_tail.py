@@ -16,11 +16,13 @@ from pathlib import Path
 LINE_LIMIT = 64 << 10
 """Bytes; longer lines come in pieces."""
 
-ASIDE = ".1"
-"""At the end of the name of what was moved aside when a log had become too large."""
-
 _READ = 256 << 10
 Line = tuple[str, str]
+
+
+def aside_of(path: Path) -> Path:
+    """Where the content of a log is moved when it has become too large."""
+    return path.with_name(path.name + ".1")
 
 
 @dataclass
@@ -47,7 +49,7 @@ class LogTail:
         self._aside: deque[_File] = deque()
         self.refresh()
         for file in self._files.values():
-            before = _File(file.worker, file.path.with_name(file.path.name + ASIDE))
+            before = _File(file.worker, aside_of(file.path))
             lacks = 1
             if tail is not None:
                 file.position, file.inode, lacks = _last_lines(file.path, max(0, tail))
@@ -92,7 +94,7 @@ def _decode(line: bytes) -> str:
 
 def _moved_aside(file: _File) -> _File | None:
     """What has not been read of a log whose content was moved aside since; it is read from its beginning then."""
-    aside = file.path.with_name(file.path.name + ASIDE)
+    aside = aside_of(file.path)
     try:
         facts = file.path.stat()
         if (

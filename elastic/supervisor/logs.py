@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elastic.model.ids import TopologyName, WorkerId
+from elastic.reporting.log_tail import aside_of
 
 MAX_BYTES = 20 << 20
 """Size at which a log is moved aside to `<name>.1`, replacing the one there: two times this is the most on
@@ -43,7 +44,7 @@ def trim(path: Path, limit: int = MAX_BYTES) -> bool:
     try:
         if path.stat().st_size <= limit:
             return False
-        shutil.copyfile(path, path.with_name(path.name + ".1"))
+        shutil.copyfile(path, aside_of(path))
         os.truncate(path, 0)
     except OSError:  # a full disk must not end what the log is about; the next look tries again
         return False

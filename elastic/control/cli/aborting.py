@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from elastic.control.cli import output
-from elastic.control.cli.move_shown import ranges, tell
+from elastic.control.cli.losing import told
+from elastic.control.cli.move_shown import tell
 from elastic.control.cli.moving import Following, Request
 from elastic.control.cli.narration import Waiting, note
 from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
 from elastic.errors import DeadlineExceeded, ElasticError
-from elastic.model.words import counted
 
 
 def end_moves(
@@ -45,8 +45,8 @@ def end_moves(
         moves = [m for m in following.moves() if m.epoch in epochs]
         drained = _drained(client, name)
     tell(settings, {"topology": name, "epochs": list(epochs)}, moves)
-    if given_up := [t.task for m in moves for t in m.tasks if t.phase == "lost"]:
-        note(f"{name}: {counted(len(given_up), 'task')} began anew without state: {ranges(given_up)}.")
+    for sentence in told({(name, t.task): t.source for m in moves for t in m.tasks if t.phase == "lost"}):
+        note(sentence)
     for node in drained:
         again = settings.command("nodes", "drain", node)
         note(
