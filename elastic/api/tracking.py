@@ -32,12 +32,12 @@ _MISSING: Any = object()
 
 
 class _Passing(StateMap[K, V]):
-    """One that is so for a while."""
+    """What a state's dictionary is for a while. What is made of it is not that."""
 
     __slots__ = ()
 
     def __new__(cls, *content: Any, **more: Any) -> StateMap[Any, Any]:  # type: ignore[misc]
-        # What `state | other`, `fromkeys` and `type(state)(...)` make is nobody's state, and plain.
+        # `state | other`, `fromkeys` and `type(state)(...)` make nobody's state: a plain one.
         return StateMap(*content, **more)
 
 
