@@ -10,6 +10,11 @@ from elastic.model.events import Event
 from elastic.model.load import NodeReport, WorkerReport
 
 
+def aside_of(path: Path) -> Path:
+    """Where the content of a log is moved when it has become too large: the supervisor moves it, and who reads the log looks there."""
+    return path.with_name(path.name + ".1")
+
+
 class Reporter(Protocol):
     """A supervisor's line to whoever is Nimbus's leader now."""
 

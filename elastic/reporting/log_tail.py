@@ -13,16 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elastic.reporting.base import aside_of
+
 LINE_LIMIT = 64 << 10
 """Bytes; longer lines come in pieces."""
 
 _READ = 256 << 10
 Line = tuple[str, str]
-
-
-def aside_of(path: Path) -> Path:
-    """Where the content of a log is moved when it has become too large."""
-    return path.with_name(path.name + ".1")
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elastic.model.ids import TopologyName, WorkerId
-from elastic.reporting.log_tail import aside_of
+from elastic.reporting.base import aside_of
 
 MAX_BYTES = 20 << 20
 """Size at which a log is moved aside to `<name>.1`, replacing the one there: two times this is the most on
