@@ -63,13 +63,13 @@ class Moving:
         )
 
     def shown(self, nimbus: Nimbus, condition: Callable[[MoveView], bool]) -> MoveView:
-        """Wait until the newest move is shown so, which is a moment after Nimbus has seen it."""
+        """Wait until the newest move is shown, and so, which is a moment after Nimbus has seen it."""
         assert nimbus._reign is not None
         deadline, seen = time.monotonic() + PATIENCE, 0
-        while not condition(view := nimbus.moves("wc")[0]):
-            assert time.monotonic() < deadline, view
+        while not (views := nimbus.moves("wc")) or not condition(views[0]):
+            assert time.monotonic() < deadline, views
             seen, _ = nimbus._reign.move_log.changes(seen, 1.0)
-        return view
+        return views[0]
 
     def phase(self, nimbus: Nimbus, phase: Phase) -> None:
         """Wait until some task of a move is in that phase, as Nimbus sees it."""
