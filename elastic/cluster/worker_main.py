@@ -45,9 +45,9 @@ from elastic.signals import insist
 from elastic.supervisor.ports import CANNOT_LOAD, WORKER_SESSION_LOST
 from elastic.transport.base import Transport, TransportOptions
 from elastic.worker import memory, standing
-from elastic.worker.failures import user_traceback
 from elastic.worker.outside import Outside
 from elastic.worker.report import Measurer
+from elastic.worker.shown import user_traceback
 from elastic.worker.watchdog import Watchdog
 from elastic.worker.worker import Worker
 

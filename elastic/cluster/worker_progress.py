@@ -18,7 +18,7 @@ from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, TaskId, TopologyName, WorkerId
 from elastic.model.records import Progress
 from elastic.model.words import counted, plain
-from elastic.worker.failures import DETAIL, MESSAGE
+from elastic.worker.shown import DETAIL, MESSAGE
 from elastic.worker.worker import Worker
 
 SINCE = 0.5

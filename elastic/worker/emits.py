@@ -102,10 +102,6 @@ def _as_a_whole(names: list[str], only: str) -> list[str]:
     ]
 
 
-MADE = "<emit of "
-"""How the names of what is made begin, which tracebacks give for a file's."""
-
-
 @functools.lru_cache(256)
 def compiled(code: str, name: str) -> types.CodeType:
     """Compiled once for all tasks of a component."""

@@ -23,10 +23,10 @@ from elastic.transport.base import Link
 from elastic.worker.bolts import SLICE
 from elastic.worker.brake import TURN, Brake
 from elastic.worker.destination import Destination, ExecutorStopped, TaskReleased
-from elastic.worker.failures import described, user_traceback
 from elastic.worker.flushing import Flushing
 from elastic.worker.hands import Hands
 from elastic.worker.haste import Haste
+from elastic.worker.shown import described, user_traceback
 from elastic.worker.task import Task
 from elastic.worker.unread import Unread
 

@@ -28,10 +28,10 @@ from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Step
 from elastic.worker.content.engine import decode_engine, engine_pieces
 from elastic.worker.content.layout import comes_in_parts, has_caught_up, is_last
-from elastic.worker.failures import why
 from elastic.worker.moving import Payload, Side
 from elastic.worker.pools import have_done
 from elastic.worker.putting_in import PuttingIn
+from elastic.worker.shown import why
 from elastic.worker.stores import GROWN, LOT, Nodes, StateStores, StoredState
 from elastic.worker.together import Together
 

@@ -10,7 +10,7 @@ from elastic.model.ids import Incarnation, worker_of
 from elastic.transport.base import SEVERAL, Transport
 from elastic.worker import wire
 from elastic.worker.batch import Item
-from elastic.worker.failures import described
+from elastic.worker.shown import described
 
 if TYPE_CHECKING:
     from elastic.worker.worker import Worker

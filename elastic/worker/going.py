@@ -15,7 +15,7 @@ from elastic.errors import Unavailable
 from elastic.worker.along import Recent
 from elastic.worker.brake import Brake
 from elastic.worker.content import Copier
-from elastic.worker.failures import described
+from elastic.worker.shown import described
 from elastic.worker.stores import StateWrite
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from elastic.api import tracking
 from elastic.api.components import Component, overrides
 from elastic.api.state import StateMap
 from elastic.worker.content.copier import states_of
-from elastic.worker.failures import described
+from elastic.worker.shown import described
 
 log = logging.getLogger("elastic.worker")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from elastic.worker.batch import Mark, MarkKind
-from elastic.worker.failures import described, user_traceback
 from elastic.worker.part import Part
+from elastic.worker.shown import described, user_traceback
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from elastic.errors import ElasticError, ExecutionError
 from elastic.model.events import Severity
 from elastic.model.ids import TaskId
-from elastic.worker.failures import user_traceback, why
+from elastic.worker.shown import user_traceback, why
 
 if TYPE_CHECKING:
     from elastic.worker.worker import Worker

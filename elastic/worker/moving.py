@@ -25,8 +25,8 @@ from elastic.worker import move_errors
 from elastic.worker.content import Arrival, pending
 from elastic.worker.content.engine import EngineState
 from elastic.worker.destination import ExecutorStopped, TaskReleased
-from elastic.worker.failures import why
 from elastic.worker.going import begins_anew
+from elastic.worker.shown import why
 from elastic.worker.stores import SMALL
 
 if TYPE_CHECKING:

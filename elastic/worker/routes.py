@@ -10,8 +10,9 @@ from elastic.errors import ExecutionError
 from elastic.model.grouping import GroupingKind
 from elastic.worker.batch import Stream
 from elastic.worker.crossing import Out, Subscription
-from elastic.worker.emits import BUILTINS, MADE, Emits, compiled, functions
+from elastic.worker.emits import BUILTINS, Emits, compiled, functions
 from elastic.worker.hashing import hash_values, task_index
+from elastic.worker.shown import MADE
 
 if TYPE_CHECKING:
     from elastic.worker.outputs import Outputs

@@ -25,10 +25,10 @@ from elastic.worker import along, move_errors
 from elastic.worker.content import Copier
 from elastic.worker.content.engine import EngineState, encode_engine
 from elastic.worker.copying import Copying
-from elastic.worker.failures import described, why
 from elastic.worker.fetching import Fetching, key_of
 from elastic.worker.going import Going, why_unmovable
 from elastic.worker.pools import have_done
+from elastic.worker.shown import described, why
 from elastic.worker.stopping import Stopping
 from elastic.worker.stores import GROWN, LOT, SMALL, Commit, Nodes, SmallState, StateStores
 from elastic.worker.together import Together

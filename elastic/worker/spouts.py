@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from elastic.api.components import Component, Spout, overrides
 from elastic.api.settings import setting
 from elastic.errors import ExecutionError
-from elastic.worker.failures import described, shown, user_traceback
 from elastic.worker.looks import FIRST, LATE, MOST
 from elastic.worker.part import Part
+from elastic.worker.shown import described, shown, user_traceback
 
 if TYPE_CHECKING:
     from elastic.worker.task import Task

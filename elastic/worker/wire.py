@@ -37,7 +37,7 @@ from elastic.model.ids import Incarnation
 from elastic.transport.base import LARGEST_URGENT, Buffer, TransportOptions
 from elastic.worker import vector
 from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
-from elastic.worker.failures import described
+from elastic.worker.shown import described
 
 MSGPACK, PICKLE, ARROW, MARK, OPENED, FENCE, STORED, SAVED, ALONG, RESTORED, BEHIND, PARCEL = range(1, 13)
 _HEAD = struct.Struct("!BHIIQQ")

@@ -29,7 +29,6 @@ from elastic.worker.assigned import Assigned
 from elastic.worker.batch import Item, Streams
 from elastic.worker.components import ComponentSource
 from elastic.worker.executors import Executors
-from elastic.worker.failures import DETAIL, MESSAGE, described, user_traceback
 from elastic.worker.frames import Frames
 from elastic.worker.haste import Haste, few_stand_still
 from elastic.worker.held import Pause
@@ -40,6 +39,7 @@ from elastic.worker.moves import HELD_QUEUES, Moves
 from elastic.worker.moving import MovingTasks
 from elastic.worker.outside import NO_MARKS, Outside, view_of
 from elastic.worker.saving import Saving
+from elastic.worker.shown import DETAIL, MESSAGE, described, user_traceback
 from elastic.worker.state_sizes import StateSizes
 from elastic.worker.task import Task
 from elastic.worker.ways import Ways

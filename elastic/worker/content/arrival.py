@@ -23,8 +23,8 @@ from elastic.worker.content.grid import GridPiece
 from elastic.worker.content.layout import NO_COPY, Meta, StateMeta, read_meta
 from elastic.worker.content.lazy import UnreadBins
 from elastic.worker.content.wholes import MANY
-from elastic.worker.failures import described
 from elastic.worker.memory import TableMemory
+from elastic.worker.shown import described
 
 LARGE = 1 << 20
 """Bytes of a table; smaller ones grow in a millisecond."""

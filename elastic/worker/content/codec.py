@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from elastic.errors import ExecutionError
-from elastic.worker.failures import described, shown
+from elastic.worker.shown import described, shown
 
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 """Types that come back as they are. Their subclasses don't."""

@@ -15,7 +15,7 @@ from elastic.errors import ExecutionError
 from elastic.worker.content import whole
 from elastic.worker.content.keyed import KeyedCopier
 from elastic.worker.content.layout import VERSION, Meta, StateMeta, write_meta
-from elastic.worker.failures import shown
+from elastic.worker.shown import shown
 
 PIECE = 256 << 10
 """Bytes of a piece, about. One large value makes a larger one."""

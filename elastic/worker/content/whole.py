@@ -10,7 +10,7 @@ from typing import Any
 
 from elastic.api.components import Component, StatefulBolt, StatefulSpout, overrides
 from elastic.errors import ExecutionError
-from elastic.worker.failures import described
+from elastic.worker.shown import described
 
 _SAMPLE = 32
 _DEPTH = 4

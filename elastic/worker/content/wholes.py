@@ -13,7 +13,7 @@ from elastic.api.state import StateMap
 from elastic.errors import ExecutionError
 from elastic.worker.content import codec
 from elastic.worker.content.entries import Kinds, Owing
-from elastic.worker.failures import shown
+from elastic.worker.shown import shown
 
 WHOLE, LARGE_WHOLE = 2048, 8192
 """Entries of a piece at most: of a state of `MANY` entries, a fraction of a millisecond; of others, which are soon done with, and of one of

@@ -22,7 +22,7 @@ from elastic.supervisor.messages import Messages
 from elastic.testing import collect
 from elastic.worker import failures
 from elastic.worker.executor import Executor
-from elastic.worker.failures import described, shown, user_traceback
+from elastic.worker.shown import described, shown, user_traceback
 
 LIMIT = 30.0
 _signals: dict[str, threading.Event] = {}

@@ -13,7 +13,8 @@ from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
 from elastic.errors import ExecutionError
 from elastic.local import run
 from elastic.worker import wire
-from elastic.worker.failures import Failures, user_traceback
+from elastic.worker.failures import Failures
+from elastic.worker.shown import user_traceback
 
 
 class Played:
