@@ -20,7 +20,7 @@ from benchmarks.passing import Count, Pass
 from elastic import Fields, LocalCluster, Spout, Topology, TopologyBuilder
 from elastic.migration.emitter import Emitter
 from elastic.migration.receiver import Receiver
-from elastic.worker.outputs import Outputs
+from elastic.worker.emitting.outputs import Outputs
 
 
 class _Words(Spout):

@@ -29,7 +29,7 @@ from elastic.control.client import Client
 from elastic.errors import ElasticError
 from elastic.model.events import Event
 from elastic.model.records import TopologyStatus
-from elastic.nimbus.elastic_lines import read_policy
+from elastic.nimbus.balancing.elastic_lines import read_policy
 
 NAME = "wave"
 SUMMARY = "a waiting load, 1 to 16 times its base rate and back: what policies make of it, and fixed numbers beside them"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chaos.cluster import Cluster, NotNow, Process, Stuck
@@ -13,11 +14,31 @@ from elastic.errors import ElasticError
 from elastic.model.ids import WorkerId
 
 if TYPE_CHECKING:
-    from chaos.rounds import Aim, Rounds
+    from chaos.rounds import Rounds
 
 MOST_NODES = 4
 ABORT = 10.0
 """Seconds that a step is waited for at which a move is aborted."""
+
+
+@dataclass
+class Aim:
+    """What a round comes to, with what runs where.
+
+    Attributes:
+        node, other: Nodes that the victims are of, when they are whole nodes or supervisors.
+        forgotten: What was saved is gone with them: members of Hazelcast have no files.
+    """
+
+    act: Callable[[], None]
+    victims: Callable[[Seen], list[Process]]
+    moving: set[int]
+    what: str
+    source: str = ""
+    target: str = ""
+    node: str = ""
+    other: str = ""
+    forgotten: bool = False
 
 
 def numbers(tasks: Sequence[int]) -> str:
@@ -39,8 +60,6 @@ def drain(cluster: Cluster, node: str) -> None:
 
 def aim(rounds: Rounds, cluster: Cluster, name: str, watch: Watch, round: Round) -> Aim:
     """What the round comes to, with what runs where."""
-    from chaos.rounds import Aim
-
     chance = round.chance
     by_worker = rounds.by_worker()
     workers = sorted(by_worker)
@@ -161,8 +180,6 @@ def _to_fresh(
     rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]
 ) -> Aim:
     """To a worker, or a node, in which nothing of the topology runs: its death can cost only what goes there."""
-    from chaos.rounds import Aim
-
     chance = round.chance
     if round.victim != "target":
         empty = [n for n, tasks in sorted(per_node.items()) if not tasks]
@@ -214,8 +231,6 @@ def _all_away(
     rounds: Rounds, cluster: Cluster, name: str, round: Round, per_node: dict[str, list[int]]
 ) -> Aim:
     """Everything of a worker, or of a node, goes away: from `saved` on nothing is left there that could be lost."""
-    from chaos.rounds import Aim
-
     chance = round.chance
     by_worker = rounds.by_worker()
     held = bool(round.hold) and round.hold != ("prepare",)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from chaos.aims import Aim, aim
 from chaos.cluster import SLOTS, Cluster, Process, Stuck
 from chaos.flow import Flow
 from chaos.gate import Gate, Reached
@@ -51,26 +52,6 @@ class Kill:
     surely: set[int] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
     unheard: bool = False
-
-
-@dataclass
-class Aim:
-    """What a round comes to, with what runs where.
-
-    Attributes:
-        node, other: Nodes that the victims are of, when they are whole nodes or supervisors.
-        forgotten: What was saved is gone with them: members of Hazelcast have no files.
-    """
-
-    act: Callable[[], None]
-    victims: Callable[[Seen], list[Process]]
-    moving: set[int]
-    what: str
-    source: str = ""
-    target: str = ""
-    node: str = ""
-    other: str = ""
-    forgotten: bool = False
 
 
 class Rounds:
@@ -423,8 +404,6 @@ class Rounds:
     # ------------------------------------------------------------------ aims
 
     def _aim(self, round: Round) -> Aim:
-        from chaos.aims import aim
-
         return aim(self, self._cluster, self._name, self.watch, round)
 
 

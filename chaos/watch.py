@@ -20,7 +20,7 @@ from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.records import WorkerInfo
-from elastic.nimbus.plans import Plan
+from elastic.nimbus.observing.plans import Plan
 from statestore.address import StoreAddress
 from statestore.client import GrpcStore
 from statestore.errors import StateStoreError

@@ -19,7 +19,7 @@ from elastic.model.load import WorkerReport
 from elastic.model.records import Allocation, TopologyStatus
 from elastic.model.split import split_tasks
 from elastic.model.words import counted
-from elastic.worker.components import LocalComponents
+from elastic.worker.executing.components import LocalComponents
 from elastic.worker.report import Measurer
 from elastic.worker.watchdog import Watchdog
 from elastic.worker.worker import Worker

@@ -79,7 +79,7 @@ class _Tester:
             self._emit(stream, (value,) if single else tuple(value))
 
     def _emit_batch(self, batch: Any, stream: str = "default") -> None:
-        from elastic.worker import vector
+        from elastic.worker.tuples import vector
 
         declared = self._classes.get(stream)
         if declared is None:

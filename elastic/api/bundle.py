@@ -107,7 +107,7 @@ def load_bundle(directory: Path) -> ShippedComponents:
 
 
 class ShippedComponents:
-    """Gives each task its own copy out of a bundle (fills `elastic.worker.components.ComponentSource`)."""
+    """Gives each task its own copy out of a bundle (fills `elastic.worker.executing.components.ComponentSource`)."""
 
     def __init__(
         self, components: dict[str, bytes], groupings: dict[tuple[str, int], bytes], hooks: dict[str, bytes]

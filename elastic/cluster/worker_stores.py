@@ -21,12 +21,12 @@ from elastic.errors import ElasticError
 from elastic.model import codec
 from elastic.model.assignment import NodeInfo
 from elastic.model.ids import NodeId
-from elastic.worker.stores import Ahead, Commit, SmallState, StateWrite, StoredState
+from elastic.worker.moving.stores import Ahead, Commit, SmallState, StateWrite, StoredState
 from statestore.base import State, Ticket
 
 
 class WorkerStores:
-    """The port `elastic.worker.saving.StateStores`.
+    """The port `elastic.worker.moving.saving.StateStores`.
 
     Args:
         own: The node of this worker.

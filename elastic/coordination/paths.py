@@ -8,7 +8,7 @@
 /drains/<node>                       persistent: the node is to be emptied; then Nimbus removes it from /wanted
 /members/entered/<n>, /members/ready/<n>  ephemeral: members of the state stores' own Hazelcast cluster (elastic/cluster/grid_members.py)
 /elasticity                          data: ElasticitySettings; empty: nothing has been set
-/elasticity/nodes                    NodesMemory (elastic/nimbus/remembering.py): what the leader remembers of nodes that it asked for
+/elasticity/nodes                    NodesMemory (elastic/nimbus/balancing/remembering.py): what the leader knows of nodes that it asked for
 /elasticity/topologies/<name>        TopologyMemory: what it remembers of decisions about a topology by load
 /topologies                          data: the greatest number of a move of any topology that is no more, as decimal digits
 /topologies/<name>/spec              TopologySpec
@@ -16,7 +16,7 @@
 /topologies/<name>/assignment        Assignment
 /topologies/<name>/workers/<worker>  ephemeral: WorkerInfo of the living incarnation
 /topologies/<name>/progress/<worker> persistent: Progress (finished tasks, epoch carried out, drain passed)
-/topologies/<name>/plan              Plan (elastic/nimbus/plans.py): the assignment that moves are bringing about, while there are any
+/topologies/<name>/plan              Plan (elastic/nimbus/observing/plans.py): the assignment that moves are bringing about, if any
 /topologies/<name>/moves             persistent: the number of the newest move, as decimal digits; made with the topology
 /topologies/<name>/moves/<epoch>     MoveRecord (elastic/migration/record.py); the epoch in ten digits
 /topologies/<name>/moves/<epoch>/<incarnation>  Marks of one worker life, by `encode_marks`

@@ -35,8 +35,8 @@ from typing import Any
 from elastic import procs
 from elastic.handles import readable
 from elastic.hosts import generation
+from elastic.hosts.archives import without_archives
 from elastic.hosts.child import Child, exit_sentence, python_path
-from elastic.hosts.spark_daemon import without_archives
 
 log = logging.getLogger(__name__)
 

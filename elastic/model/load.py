@@ -21,7 +21,7 @@ class TaskLoad:
         failed: Tuples whose `execute` raised.
         queued: Tuples in its queue now.
         finished: Whether it has worked off all it will ever get.
-        state: Bytes of state that it owns, about (see `elastic.worker.state_sizes`); 0 when it has none, or when it is behind a
+        state: Bytes of state that it owns, about (see `elastic.worker.moving.state_sizes`); 0 when it has none, or when it is behind a
             `get_state` and the task has never moved.
         custom: What the component's own metrics say, by name. A spout's `offered` is special: the tuples per second that its source
             offers it, taken or not.

@@ -19,15 +19,15 @@ from elastic.coordination.base import Check, Coordination, SessionState, Watch
 from elastic.coordination.election import Election
 from elastic.errors import NotConnected, Refused, Unavailable
 from elastic.model.events import Event
-from elastic.nimbus.balancing import Balancer
+from elastic.nimbus.balancing.balancing import Balancer
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
-from elastic.nimbus.move_history import MoveHistory
+from elastic.nimbus.moves.move_history import MoveHistory
+from elastic.nimbus.observing.reports import ReportStore
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.ports import MemoryStateCleaning, NodeGateway, StateCleaning
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.reports import ReportStore
-from elastic.nimbus.requests import Requests
+from elastic.nimbus.requests.requests import Requests
 from elastic.nimbus.ruler import ReignRuler
 from elastic.scheduler.base import Scheduler
 from elastic.scheduler.round_robin import RoundRobinScheduler

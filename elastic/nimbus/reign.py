@@ -28,28 +28,28 @@ from elastic.model.codec import encode
 from elastic.model.events import Event
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import TopologyStatus
-from elastic.nimbus import decisions, draining
-from elastic.nimbus.aborts import Aborts
 from elastic.nimbus.bundle_store import BundleStore
-from elastic.nimbus.decided import Decided
-from elastic.nimbus.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
+from elastic.nimbus.deciding import decisions, draining
+from elastic.nimbus.deciding.decided import Decided
+from elastic.nimbus.deciding.decisions import Begin, End, ForgetDrain, Place, Remove, Unwant
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.deciding.refusals import REMEDY, Refusals, halting
+from elastic.nimbus.deciding.removal import removal
+from elastic.nimbus.deciding.writes import placing
 from elastic.nimbus.event_log import EventLog
-from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.followed import read_versioned
-from elastic.nimbus.mirror import Mirror
-from elastic.nimbus.move_history import MoveHistory
-from elastic.nimbus.move_log import MoveLog
-from elastic.nimbus.move_stands import MoveStands
-from elastic.nimbus.moves import Moves
+from elastic.nimbus.moves.aborts import Aborts
+from elastic.nimbus.moves.move_history import MoveHistory
+from elastic.nimbus.moves.move_log import MoveLog
+from elastic.nimbus.moves.move_stands import MoveStands
+from elastic.nimbus.moves.moves import Moves
+from elastic.nimbus.observing.facts import Facts, TopologyFacts
+from elastic.nimbus.observing.followed import read_versioned
+from elastic.nimbus.observing.mirror import Mirror
+from elastic.nimbus.observing.reports import ReportStore
+from elastic.nimbus.observing.rereading import reread
 from elastic.nimbus.options import NimbusOptions
-from elastic.nimbus.placing import Rules
 from elastic.nimbus.ports import StateCleaning
-from elastic.nimbus.refusals import REMEDY, Refusals, halting
-from elastic.nimbus.removal import removal
-from elastic.nimbus.reports import ReportStore
-from elastic.nimbus.rereading import reread
 from elastic.nimbus.stories import awaiting, ended, given_up, move_ended, moved, node_joined, node_lost
-from elastic.nimbus.writes import placing
 from elastic.scheduler.base import Scheduler
 
 log = logging.getLogger(__name__)

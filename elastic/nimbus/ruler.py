@@ -12,15 +12,15 @@ from elastic.model.events import Event
 from elastic.model.ids import ComponentId, NodeId, TopologyName
 from elastic.model.records import ElasticitySettings
 from elastic.model.views import MoveView
-from elastic.nimbus import node_requests, placement_requests
-from elastic.nimbus.facts import Facts
+from elastic.nimbus.balancing.remembering import NodesMemory, TopologyMemory
+from elastic.nimbus.observing.facts import Facts
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.remembering import NodesMemory, TopologyMemory
+from elastic.nimbus.requests import node_requests, placement_requests
 from elastic.scheduler.base import Demand
 
 
 class ReignRuler:
-    """See `elastic.nimbus.balance_port.Ruler`."""
+    """See `elastic.nimbus.balancing.balance_port.Ruler`."""
 
     def __init__(self, reign: Reign) -> None:
         self._reign = reign

@@ -13,9 +13,9 @@ from elastic.model.ids import TaskId, node_of, worker_of
 from elastic.model.records import TopologyState, TopologyStatus
 from elastic.model.views import MoveView
 from elastic.model.words import counted
-from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.observing.facts import Facts, TopologyFacts
+from elastic.nimbus.observing.plans import Plan
 
 _NAMED = 5
 _ENDS = {

@@ -109,7 +109,7 @@ class Link(Protocol):
             target: The task.
             payload: Its content, in parts.
             urgent: Take it whatever is full: for fences and openings of links, and for what tells a new side that the
-                stores have something for it (`elastic.worker.wire`: STORED, SAVED), of at most `LARGEST_URGENT` bytes. In
+                stores have something for it (`elastic.worker.tuples.wire`: STORED, SAVED), of at most `LARGEST_URGENT` bytes. In
                 all else it is a frame like any other; `Transport.consumed` gives its room back.
             rows: How many tuples are in it; the peer says the same number to `Transport.consumed`. A frame without rows
                 is not stopped by the window of rows.

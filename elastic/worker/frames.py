@@ -8,9 +8,9 @@ from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, worker_of
 from elastic.transport.base import SEVERAL, Transport
-from elastic.worker import wire
-from elastic.worker.batch import Item
 from elastic.worker.shown import described
+from elastic.worker.tuples import wire
+from elastic.worker.tuples.batch import Item
 
 if TYPE_CHECKING:
     from elastic.worker.worker import Worker

@@ -12,7 +12,7 @@ from elastic.migration.ports import OwnMarks
 from elastic.migration.view import View
 from elastic.model.ids import Incarnation, NodeId
 from elastic.model.records import Allocation, WorkerInfo
-from elastic.worker.stores import Ahead, Commit, SmallState, StateStores, StateWrite, StoredState
+from elastic.worker.moving.stores import Ahead, Commit, SmallState, StateStores, StateWrite, StoredState
 
 _lives = itertools.count(1)
 

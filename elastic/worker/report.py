@@ -12,7 +12,7 @@ from elastic import machine
 from elastic.model.load import ExecutorLoad, PairLoad, TaskLoad, WorkerReport
 
 if TYPE_CHECKING:
-    from elastic.worker.executor import Executor
+    from elastic.worker.executing.executor import Executor
     from elastic.worker.worker import Worker
 
 

@@ -18,7 +18,7 @@ from elastic.model.ids import TaskId, worker_of
 from elastic.worker.content.whole import has_own
 
 if TYPE_CHECKING:
-    from elastic.worker.executor import Executor
+    from elastic.worker.executing.executor import Executor
     from elastic.worker.worker import Worker
 
 NAMES = 8

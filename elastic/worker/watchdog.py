@@ -15,7 +15,7 @@ from elastic.model.ids import TaskId
 from elastic.worker import standing
 
 if TYPE_CHECKING:
-    from elastic.worker.executor import Executor
+    from elastic.worker.executing.executor import Executor
     from elastic.worker.worker import Worker
 
 STANDS = 5.0

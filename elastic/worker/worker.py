@@ -24,25 +24,25 @@ from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.topology import TopologySpec
 from elastic.model.words import plain
 from elastic.transport.base import Transport
-from elastic.worker import vector
 from elastic.worker.assigned import Assigned
-from elastic.worker.batch import Item, Streams
-from elastic.worker.components import ComponentSource
-from elastic.worker.executors import Executors
+from elastic.worker.emitting.ways import Ways
+from elastic.worker.executing.components import ComponentSource
+from elastic.worker.executing.executors import Executors
+from elastic.worker.executing.haste import Haste, few_stand_still
+from elastic.worker.executing.making import TaskMaker
+from elastic.worker.executing.task import Task
 from elastic.worker.frames import Frames
-from elastic.worker.haste import Haste, few_stand_still
-from elastic.worker.held import Pause
 from elastic.worker.history import TaskHistory
-from elastic.worker.leaving import Leaving
-from elastic.worker.making import TaskMaker
-from elastic.worker.moves import HELD_QUEUES, Moves
-from elastic.worker.moving import MovingTasks
+from elastic.worker.moving.held import Pause
+from elastic.worker.moving.leaving import Leaving
+from elastic.worker.moving.moves import HELD_QUEUES, Moves
+from elastic.worker.moving.moving import MovingTasks
+from elastic.worker.moving.saving import Saving
+from elastic.worker.moving.state_sizes import StateSizes
 from elastic.worker.outside import NO_MARKS, Outside, view_of
-from elastic.worker.saving import Saving
 from elastic.worker.shown import DETAIL, MESSAGE, described, user_traceback
-from elastic.worker.state_sizes import StateSizes
-from elastic.worker.task import Task
-from elastic.worker.ways import Ways
+from elastic.worker.tuples import vector
+from elastic.worker.tuples.batch import Item, Streams
 
 
 class WorkerListener(Protocol):

@@ -21,8 +21,8 @@ from elastic.migration.record import (
     stage_of,
 )
 from elastic.model.ids import Incarnation, TopologyName, worker_of
-from elastic.nimbus.facts import MoveFacts
-from elastic.nimbus.mirror import Mirror
+from elastic.nimbus.observing.facts import MoveFacts
+from elastic.nimbus.observing.mirror import Mirror
 
 STEPS = ("asked", "prepared", "saved", "restored", "closed")
 

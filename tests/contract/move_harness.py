@@ -14,8 +14,8 @@ from elastic.model.assignment import Assignment, NodeInfo
 from elastic.model.codec import decode
 from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.views import MoveView
-from elastic.nimbus.facts import TopologyFacts
 from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.observing.facts import TopologyFacts
 from elastic.nimbus.ports import MemoryStateCleaning
 
 WC = TopologyName("wc")

@@ -16,7 +16,7 @@ from elastic.coordination import paths
 from elastic.coordination.base import Coordination, Versioned
 from elastic.migration.record import Marks, decode_marks
 from elastic.migration.table import EmitterState
-from elastic.worker.words import Words
+from elastic.worker.moving.words import Words
 from tests.unit.worker.moving_harness import Moving, Nimbus
 from tests.unit.worker.test_moves import chain, check, tasks_of
 

@@ -12,7 +12,7 @@ from move_harness import Moving, takes_over
 from nimbus_harness import Cluster, spec
 
 from elastic.coordination import paths
-from elastic.nimbus.followed import FollowedValue
+from elastic.nimbus.observing.followed import FollowedValue
 
 
 def test_a_file_that_cannot_be_read_once_is_read_again(

@@ -17,11 +17,11 @@ from elastic.migration.record import Phase
 from elastic.model.assignment import Assignment, WorkerSlot
 from elastic.model.events import Event
 from elastic.model.ids import ComponentId, NodeId, TaskId, TopologyName, WorkerId
-from elastic.nimbus.facts import slot_of
 from elastic.nimbus.nimbus import Nimbus
-from elastic.nimbus.placement_requests import adopt
-from elastic.nimbus.plans import relocated
+from elastic.nimbus.observing.facts import slot_of
+from elastic.nimbus.observing.plans import relocated
 from elastic.nimbus.reign import Reign
+from elastic.nimbus.requests.placement_requests import adopt
 
 
 def test_a_rebalance_moves_stateful_tasks_to_a_worker_that_is_started_for_it(moving: Moving) -> None:

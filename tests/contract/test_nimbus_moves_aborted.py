@@ -12,7 +12,7 @@ from elastic.coordination.base import Operation
 from elastic.errors import NotConnected, NotFound, Refused, Unavailable
 from elastic.migration.record import AT_ONCE, Phase, TaskMove
 from elastic.model.ids import worker_of
-from elastic.nimbus.facts import TopologyFacts
+from elastic.nimbus.observing.facts import TopologyFacts
 
 
 def test_an_abort_takes_back_what_is_not_saved(moving: Moving, background: ThreadPoolExecutor) -> None:

@@ -20,9 +20,9 @@ from elastic.model.codec import decode
 from elastic.model.events import Severity
 from elastic.model.ids import Epoch, TaskId
 from elastic.model.views import PLANNED
-from elastic.nimbus import placing
-from elastic.nimbus.facts import TopologyFacts
-from elastic.nimbus.plans import Plan
+from elastic.nimbus.deciding import placing
+from elastic.nimbus.observing.facts import TopologyFacts
+from elastic.nimbus.observing.plans import Plan
 
 # --- dead sides
 

@@ -21,13 +21,13 @@ from elastic.migration.record import Phase
 from elastic.migration.table import NotifierState
 from elastic.model.ids import Epoch
 from elastic.model.views import PLANNED
-from elastic.nimbus import move_stands
-from elastic.nimbus.decisions import Action, Begin
-from elastic.nimbus.facts import Facts
-from elastic.nimbus.followed import FollowedValue
-from elastic.nimbus.followed_moves import FollowedMoves
-from elastic.nimbus.mirror import Mirror
+from elastic.nimbus.deciding.decisions import Action, Begin
+from elastic.nimbus.moves import move_stands
 from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.observing.facts import Facts
+from elastic.nimbus.observing.followed import FollowedValue
+from elastic.nimbus.observing.followed_moves import FollowedMoves
+from elastic.nimbus.observing.mirror import Mirror
 from elastic.nimbus.reign import Reign
 
 

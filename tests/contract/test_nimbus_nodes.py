@@ -21,8 +21,8 @@ from elastic.model.events import Event, Severity
 from elastic.model.ids import NodeId, TaskId, TopologyName
 from elastic.model.load import ExecutorLoad, TaskLoad, WorkerReport
 from elastic.model.views import PLANNED
-from elastic.nimbus.facts import Facts
 from elastic.nimbus.nimbus import Nimbus
+from elastic.nimbus.observing.facts import Facts
 
 WC = TopologyName("wc")
 

@@ -25,7 +25,7 @@ from elastic.errors import (
 from elastic.model.events import Event, Severity
 from elastic.model.ids import ComponentId, TopologyName, WorkerId
 from elastic.model.records import TopologyStatus
-from elastic.nimbus.facts import Facts
+from elastic.nimbus.observing.facts import Facts
 from elastic.nimbus.reign import Reign
 
 WC = TopologyName("wc")

@@ -13,7 +13,7 @@ from elastic.coordination import _checks
 from elastic.coordination.base import Operation
 from elastic.errors import Refused
 from elastic.migration.record import BRIEF, Phase
-from elastic.nimbus import dividing
+from elastic.nimbus.deciding import dividing
 from elastic.nimbus.nimbus import Nimbus
 from elastic.nimbus.reign import Reign
 

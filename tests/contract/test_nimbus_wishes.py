@@ -16,10 +16,11 @@ from elastic.migration.record import Phase
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, TaskId, WorkerId, node_of
 from elastic.model.views import PLANNED, MoveView
-from elastic.nimbus import move_requests, subjects
-from elastic.nimbus.facts import TopologyFacts
+from elastic.nimbus.balancing import subjects
 from elastic.nimbus.nimbus import Nimbus
-from elastic.nimbus.plans import Ask, Plan
+from elastic.nimbus.observing.facts import TopologyFacts
+from elastic.nimbus.observing.plans import Ask, Plan
+from elastic.nimbus.requests import move_requests
 
 GIVEN_UP = "task 7 stays in worker wc@a/0: class not found; it is tried again when somebody asks for it"
 

@@ -28,9 +28,9 @@ from elastic.model.views import (
     TopologySummary,
     WorkerView,
 )
+from elastic.nimbus.balancing.generators import Generators, Seat
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
-from elastic.nimbus.generators import Generators, Seat
 
 WAIT = 30.0
 

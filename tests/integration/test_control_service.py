@@ -37,7 +37,7 @@ from elastic.errors import (
 from elastic.model.events import Event, Severity
 from elastic.model.load import PairLoad, WorkerReport
 from elastic.model.views import MoveView, NodeSummary, TaskMoveView
-from elastic.nimbus.generators import Seat
+from elastic.nimbus.balancing.generators import Seat
 from elastic.rpc.errors import Unreachable, from_call
 from elastic.rpc.server import WAITS
 from elastic.scheduler.question import answer, ask

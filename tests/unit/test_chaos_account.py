@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from chaos.account import judge
-from chaos.aims import aim
+from chaos.aims import Aim, aim
 from chaos.check import check
 from chaos.cluster import NotNow, Process, Stuck
 from chaos.cut import KINDS as CUT_IN
@@ -25,7 +25,7 @@ from chaos.cut import Cuts
 from chaos.lag import Lag
 from chaos.moves import Asked, Moves
 from chaos.plan import ACTIONS, COST, FREE, FROZEN, Round, choose
-from chaos.rounds import Aim, Kill, Rounds
+from chaos.rounds import Kill, Rounds
 from chaos.run import Options, Part, Run
 from chaos.shape import Shape
 from chaos.watch import STEPS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from docs_events import Unclear, documented, emitted, reasons
 
-from elastic.nimbus.reports import ERRORS
+from elastic.nimbus.observing.reports import ERRORS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")

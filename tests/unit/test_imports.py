@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,12 +55,21 @@ HEAVY = (
 )
 
 
+# Packages with packages in them, top first; what lies beside them is their front or their ground. What is imported for its type
+# alone may lie above: a part knows what it is a part of.
+FLOORS = {
+    "elastic.worker": ("moving", "executing", "content", "emitting", "tuples"),
+    "elastic.nimbus": ("requests", "balancing", "moves", "deciding", "observing"),
+}
+
+
 class Import(NamedTuple):
-    """One imported name: where it stands, and the dotted name (`from a.b import c` is `a.b.c`)."""
+    """One imported name: where it stands, the dotted name (`from a.b import c` is `a.b.c`), and whether it is for type checkers alone."""
 
     module: str
     line: int
     name: str
+    typing: bool = False
 
 
 # A lock around what msgspec notes of a type when its first value is read: what is read does not depend on it.
@@ -71,14 +81,19 @@ def within(name: str, package: str) -> bool:
 
 
 def imports_of(module: str, source: str) -> Iterator[Import]:
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    blocks = (n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    typing = {id(inner) for block in blocks for statement in block.body for inner in ast.walk(statement)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (Import(module, node.lineno, alias.name) for alias in node.names)
+            yield from (Import(module, node.lineno, alias.name, id(node) in typing) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: imports are absolute"
-            yield from (Import(module, node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (Import(module, node.lineno, name, id(node) in typing) for name in names)
 
 
+@functools.cache
 def all_imports() -> list[Import]:
     found: list[Import] = []
     for package in ("elastic", "statestore"):
@@ -127,7 +142,48 @@ def upside_down(imports: Iterable[Import]) -> list[Import]:
     return [i for i in imports if any(within(i.name, name) for name in above)]
 
 
-RULES = {"impure": impure, "adapters_named": adapters_named, "upside_down": upside_down}
+def from_below(imports: Iterable[Import]) -> list[Import]:
+    """Imports from a floor of a package by a lower one."""
+    wrong = []
+    for i in imports:
+        for package, floors in FLOORS.items():
+            mine, theirs = (_floor(name, package, floors) for name in (i.module, i.name))
+            if not i.typing and mine is not None and theirs is not None and theirs < mine:
+                wrong.append(i)
+    return wrong
+
+
+def _floor(name: str, package: str, floors: tuple[str, ...]) -> int | None:
+    return next((n for n, floor in enumerate(floors) if within(name, f"{package}.{floor}")), None)
+
+
+def circles(imports: Iterable[Import]) -> list[Import]:
+    """Imports by a file from one that cannot do without it, by whatever way."""
+    given = [i for i in imports if not i.typing]
+    files = {i.module for i in given}
+    needs: dict[str, set[str]] = {file: set() for file in files}
+    for i in given:
+        needs[i.module] |= {_file(i, files)} & files - {i.module}
+    while leaves := {file for file, others in needs.items() if not others & needs.keys()}:
+        needs = {file: others for file, others in needs.items() if file not in leaves}
+    tops = set(needs)
+    # Each of these needs another one; who is needed by none of them stands above a circle.
+    while above := {file for file in tops if not any(file in needs[other] for other in tops)}:
+        tops -= above
+    return [i for i in given if i.module in tops and _file(i, files) in tops]
+
+
+def _file(i: Import, files: Collection[str]) -> str:
+    return i.name if i.name in files else i.name.rpartition(".")[0]
+
+
+RULES = {
+    "impure": impure,
+    "adapters_named": adapters_named,
+    "upside_down": upside_down,
+    "from_below": from_below,
+    "circles": circles,
+}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -152,10 +208,24 @@ def test_every_module_imports_only_what_its_place_allows(rule: str) -> None:
         ("adapters_named", "elastic.worker.process", "from elastic.coordination import zookeeper"),
         ("adapters_named", "elastic.worker.process", "import elastic.transport.memory"),
         ("upside_down", "elastic.local", "from benchmarks.text import words"),
+        ("from_below", "elastic.worker.tuples.wire", "from elastic.worker.executing.task import Task"),
+        ("from_below", "elastic.nimbus.observing.facts", "def f():\n    from elastic.nimbus import requests"),
     ],
 )
 def test_a_planted_import_is_found(rule: str, module: str, source: str) -> None:
     assert len(RULES[rule](imports_of(module, source))) == 1
+
+
+def test_a_planted_circle_is_found() -> None:
+    sources = {
+        "elastic.above": "from elastic.one import a",
+        "elastic.one": "from elastic import two",
+        "elastic.two": "def f():\n    from elastic.three import b",
+        "elastic.three": "from elastic.one import c\nfrom elastic.below import d",
+        "elastic.below": "if TYPE_CHECKING:\n    from elastic.above import e",
+    }
+    found = circles(i for module, source in sources.items() for i in imports_of(module, source))
+    assert [i.module for i in found] == ["elastic.one", "elastic.two", "elastic.three"]
 
 
 def test_allowed_imports_are_not_found() -> None:
@@ -166,7 +236,12 @@ def test_allowed_imports_are_not_found() -> None:
             "elastic.nimbus.leader",
             "from elastic.coordination import paths\nfrom elastic.coordination.base import Watch",
         ),
-        ("elastic.worker.executor", "import threading, time"),
+        ("elastic.worker.executing.executor", "import threading, time"),
+        (
+            "elastic.worker.executing.part",
+            "if TYPE_CHECKING:\n    from elastic.worker.moving.saving import Saving",
+        ),
+        ("elastic.worker.executing.task", "from elastic.worker.shown import shown"),
     ]
     for module, source in allowed:
         assert [found for rule in RULES.values() for found in rule(imports_of(module, source))] == []

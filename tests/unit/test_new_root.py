@@ -13,7 +13,7 @@ from elastic.coordination.memory import MemoryCoordination, MemoryZooKeeper
 from elastic.model.codec import decode, encode
 from elastic.model.ids import NodeId, TopologyName
 from elastic.model.records import ElasticitySettings, WantedNode
-from elastic.nimbus.removal import moves_ever
+from elastic.nimbus.deciding.removal import moves_ever
 
 T, FIRST, SECOND = TopologyName("t"), NodeId("node-1"), NodeId("node-2")
 

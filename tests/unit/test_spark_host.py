@@ -19,9 +19,9 @@ import pytest
 
 from elastic.errors import EnvironmentProblem, Unavailable
 from elastic.hosts import generation, spark, spark_notices, spark_session, spark_task
+from elastic.hosts.archives import without_archives
 from elastic.hosts.base import NodeCommand
 from elastic.hosts.child import exit_sentence, python_path
-from elastic.hosts.spark_daemon import without_archives
 from elastic.hosts.spark_session import first_line
 from elastic.hosts.spark_settings import is_here, local_with_retries, room, settings
 from elastic.hosts.spark_task import Payload, Process

@@ -11,7 +11,7 @@ from elastic.cluster.switching import SWITCH, SWITCH_MOVING, Switching
 from elastic.migration.record import MoveRecord, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
-from elastic.worker.haste import FEW, FEW_STILL, few_stand_still
+from elastic.worker.executing.haste import FEW, FEW_STILL, few_stand_still
 
 PATIENCE = 30.0
 A, B = Incarnation("t@a/0#1"), Incarnation("t@b/0#1")

@@ -31,7 +31,7 @@ from elastic.model import codec
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.records import Allocation, Held, Progress, TopologyStatus, WorkerInfo
-from elastic.worker.components import LocalComponents
+from elastic.worker.executing.components import LocalComponents
 
 LIMIT = 30.0
 T = TopologyName("t")

@@ -214,7 +214,7 @@ def _start(settings: Settings, options: dict[str, Any], policy: str, foreground:
 
     made = UpOptions(home=str(settings.home), cluster=settings.cluster, **options).validate()
     if policy:
-        from elastic.nimbus.elastic_lines import read_policy
+        from elastic.nimbus.balancing.elastic_lines import read_policy
 
         read_policy(policy)  # before anything is started
 

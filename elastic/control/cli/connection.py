@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from elastic.control.cli.ports import Client
-from elastic.control.cli.settings import Settings
 from elastic.errors import NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from elastic.control.cli.settings import Settings
 
 
 def connect(settings: Settings, timeout: float) -> Client:

@@ -19,8 +19,8 @@ from elastic.api.context import Counter, Gauge, TopologyContext
 from elastic.errors import ExecutionError
 from elastic.migration.snapshot import Early, InLink, OutLink, TaskLinks, Unsent
 from elastic.model.ids import Incarnation
-from elastic.worker import wire
-from elastic.worker.batch import Batch, Mark, Streams
+from elastic.worker.tuples import wire
+from elastic.worker.tuples.batch import Batch, Mark, Streams
 
 VERSION = 2
 PIECE = 1 << 20

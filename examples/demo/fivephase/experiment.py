@@ -16,7 +16,7 @@ from typing import Any
 from elastic.control.cli.loading import load
 from elastic.control.client import Client
 from elastic.errors import EnvironmentProblem
-from elastic.nimbus.elastic_lines import read_policy
+from elastic.nimbus.balancing.elastic_lines import read_policy
 
 from ..stage import Story
 from . import figure

@@ -17,7 +17,7 @@ from elastic.elasticity.manager import ElasticityManager
 from elastic.errors import ConfigError
 from elastic.model.ids import ComponentId
 from elastic.model.parameters import parameter
-from elastic.nimbus.elastic_lines import changed_policy, read_policy, spell_policy
+from elastic.nimbus.balancing.elastic_lines import changed_policy, read_policy, spell_policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ from elastic.model.records import (
 )
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
 from elastic.model.views import MoveView
-from elastic.nimbus.balancing import Balancer
-from elastic.nimbus.facts import Facts, TopologyFacts
-from elastic.nimbus.placing import Rules
-from elastic.nimbus.remembering import NodesMemory, TopologyMemory
+from elastic.nimbus.balancing.balancing import Balancer
+from elastic.nimbus.balancing.remembering import NodesMemory, TopologyMemory
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.observing.facts import Facts, TopologyFacts
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
 
@@ -89,7 +89,7 @@ ALONE = Assignment(
 
 
 class Reign:
-    """See `elastic.nimbus.balance_port.Ruler`: carries out at once, and remembers."""
+    """See `elastic.nimbus.balancing.balance_port.Ruler`: carries out at once, and remembers."""
 
     def __init__(self, placed: Assignment = ALONE, line: str = "", **settings: Any) -> None:
         self.rules = Rules()

@@ -47,12 +47,12 @@ from elastic.model.records import (
     Progress,
     TopologyStatus,
 )
-from elastic.nimbus import balancing, extending, resizing, subjects
-from elastic.nimbus.balancing import Balancer
-from elastic.nimbus.facts import Facts, slot_of
-from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan
-from elastic.nimbus.telling import Teller
+from elastic.nimbus.balancing import balancing, extending, resizing, subjects
+from elastic.nimbus.balancing.balancing import Balancer
+from elastic.nimbus.balancing.telling import Teller
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.observing.facts import Facts, slot_of
+from elastic.nimbus.observing.plans import Plan
 from elastic.scheduler.algorithm1 import TStormParams
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Decision, Reason
@@ -343,7 +343,9 @@ def test_a_scheduler_whose_schedules_save_nothing_waits_longer_and_longer(
         )
 
     kind = replace(choose("tstorm").kind, decide=decide, excess=None)
-    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(kind, TStormParams()))
+    monkeypatch.setattr(
+        "elastic.nimbus.balancing.balancing.choose", lambda line: Choice(kind, TStormParams())
+    )
     clock.go(60, 0.3)
     assert 2 <= len(reign.adopted) <= 5, "to and fro"
     assert reign.kinds().count("kept") >= 2
@@ -375,7 +377,9 @@ def test_a_scheduler_that_raises_is_told_once_and_holds_up_nothing_else(
         return wrong(*args) if fails else kind.decide(*args)
 
     mine = replace(kind, decide=decide, excess=None)
-    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(mine, TStormParams(gamma=6)))
+    monkeypatch.setattr(
+        "elastic.nimbus.balancing.balancing.choose", lambda line: Choice(mine, TStormParams(gamma=6))
+    )
     reign = Reign(APART, scheduler="mine", period=1.0)
     clock = Clock(reign)
     clock.go(8, 0.3)
@@ -398,7 +402,7 @@ def test_a_scheduler_of_ones_own_may_name_its_numbers_as_it_likes(
         return Decision({T: together}, (Reason("together", "All go to one worker.", T, details=details),))
 
     mine = replace(kind, decide=decide)
-    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(mine, kind.params()))
+    monkeypatch.setattr("elastic.nimbus.balancing.balancing.choose", lambda line: Choice(mine, kind.params()))
     reign = Reign(APART, scheduler="mine", period=1.0)
     Clock(reign).go(6, 0.3)
     assert reign.adopted and reign.kinds()[0] == "together"
@@ -408,7 +412,7 @@ def test_a_scheduler_that_raises_fails_to_carry_out_a_decision_and_holds_up_noth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kind = replace(choose("roundrobin").kind, decide=divides)
-    monkeypatch.setattr("elastic.nimbus.balancing.choose", lambda line: Choice(kind, kind.params()))
+    monkeypatch.setattr("elastic.nimbus.balancing.balancing.choose", lambda line: Choice(kind, kind.params()))
     reign = Reign(policy=LINE, scheduler="mine", period=1000.0, nodes="--maximum 4 --minimum 3")
     Clock(reign).go(4, 1.0)
     told = next(e for e in reign.events if e.kind == "resize-refused")

@@ -17,8 +17,8 @@ from elastic.model.codec import decode, encode
 from elastic.model.records import (
     ElasticitySettings,
 )
-from elastic.nimbus import remembering
-from elastic.nimbus.remembering import NodesMemory, TopologyMemory
+from elastic.nimbus.balancing import remembering
+from elastic.nimbus.balancing.remembering import NodesMemory, TopologyMemory
 
 
 def test_the_next_leader_goes_on_with_what_was_decided() -> None:

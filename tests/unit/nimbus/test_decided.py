@@ -11,9 +11,9 @@ from elastic.model.assignment import NodeInfo
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import TopologySpec
-from elastic.nimbus.decided import Decided
-from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
-from elastic.nimbus.plans import Plan, nothing
+from elastic.nimbus.deciding.decided import Decided
+from elastic.nimbus.observing.facts import Facts, MoveFacts, TopologyFacts
+from elastic.nimbus.observing.plans import Plan, nothing
 
 T = TopologyName("t")
 N = NodeId("n")

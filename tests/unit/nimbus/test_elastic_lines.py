@@ -6,7 +6,7 @@ import pytest
 
 from elastic.errors import ConfigError
 from elastic.model.ids import TopologyName
-from elastic.nimbus.elastic_lines import (
+from elastic.nimbus.balancing.elastic_lines import (
     changed_nodes,
     changed_policy,
     policy_of,

@@ -13,7 +13,7 @@ from balance_harness import APART, Clock, Reign, T, topology
 from benchmarks.placements import chain
 from elastic.model.events import Event
 from elastic.model.records import ElasticitySettings
-from elastic.nimbus.generators import Generators, Seat
+from elastic.nimbus.balancing.generators import Generators, Seat
 from elastic.scheduler.decision import Reason
 from elastic.scheduler.question import Answer, Question, answer, ask
 from elastic.scheduler.registry import choose

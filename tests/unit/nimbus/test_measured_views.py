@@ -10,9 +10,9 @@ from balance_harness import APART, N1, N2, W1, W2, T, topology
 from elastic.model.assignment import NodeInfo
 from elastic.model.load import NodeReport, PairLoad, TaskLoad, WorkerReport
 from elastic.model.views import PairView, TopologyDetail
-from elastic.nimbus import answers
-from elastic.nimbus.facts import Facts
-from elastic.nimbus.reports import ReportStore
+from elastic.nimbus.observing.facts import Facts
+from elastic.nimbus.observing.reports import ReportStore
+from elastic.nimbus.requests import answers
 
 WORK = "work[2-5]"
 
@@ -73,7 +73,7 @@ def test_nodes_on_one_machine_share_its_cores_and_those_that_are_gone_are_forgot
 def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes counters for rates tells of traffic that there is not."""
     monkeypatch.setattr(
-        "elastic.nimbus.reports.Measured.sent",
+        "elastic.nimbus.observing.reports.Measured.sent",
         lambda self: {(p.source, p.target): (float(p.tuples), 0.0) for p in self.newest.pairs},
     )
     with pytest.raises(AssertionError):

@@ -16,9 +16,9 @@ from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, StreamId, TaskId, TopologyName
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec, TopologySpec
 from elastic.model.views import MoveView
-from elastic.nimbus.facts import MoveFacts
-from elastic.nimbus.move_history import MoveHistory
-from elastic.nimbus.move_log import MoveLog
+from elastic.nimbus.moves.move_history import MoveHistory
+from elastic.nimbus.moves.move_log import MoveLog
+from elastic.nimbus.observing.facts import MoveFacts
 from elastic.nimbus.stories import move_ended
 
 T = TopologyName("t")

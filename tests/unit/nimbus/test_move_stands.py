@@ -12,9 +12,9 @@ from elastic.migration.mover_old import MoverOld
 from elastic.migration.record import Marked, Marks, MoveRecord, Outcome, SavedMark, TaskMove
 from elastic.migration.table import OldState
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
-from elastic.nimbus import move_stands
-from elastic.nimbus.facts import MoveFacts
-from elastic.nimbus.move_stands import AFTER, AGAIN, MoveStands
+from elastic.nimbus.moves import move_stands
+from elastic.nimbus.moves.move_stands import AFTER, AGAIN, MoveStands
+from elastic.nimbus.observing.facts import MoveFacts
 
 T = TopologyName("t")
 A, B = Incarnation("t@n1/0#1"), Incarnation("t@n2/0#1")

@@ -10,9 +10,9 @@ from elastic.migration import actions as ac
 from elastic.migration.decide import PAUSE, RESTORE, SETTLE, again_timer
 from elastic.migration.record import AT_ONCE, MoveRecord, TaskMove
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName
-from elastic.nimbus import move_ports
-from elastic.nimbus.facts import MoveFacts
-from elastic.nimbus.move_ports import SETTLE_FOR, MovePorts
+from elastic.nimbus.moves import move_ports
+from elastic.nimbus.moves.move_ports import SETTLE_FOR, MovePorts
+from elastic.nimbus.observing.facts import MoveFacts
 
 TASK = (TaskId(3), "count", Incarnation("t@n/0#1"), Incarnation("t@m/0#1"), NodeId("n"), NodeId("m"))
 

@@ -17,8 +17,8 @@ from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch, Incarnation, TopologyName, WorkerId
 from elastic.model.records import ElasticitySettings, Progress, TopologyState, TopologyStatus
 from elastic.model.topology import TopologySpec
-from elastic.nimbus.facts import Facts
-from elastic.nimbus.mirror import Mirror
+from elastic.nimbus.observing.facts import Facts
+from elastic.nimbus.observing.mirror import Mirror
 from elastic.nimbus.reign import Reign
 
 T = TopologyName("t")

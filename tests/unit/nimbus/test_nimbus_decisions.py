@@ -22,8 +22,8 @@ from elastic.model.ids import (
 )
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WantedNode, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.nimbus import answers, placing
-from elastic.nimbus.decisions import (
+from elastic.nimbus.deciding import placing
+from elastic.nimbus.deciding.decisions import (
     Action,
     Begin,
     End,
@@ -35,8 +35,9 @@ from elastic.nimbus.decisions import (
     decide,
     next_deadline,
 )
-from elastic.nimbus.facts import KILL_AT, Facts, TopologyFacts
-from elastic.nimbus.plans import Left, Plan
+from elastic.nimbus.observing.facts import KILL_AT, Facts, TopologyFacts
+from elastic.nimbus.observing.plans import Left, Plan
+from elastic.nimbus.requests import answers
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
 

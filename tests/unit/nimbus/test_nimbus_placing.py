@@ -27,12 +27,12 @@ from elastic.model.ids import (
 )
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.nimbus import dividing, placing, store_waits
-from elastic.nimbus.decisions import Begin, Limits, Place, decide
-from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts
-from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Left, Plan, after_outcomes, interim, relocated, same
-from elastic.nimbus.store_waits import excuse, trouble
+from elastic.nimbus.deciding import dividing, placing, store_waits
+from elastic.nimbus.deciding.decisions import Begin, Limits, Place, decide
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.deciding.store_waits import excuse, trouble
+from elastic.nimbus.observing.facts import Facts, MoveFacts, TopologyFacts
+from elastic.nimbus.observing.plans import Left, Plan, after_outcomes, interim, relocated, same
 from elastic.scheduler.base import Demand
 from elastic.scheduler.round_robin import RoundRobinScheduler
 

@@ -25,8 +25,8 @@ from elastic.model.ids import (
     WorkerId,
     worker_id,
 )
-from elastic.nimbus import plans
-from elastic.nimbus.plans import Plan, after_outcomes, interim, relocated
+from elastic.nimbus.observing import plans
+from elastic.nimbus.observing.plans import Plan, after_outcomes, interim, relocated
 
 T = TopologyName("t")
 TRIES = 3

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from elastic.nimbus import decisions
 from elastic.nimbus import reign as module
-from elastic.nimbus.decided import Decided
-from elastic.nimbus.facts import Facts
+from elastic.nimbus.deciding import decisions
+from elastic.nimbus.deciding.decided import Decided
+from elastic.nimbus.observing.facts import Facts
 from elastic.nimbus.reign import Reign
 
 DUE = 100.0

@@ -21,9 +21,9 @@ from elastic.nimbus import event_log
 from elastic.nimbus.bundle_store import BundleStore
 from elastic.nimbus.event_log import EventLog
 from elastic.nimbus.line_file import LineFile
+from elastic.nimbus.observing.reports import ReportStore
 from elastic.nimbus.options import NimbusOptions
 from elastic.nimbus.reign import Reign
-from elastic.nimbus.reports import ReportStore
 
 T = TopologyName("t")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from elastic.model.assignment import Assignment
 from elastic.model.codec import decode, encode
 from elastic.model.ids import Epoch, TaskId, TopologyName
-from elastic.nimbus.plans import Ask, Plan
+from elastic.nimbus.observing.plans import Ask, Plan
 
 ONE, TWO, THREE = TaskId(1), TaskId(2), TaskId(3)
 FIRST = Plan(Assignment(TopologyName("wc"), Epoch(1), {}, ()), "move 1 to a", 0.0, True)

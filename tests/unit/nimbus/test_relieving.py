@@ -9,7 +9,7 @@ from balance_harness import ALONE, N1, N2, OUT, W1, W2, WORK, executor
 
 from elastic.model.assignment import Assignment, ExecutorId, WorkerSlot
 from elastic.model.ids import WorkerId
-from elastic.nimbus.relieving import relieved
+from elastic.nimbus.balancing.relieving import relieved
 
 A, B, C = (executor(WORK, n, n) for n in (2, 3, 4))
 SPOUT = executor(OUT, 1, 1)

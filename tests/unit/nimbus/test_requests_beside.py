@@ -13,11 +13,11 @@ from elastic.model.assignment import Assignment, ExecutorId, NodeInfo
 from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId, node_of
 from elastic.model.records import Progress, TopologyState, TopologyStatus, WorkerInfo
 from elastic.model.topology import ComponentSpec, TopologySpec
-from elastic.nimbus import placing
-from elastic.nimbus.decisions import planned
-from elastic.nimbus.facts import Facts, MoveFacts, TopologyFacts, slot_of
-from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan, relocated
+from elastic.nimbus.deciding import placing
+from elastic.nimbus.deciding.decisions import planned
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.observing.facts import Facts, MoveFacts, TopologyFacts, slot_of
+from elastic.nimbus.observing.plans import Plan, relocated
 
 T = TopologyName("t")
 HERE, THERE, LATE = (WorkerId(f"t@n{n}/0") for n in range(3))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from elastic.model.ids import TaskId, TopologyName
-from elastic.nimbus.placing import Rules
-from elastic.nimbus.plans import Plan, nothing
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.observing.plans import Plan, nothing
 from elastic.nimbus.stories import _NAMED, given_up
 
 TRIES = Rules().tries

@@ -12,11 +12,11 @@ from test_nimbus_placing import RULES, World
 from elastic.errors import Refused
 from elastic.model.ids import Epoch, TaskId, WorkerId
 from elastic.model.records import Progress
-from elastic.nimbus import wishes
-from elastic.nimbus.aborts import Aborts
-from elastic.nimbus.facts import slot_of
-from elastic.nimbus.plans import Plan, relocated
-from elastic.nimbus.wishes import Placed, Wish
+from elastic.nimbus.moves.aborts import Aborts
+from elastic.nimbus.observing.facts import slot_of
+from elastic.nimbus.observing.plans import Plan, relocated
+from elastic.nimbus.requests import wishes
+from elastic.nimbus.requests.wishes import Placed, Wish
 
 ELSEWHERE = WorkerId("t@n3/1")
 

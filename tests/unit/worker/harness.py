@@ -16,8 +16,8 @@ from elastic.model.ids import ComponentId, Epoch, Incarnation, NodeId, TaskId, W
 from elastic.model.records import Allocation, TopologyStatus, WorkerInfo
 from elastic.model.split import split_tasks
 from elastic.transport.memory import MemoryNetwork
-from elastic.worker.components import LocalComponents
-from elastic.worker.executor import Executor
+from elastic.worker.executing.components import LocalComponents
+from elastic.worker.executing.executor import Executor
 from elastic.worker.worker import Worker
 
 

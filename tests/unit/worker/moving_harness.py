@@ -33,9 +33,9 @@ from elastic.model.split import split_tasks
 from elastic.transport.base import TransportOptions
 from elastic.transport.memory import MemoryNetwork
 from elastic.worker import standing
-from elastic.worker.components import LocalComponents
+from elastic.worker.executing.components import LocalComponents
+from elastic.worker.moving.stores import SmallState
 from elastic.worker.outside import Outside
-from elastic.worker.stores import SmallState
 from elastic.worker.worker import Worker
 
 LIMIT = 60.0

@@ -11,11 +11,11 @@ import pytest
 
 from elastic.errors import ExecutionError, Unavailable
 from elastic.migration.record import Marks, Outcome
-from elastic.worker import along, fetching
-from elastic.worker.along import ALONE, MOST, CameAlong, Recent
 from elastic.worker.content.engine import engine_pieces
-from elastic.worker.stores import SmallState
-from elastic.worker.words import Words
+from elastic.worker.moving import along, fetching
+from elastic.worker.moving.along import ALONE, MOST, CameAlong, Recent
+from elastic.worker.moving.stores import SmallState
+from elastic.worker.moving.words import Words
 from statestore.base import pack, unpack
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
@@ -191,7 +191,7 @@ def test_stores_are_asked_for_nothing_in_the_pause(entries: int) -> None:
 @FORMS
 def test_that_nothing_is_taken_of_it_is_found(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CameAlong, "take", lambda *_: None)
-    monkeypatch.setattr("elastic.worker.fetching.Fetching._look_again", lambda *_, **__: None)
+    monkeypatch.setattr("elastic.worker.moving.fetching.Fetching._look_again", lambda *_, **__: None)
     assert asked(entries) == 4
 
 

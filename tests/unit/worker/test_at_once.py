@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.model.ids import Incarnation
-from elastic.worker import wire
-from elastic.worker.batch import Batch
-from elastic.worker.outputs import Outputs
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.tuples import wire
+from elastic.worker.tuples.batch import Batch
 from tests.unit.worker.test_wire_exact import KINDS, VALUES, stream_of
 
 ME, THERE = Incarnation("w#1"), Incarnation("v#1")

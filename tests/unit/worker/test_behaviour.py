@@ -20,8 +20,8 @@ from elastic.model.events import Event, Severity
 from elastic.model.words import plain
 from elastic.supervisor.messages import Messages
 from elastic.testing import collect
-from elastic.worker import failures
-from elastic.worker.executor import Executor
+from elastic.worker.executing import failures
+from elastic.worker.executing.executor import Executor
 from elastic.worker.shown import described, shown, user_traceback
 
 LIMIT = 30.0

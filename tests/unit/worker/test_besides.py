@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
-from elastic.worker import outputs, task_queue
-from elastic.worker.executor import Executor
-from elastic.worker.outputs import Outputs
+from elastic.worker.emitting import outputs
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.executing import task_queue
+from elastic.worker.executing.executor import Executor
 
 PATIENCE = 30.0
 SOON = 0.5

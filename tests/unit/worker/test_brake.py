@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from elastic.migration.record import Outcome
-from elastic.worker import brake, copying
-from elastic.worker.brake import IN_ALL, LARGE, PARTS, STINT, Brake
-from elastic.worker.coming import Coming
-from elastic.worker.copying import HARDER, SLICE, SLICE_LARGE, Copying
-from elastic.worker.fetching import Fetching
-from elastic.worker.going import Going
-from elastic.worker.saving import Saving
-from elastic.worker.words import Words
+from elastic.worker.executing import brake
+from elastic.worker.executing.brake import IN_ALL, LARGE, PARTS, STINT, Brake
+from elastic.worker.moving import copying
+from elastic.worker.moving.coming import Coming
+from elastic.worker.moving.copying import HARDER, SLICE, SLICE_LARGE, Copying
+from elastic.worker.moving.fetching import Fetching
+from elastic.worker.moving.going import Going
+from elastic.worker.moving.saving import Saving
+from elastic.worker.moving.words import Words
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, ENTRIES, _found, with_a_large_state
 

@@ -8,7 +8,7 @@ import pytest
 
 from elastic import Bolt, TopologyBuilder
 from elastic.api.context import TopologyContext
-from elastic.worker.hands import Hands
+from elastic.worker.executing.hands import Hands
 from tests.unit.worker.harness import Ascending, InProcess
 
 PATIENCE = 30.0

@@ -16,7 +16,7 @@ from elastic import Fields
 from elastic.errors import ExecutionError
 from elastic.model.ids import StreamId
 from elastic.model.topology import StreamSpec
-from elastic.worker import vector
+from elastic.worker.tuples import vector
 
 
 def stream_of(kind: Any) -> StreamSpec:

@@ -17,8 +17,6 @@ from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.api.context import TopologyContext
 from elastic.errors import ExecutionError
 from elastic.migration.snapshot import Early, InLink, OutLink, TaskLinks, Unsent
-from elastic.worker import wire
-from elastic.worker.batch import Batch, Mark, MarkKind, Stream, Streams
 from elastic.worker.content.engine import (
     PIECE,
     EngineState,
@@ -28,6 +26,8 @@ from elastic.worker.content.engine import (
     metrics_of,
     put_metrics,
 )
+from elastic.worker.tuples import wire
+from elastic.worker.tuples.batch import Batch, Mark, MarkKind, Stream, Streams
 
 
 class Source(Spout):

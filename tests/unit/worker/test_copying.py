@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from elastic.worker import brake, copying, one_by_one
 from elastic.worker.content import Copier
 from elastic.worker.content.layout import has_caught_up
-from elastic.worker.copying import COPYING, LASTS, SMALLER, Copying
-from elastic.worker.going import Going
+from elastic.worker.executing import brake
+from elastic.worker.moving import copying, one_by_one
+from elastic.worker.moving.copying import COPYING, LASTS, SMALLER, Copying
+from elastic.worker.moving.going import Going
 from tests.unit.worker.test_brake import Clock
 from tests.unit.worker.test_looks_ahead import Window
 

@@ -24,9 +24,9 @@ from elastic import (
 )
 from elastic.errors import ExecutionError
 from elastic.testing import BoltTester, SpoutTester, collect
-from elastic.worker.batch import Batch
-from elastic.worker.outputs import Outputs
-from elastic.worker.task import Task
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.executing.task import Task
+from elastic.worker.tuples.batch import Batch
 
 ROWS = [(f"k{n % 5}", n) for n in range(700)]
 

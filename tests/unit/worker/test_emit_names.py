@@ -17,11 +17,11 @@ from elastic.model.grouping import Grouping, GroupingKind
 from elastic.model.ids import ComponentId, StreamId
 from elastic.model.topology import ComponentSpec, InputSpec, StreamSpec
 from elastic.testing import collect
-from elastic.worker.batch import Stream
-from elastic.worker.crossing import Subscription
-from elastic.worker.emits import Emits
-from elastic.worker.outputs import Outputs
-from elastic.worker.routes import Routes
+from elastic.worker.emitting.crossing import Subscription
+from elastic.worker.emitting.emits import Emits
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.emitting.routes import Routes
+from elastic.worker.tuples.batch import Stream
 
 TARGETS = (1, 2, 3)
 TUPLES = 50

@@ -10,7 +10,7 @@ import pytest
 from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.local import LocalCluster
 from elastic.testing import collect
-from elastic.worker import outputs
+from elastic.worker.emitting import outputs
 
 COUNT, EACH = 2000, 100
 emitted: dict[int, int] = {}

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from elastic import Bolt, Fields, StatefulBolt, Topology, TopologyBuilder
-from elastic.worker.batch import Item
-from elastic.worker.outputs import Outputs
-from elastic.worker.task import Task
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.executing.task import Task
+from elastic.worker.tuples.batch import Item
 from tests.unit.worker.harness import Check, InProcess, Numbers, expected, records
 
 _names = itertools.count()

@@ -12,9 +12,9 @@ import pytest
 from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
 from elastic.errors import ExecutionError
 from elastic.local import run
-from elastic.worker import wire
-from elastic.worker.failures import Failures
+from elastic.worker.executing.failures import Failures
 from elastic.worker.shown import user_traceback
+from elastic.worker.tuples import wire
 
 
 class Played:

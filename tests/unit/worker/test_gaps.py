@@ -14,8 +14,8 @@ from elastic.migration.receiver import Receiver
 from elastic.migration.record import MoveRecord, Outcome, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
-from elastic.worker import gaps
-from elastic.worker.gaps import Gaps, TimedEnd
+from elastic.worker.executing import gaps
+from elastic.worker.executing.gaps import Gaps, TimedEnd
 
 OLD, NEW = Incarnation("t@a/0#1"), Incarnation("t@b/0#2")
 MOVING, OTHER, FIRST, SECOND = 1, 2, 3, 4

@@ -11,7 +11,7 @@ import pytest
 
 from elastic import Fields, StatefulBolt, TopologyBuilder
 from elastic.migration.record import MoveRecord, Outcome
-from elastic.worker.going import Going
+from elastic.worker.moving.going import Going
 from tests.unit.worker.harness import Check, records
 from tests.unit.worker.harness import numbers as _names
 from tests.unit.worker.moving_harness import Moving, Nimbus

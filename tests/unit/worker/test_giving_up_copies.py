@@ -13,9 +13,9 @@ from elastic import KeyedState, StatefulBolt, TopologyBuilder
 from elastic.api import tracking
 from elastic.migration.record import Outcome
 from elastic.worker.content import Copier
-from elastic.worker.going import Going
-from elastic.worker.saving import Saving
-from elastic.worker.together import Together
+from elastic.worker.moving.going import Going
+from elastic.worker.moving.saving import Saving
+from elastic.worker.moving.together import Together
 from tests.unit.worker.harness import Endless, numbers
 from tests.unit.worker.moving_harness import Moving, Nimbus
 

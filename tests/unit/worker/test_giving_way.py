@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from elastic import KeyedState, StatefulBolt, timeslice
-from elastic.worker import putting_in
 from elastic.worker.content import Arrival, Copier, Step, wholes
 from elastic.worker.content import copier as copier_module
 from elastic.worker.content.arrival import PUT
-from elastic.worker.putting_in import PuttingIn
+from elastic.worker.moving import putting_in
+from elastic.worker.moving.putting_in import PuttingIn
 
 
 class Bolt(StatefulBolt):

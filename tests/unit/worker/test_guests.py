@@ -17,7 +17,7 @@ from elastic.migration import actions as ac
 from elastic.migration.decide import SOON
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
-from elastic.worker.task import Task
+from elastic.worker.executing.task import Task
 from tests.unit.worker.harness import Ascending
 from tests.unit.worker.moving_harness import Moving
 

@@ -12,12 +12,12 @@ import pytest
 
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
-from elastic.worker import executor as executor_module
-from elastic.worker import flushing
-from elastic.worker.destination import Destination
-from elastic.worker.executor import Executor
-from elastic.worker.hands import Hands
-from elastic.worker.haste import Haste
+from elastic.worker.emitting import flushing
+from elastic.worker.emitting.destination import Destination
+from elastic.worker.executing import executor as executor_module
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.hands import Hands
+from elastic.worker.executing.haste import Haste
 
 
 def stopped_while_it_hands_on(nested: bool = False) -> list[str]:

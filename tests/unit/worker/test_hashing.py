@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic.errors import ExecutionError
-from elastic.worker import vector
-from elastic.worker.hashing import DIGITS, KEY_GROUPS, hash_value, hash_values, task_index
+from elastic.worker.tuples import vector
+from elastic.worker.tuples.hashing import DIGITS, KEY_GROUPS, hash_value, hash_values, task_index
 
 
 class Many(int):

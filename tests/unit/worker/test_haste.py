@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from elastic.worker import haste
-from elastic.worker.haste import Haste
+from elastic.worker.executing import haste
+from elastic.worker.executing.haste import Haste
 
 LIMIT = 30.0
 

@@ -6,7 +6,7 @@ from elastic.migration.plan import Wiring
 from elastic.migration.record import Marked, Marks, MoveRecord, SavedMark, TaskMove
 from elastic.migration.view import MoveView, View
 from elastic.model.ids import Epoch, Incarnation, NodeId, TaskId, TopologyName, WorkerId
-from elastic.worker.held import Held, Pause
+from elastic.worker.moving.held import Held, Pause
 
 A, B = Incarnation("t@n0/0#1"), Incarnation("t@n1/0#1")
 N0, N1 = NodeId("n0"), NodeId("n1")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, Spout, TaskHook, TopologyBuilder
-from elastic.worker import outputs, wire
-from elastic.worker.outputs import Outputs
+from elastic.worker.emitting import outputs
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.tuples import wire
 from tests.unit.worker.harness import InProcess
 from tests.unit.worker.test_parcels import ELSEWHERE, THERE, Sender
 

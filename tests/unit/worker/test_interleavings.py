@@ -15,11 +15,11 @@ from elastic.errors import ExecutionError
 from elastic.local import LocalCluster, LocalRun
 from elastic.model.events import Event
 from elastic.model.records import TopologyStatus
-from elastic.worker import executors as executors_module
-from elastic.worker.copying import Copying
-from elastic.worker.executor import Executor
-from elastic.worker.moving import MovingTasks
-from elastic.worker.outputs import Outputs
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.executing import executors as executors_module
+from elastic.worker.executing.executor import Executor
+from elastic.worker.moving.copying import Copying
+from elastic.worker.moving.moving import MovingTasks
 from tests.unit.worker.harness import Ascending, InProcess
 from tests.unit.worker.moving_harness import Moving, Nimbus
 

@@ -10,9 +10,9 @@ from elastic import Fields
 from elastic.migration.emitter import Emitter
 from elastic.model.ids import ComponentId, StreamId
 from elastic.model.topology import StreamSpec
-from elastic.worker import joining, wire
-from elastic.worker.batch import Batch, Mark, MarkKind, Stream
-from elastic.worker.joining import joined
+from elastic.worker.tuples import joining, wire
+from elastic.worker.tuples.batch import Batch, Mark, MarkKind, Stream
+from elastic.worker.tuples.joining import joined
 
 
 class _Streams(dict[int, Stream]):

@@ -9,8 +9,8 @@ from typing import Any
 
 from elastic import KeyedState, StatefulBolt
 from elastic.api import tracking
-from elastic.worker import leaving
-from elastic.worker.leaving import SLICE, SMALL, Leaving
+from elastic.worker.moving import leaving
+from elastic.worker.moving.leaving import SLICE, SMALL, Leaving
 
 LARGE = 3 * SLICE
 

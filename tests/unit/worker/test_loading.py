@@ -11,7 +11,7 @@ RUN = """
 import sys
 from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.model.ids import Incarnation, NodeId, worker_id
-from elastic.worker.components import LocalComponents
+from elastic.worker.executing.components import LocalComponents
 from elastic.worker.worker import Worker
 
 class Numbers(Spout):
@@ -38,7 +38,7 @@ print("pyarrow" in before, "pandas" in before, "numpy" in before)
 """
 BATCHES = """
 import pyarrow as pa
-from elastic.worker import vector
+from elastic.worker.tuples import vector
 stream = topology.spec.components[0].outputs[0]
 class Row:
     word, n = "a", 1

@@ -11,11 +11,11 @@ import pytest
 
 from elastic import StatefulBolt
 from elastic.migration.snapshot import TaskLinks
-from elastic.worker import fetching
-from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.engine import EngineState, encode_engine
-from elastic.worker.moving import Side
+from elastic.worker.moving import fetching
+from elastic.worker.moving.coming import Coming
+from elastic.worker.moving.moving import Side
 from tests.unit.worker.moving_harness import Stores
 
 MB = 1 << 20

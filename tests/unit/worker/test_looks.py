@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, Spout
-from elastic.worker import bolts, spouts
-from elastic.worker.batch import Batch
-from elastic.worker.bolts import BoltDriver
-from elastic.worker.looks import FIRST, LATE, MOST
-from elastic.worker.spouts import SpoutDriver
+from elastic.worker.executing import bolts, spouts
+from elastic.worker.executing.bolts import BoltDriver
+from elastic.worker.executing.looks import FIRST, LATE, MOST
+from elastic.worker.executing.spouts import SpoutDriver
+from elastic.worker.tuples.batch import Batch
 from tests.unit.worker.test_spout_slices import Clock, Task
 
 FAST = 1e-7

@@ -15,12 +15,12 @@ from elastic.api.components import StatefulBolt
 from elastic.api.state import KeyedState
 from elastic.migration import actions as ac
 from elastic.migration import events as ev
-from elastic.worker import fetching
 from elastic.worker.content import Step
 from elastic.worker.content.layout import VERSION, Meta, write_meta
-from elastic.worker.fetching import THREADS, Fetching
-from elastic.worker.haste import Haste
-from elastic.worker.moving import Side
+from elastic.worker.executing.haste import Haste
+from elastic.worker.moving import fetching
+from elastic.worker.moving.fetching import THREADS, Fetching
+from elastic.worker.moving.moving import Side
 
 LIMIT = 30.0
 POOL = 8

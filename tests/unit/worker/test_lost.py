@@ -10,8 +10,8 @@ import pytest
 from elastic.errors import NotFound
 from elastic.migration import decide
 from elastic.migration.record import Outcome, TaskMove
-from elastic.worker import fetching
-from elastic.worker.words import Words
+from elastic.worker.moving import fetching
+from elastic.worker.moving.words import Words
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves import chain, tasks_of
 

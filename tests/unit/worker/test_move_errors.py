@@ -11,7 +11,7 @@ import pytest
 from elastic import KeyedState, StatefulBolt, TopologyBuilder
 from elastic.errors import ElasticError
 from elastic.model.events import Event, Severity
-from elastic.worker import move_errors
+from elastic.worker.moving import move_errors
 from tests.unit.worker.harness import Endless, numbers
 from tests.unit.worker.moving_harness import Moving
 

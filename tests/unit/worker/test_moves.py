@@ -16,14 +16,14 @@ from elastic.migration.emitter import Emitter
 from elastic.migration.record import Outcome
 from elastic.migration.table import ReceiverState
 from elastic.model.ids import ComponentId
-from elastic.worker.batch import Batch
-from elastic.worker.crossing import ASK
-from elastic.worker.moves import PASSED
-from elastic.worker.moving import MovingTasks
-from elastic.worker.outputs import Outputs
-from elastic.worker.task import Task
-from elastic.worker.wire import Frame
-from elastic.worker.words import Words
+from elastic.worker.emitting.crossing import ASK
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.executing.task import Task
+from elastic.worker.moving.moves import PASSED
+from elastic.worker.moving.moving import MovingTasks
+from elastic.worker.moving.words import Words
+from elastic.worker.tuples.batch import Batch
+from elastic.worker.tuples.wire import Frame
 from tests.unit.worker.harness import Check, expected, records
 from tests.unit.worker.harness import numbers as _names
 from tests.unit.worker.moving_harness import Moving, Process
@@ -367,13 +367,13 @@ def test_what_fails_for_one_of_those_that_are_saved_together_strands_no_other(
             raise RuntimeError("a defect")
         step(self, task, epoch, which, **more)
 
-    monkeypatch.setattr("elastic.worker.saving.PART", 1)  # each by itself, one after the other
+    monkeypatch.setattr("elastic.worker.moving.saving.PART", 1)  # each by itself, one after the other
     with Moving(topology, 2, lambda c, i: 0) as cluster, pytest.MonkeyPatch.context() as patch:
         match what:
             case "saved":
                 patch.setattr(Words, "saved", fails)
             case "along":
-                patch.setattr("elastic.worker.wire.along", fails)
+                patch.setattr("elastic.worker.tuples.wire.along", fails)
             case "step":
                 patch.setattr(MovingTasks, "step", fails_once_saved)
             case "save_many":

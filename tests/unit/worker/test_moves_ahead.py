@@ -13,15 +13,15 @@ from elastic.api import tracking
 from elastic.errors import ElasticError
 from elastic.migration.record import Marks, Outcome
 from elastic.model.ids import ComponentId
-from elastic.worker.coming import Coming
 from elastic.worker.content import Arrival, Copier
 from elastic.worker.content.layout import is_last
-from elastic.worker.copying import Copying
-from elastic.worker.fetching import REPLACED, Fetching
-from elastic.worker.going import Going
-from elastic.worker.moving import MovingTasks
-from elastic.worker.saving import Saving
-from elastic.worker.words import Words
+from elastic.worker.moving.coming import Coming
+from elastic.worker.moving.copying import Copying
+from elastic.worker.moving.fetching import REPLACED, Fetching
+from elastic.worker.moving.going import Going
+from elastic.worker.moving.moving import MovingTasks
+from elastic.worker.moving.saving import Saving
+from elastic.worker.moving.words import Words
 from tests.unit.worker.moving_harness import Moving, Nimbus, Stores
 
 ENTRIES = 20_000
@@ -122,7 +122,7 @@ def test_what_was_saved_last_is_in_before_coordination_says_so() -> None:
 def test_that_what_was_saved_last_is_taken_for_something_else_is_found() -> None:
     """The engine's part comes first then: all that came ahead was given up, and the whole state fetched in the pause."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elastic.worker.fetching.is_last", lambda meta: False)
+        patch.setattr("elastic.worker.moving.fetching.is_last", lambda meta: False)
         assert max(move_while_marks_wait()) > 5
 
 
@@ -215,8 +215,8 @@ def test_it_comes_while_it_is_being_copied() -> None:
             assert in_.wait(30.0), "nothing was put in"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elastic.worker.copying.COMMIT_EVERY", 0.0)
-        patch.setattr("elastic.worker.copying.SLICE", 1e-5)
+        patch.setattr("elastic.worker.moving.copying.COMMIT_EVERY", 0.0)
+        patch.setattr("elastic.worker.moving.copying.SLICE", 1e-5)
         patch.setattr(Arrival, "ahead", puts_in)
         patch.setattr(Copying, "_commit_ahead", commits)
         move_large()
@@ -224,7 +224,7 @@ def test_it_comes_while_it_is_being_copied() -> None:
 
 
 def test_more_than_a_part_comes_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elastic.worker.fetching.PART", 300_000)
+    monkeypatch.setattr("elastic.worker.moving.fetching.PART", 300_000)
     cluster, _ = move_large()
     assert max(cluster.stores.ahead) <= 4, (
         "what the engine knows of the task, and pieces of a quarter of a megabyte"

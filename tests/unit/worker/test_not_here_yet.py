@@ -11,9 +11,9 @@ from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.migration import events as ev
 from elastic.model.ids import ComponentId, StreamId
 from elastic.worker import standing
-from elastic.worker.batch import Batch
-from elastic.worker.outputs import Outputs
-from elastic.worker.task import Task
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.executing.task import Task
+from elastic.worker.tuples.batch import Batch
 from elastic.worker.worker import Worker
 from tests.unit.worker.moving_harness import Moving
 

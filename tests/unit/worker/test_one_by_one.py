@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from elastic.worker import one_by_one
-from elastic.worker.one_by_one import REST, RESTS, OneByOne
+from elastic.worker.moving import one_by_one
+from elastic.worker.moving.one_by_one import REST, RESTS, OneByOne
 
 LIMIT = 10.0
 

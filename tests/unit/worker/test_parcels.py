@@ -16,9 +16,9 @@ from elastic.migration import events as ev
 from elastic.migration.emitter import Emitter
 from elastic.model.ids import Incarnation
 from elastic.transport.link import BaseLink
-from elastic.worker import wire
-from elastic.worker.outputs import Outputs
-from elastic.worker.parcels import FEWEST, MOST, REFUSED, Parcels
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.emitting.parcels import FEWEST, MOST, REFUSED, Parcels
+from elastic.worker.tuples import wire
 from tests.unit.worker.harness import InProcess
 from tests.unit.worker.test_wire_exact import stream_of
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import astuple
 
 from elastic.transport.base import SEVERAL
-from elastic.worker import wire
 from elastic.worker.frames import LONG, Frames
+from elastic.worker.tuples import wire
 from tests.unit.worker.test_parcels import LIFE, THERE, some
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from elastic import KeyedState, StatefulBolt, TopologyBuilder
-from elastic.worker import bolts, failures, marks, spouts
-from elastic.worker.executor import Executor
-from elastic.worker.part import Part, weakly
+from elastic.worker.executing import bolts, failures, marks, spouts
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.part import Part, weakly
 from tests.unit.worker.harness import Endless, numbers
 from tests.unit.worker.moving_harness import Moving
 

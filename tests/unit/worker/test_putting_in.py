@@ -15,13 +15,13 @@ import pytest
 from elastic.errors import Unavailable
 from elastic.migration import actions as ac
 from elastic.model.ids import NodeId
-from elastic.worker import putting_in
-from elastic.worker.coming import Coming
 from elastic.worker.content import Step
-from elastic.worker.fetching import THREADS, Fetching
 from elastic.worker.memory import TableMemory
-from elastic.worker.moving import Side
-from elastic.worker.putting_in import PuttingIn
+from elastic.worker.moving import putting_in
+from elastic.worker.moving.coming import Coming
+from elastic.worker.moving.fetching import THREADS, Fetching
+from elastic.worker.moving.moving import Side
+from elastic.worker.moving.putting_in import PuttingIn
 
 PATIENCE = 30.0
 STEPS = 5

@@ -13,12 +13,12 @@ from elastic import TopologyBuilder
 from elastic.api.state import KeyedState
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
-from elastic.worker import copying, fetching
-from elastic.worker.brake import Brake
-from elastic.worker.coming import Coming
 from elastic.worker.content import Copier
 from elastic.worker.content.keyed import _ROUNDS
-from elastic.worker.copying import (
+from elastic.worker.executing.brake import Brake
+from elastic.worker.moving import copying, fetching
+from elastic.worker.moving.coming import Coming
+from elastic.worker.moving.copying import (
     CATCH_UP_LONGEST,
     KEEP_UP_LONGEST,
     LASTS,
@@ -27,8 +27,8 @@ from elastic.worker.copying import (
     SLICE,
     Copying,
 )
-from elastic.worker.fetching import THREADS, Fetching
-from elastic.worker.going import Going
+from elastic.worker.moving.fetching import THREADS, Fetching
+from elastic.worker.moving.going import Going
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_brake import Clock
 from tests.unit.worker.test_moves_ahead import Large, Numbers, with_a_large_state

@@ -12,9 +12,9 @@ from elastic.migration import actions as ac
 from elastic.migration.record import Outcome
 from elastic.migration.table import NewState
 from elastic.model.ids import ComponentId
-from elastic.worker.guests import Home
-from elastic.worker.hands import Hands
-from elastic.worker.task import Task
+from elastic.worker.executing.guests import Home
+from elastic.worker.executing.hands import Hands
+from elastic.worker.executing.task import Task
 from tests.unit.worker.moving_harness import Moving
 
 NUMBERS = 2000

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastic.worker.rests import MOST, Rests
+from elastic.worker.moving.rests import MOST, Rests
 
 LIMIT = 30.0
 LATER = 1e-9

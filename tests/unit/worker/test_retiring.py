@@ -11,9 +11,9 @@ import pytest
 
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
-from elastic.worker.executor import Executor
-from elastic.worker.hands import Hands
-from elastic.worker.haste import Haste
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.hands import Hands
+from elastic.worker.executing.haste import Haste
 
 LIMIT = 30.0
 

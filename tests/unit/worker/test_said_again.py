@@ -9,9 +9,9 @@ import pytest
 
 from elastic import TopologyBuilder
 from elastic.model.ids import ComponentId
-from elastic.worker.batch import Mark, MarkKind
-from elastic.worker.crossing import Out
-from elastic.worker.outputs import Outputs
+from elastic.worker.emitting.crossing import Out
+from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.tuples.batch import Mark, MarkKind
 from tests.unit.worker.harness import Check, InProcess, Lasting, Numbers, Sink, over
 
 PATIENCE = 20.0

@@ -12,8 +12,8 @@ from elastic.migration import decide
 from elastic.migration.record import Outcome, state_key
 from elastic.migration.view import View
 from elastic.model.ids import ComponentId
-from elastic.worker import saving
-from elastic.worker.saving import Saving
+from elastic.worker.moving import saving
+from elastic.worker.moving.saving import Saving
 from tests.unit.worker.moving_harness import Moving, Nimbus
 
 PATIENCE = 20.0

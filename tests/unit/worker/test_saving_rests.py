@@ -8,7 +8,7 @@ from elastic import TopologyBuilder
 from elastic.errors import Unavailable
 from elastic.migration.record import Outcome
 from elastic.model.ids import ComponentId
-from elastic.worker import stopping
+from elastic.worker.moving import stopping
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves_ahead import COUNT, Large, Numbers, _found
 
@@ -54,7 +54,7 @@ def test_they_are_confirmed_together(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_that_each_goes_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault."""
-    monkeypatch.setattr("elastic.worker.saving.PART", 0)
+    monkeypatch.setattr("elastic.worker.moving.saving.PART", 0)
     assert moved("rests-alone", monkeypatch)[0] != [TASKS]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from elastic.model.ids import Incarnation
 from elastic.transport.base import LARGEST_URGENT
-from elastic.worker import wire
-from elastic.worker.stores import LOT
-from elastic.worker.words import Words
+from elastic.worker.moving.stores import LOT
+from elastic.worker.moving.words import Words
+from elastic.worker.tuples import wire
 
 
 def said(count: int) -> list[tuple[int, int]]:

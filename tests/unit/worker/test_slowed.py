@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from elastic.worker.brake import TURN
-from elastic.worker.executor import Executor
-from elastic.worker.pace import EVERY, Pace
-from elastic.worker.task import Task
+from elastic.worker.executing.brake import TURN
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.pace import EVERY, Pace
+from elastic.worker.executing.task import Task
 from tests.unit.worker.harness import InProcess, lasting, over, passes, sources
 
 PATIENCE = 20.0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from elastic import Fields, Spout
-from elastic.worker import spouts
-from elastic.worker.spouts import _SLICE, LOOKS, SpoutDriver
+from elastic.worker.executing import spouts
+from elastic.worker.executing.spouts import _SLICE, LOOKS, SpoutDriver
 
 
 class Clock:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from elastic.worker import hands
-from elastic.worker.executor import Executor
-from elastic.worker.task import Task
+from elastic.worker.executing import hands
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.task import Task
 from tests.unit.worker.harness import InProcess, lasting, over, sources
 
 PATIENCE = 20.0

@@ -17,7 +17,7 @@ from elastic.migration import events as ev
 from elastic.migration.events import Arrived
 from elastic.migration.record import MoveRecord
 from elastic.worker import standing
-from elastic.worker.batch import Mark, MarkKind
+from elastic.worker.tuples.batch import Mark, MarkKind
 from elastic.worker.watchdog import AGAIN, STANDS, Watchdog
 from tests.unit.worker.harness import numbers as _names
 from tests.unit.worker.moving_harness import Moving

@@ -8,7 +8,7 @@ import pytest
 
 from elastic import Bolt, Fields, Spout, TopologyBuilder
 from elastic.api.context import TopologyContext
-from elastic.worker.destination import Destination
+from elastic.worker.emitting.destination import Destination
 from tests.unit.worker.harness import InProcess
 
 PATIENCE = 30.0

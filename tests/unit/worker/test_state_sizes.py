@@ -12,10 +12,10 @@ from moving_harness import Moving
 from test_moves import chain, tasks_of
 
 from elastic import KeyedState, StatefulBolt
-from elastic.worker import state_sizes
 from elastic.worker.content.copier import Copier
+from elastic.worker.moving import state_sizes
+from elastic.worker.moving.state_sizes import AT_ONCE, StateSizes
 from elastic.worker.report import Measurer
-from elastic.worker.state_sizes import AT_ONCE, StateSizes
 
 
 class Keeps(StatefulBolt):

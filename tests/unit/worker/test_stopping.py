@@ -12,12 +12,12 @@ import pytest
 
 from elastic.errors import ExecutionError
 from elastic.migration.record import Outcome
-from elastic.worker import stopping
-from elastic.worker.executor import Executor
-from elastic.worker.saving import Saving
-from elastic.worker.stopping import Stopping
-from elastic.worker.task import Task
-from elastic.worker.together import Together
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.task import Task
+from elastic.worker.moving import stopping
+from elastic.worker.moving.saving import Saving
+from elastic.worker.moving.stopping import Stopping
+from elastic.worker.moving.together import Together
 from tests.unit.worker.moving_harness import Moving
 from tests.unit.worker.test_moves import chain, check, tasks_of
 

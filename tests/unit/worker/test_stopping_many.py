@@ -10,9 +10,9 @@ import pytest
 
 from elastic import Bolt, Fields, StatefulSpout, TopologyBuilder
 from elastic.migration.record import Outcome
-from elastic.worker import executor
-from elastic.worker.executor import Executor
-from elastic.worker.task import Task
+from elastic.worker.executing import executor
+from elastic.worker.executing.executor import Executor
+from elastic.worker.executing.task import Task
 from tests.unit.worker.moving_harness import Moving
 
 MANY, EACH, DEEP = 200, 20, 8

@@ -27,12 +27,12 @@ from elastic.local import LocalCluster, run
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
 from elastic.testing import collect
-from elastic.worker import executor as executor_module
-from elastic.worker.bolts import SLICE
-from elastic.worker.hands import Hands
-from elastic.worker.haste import Haste
-from elastic.worker.routes import Routes
-from elastic.worker.spouts import SpoutDriver
+from elastic.worker.emitting.routes import Routes
+from elastic.worker.executing import executor as executor_module
+from elastic.worker.executing.bolts import SLICE
+from elastic.worker.executing.hands import Hands
+from elastic.worker.executing.haste import Haste
+from elastic.worker.executing.spouts import SpoutDriver
 from tests.unit.worker.harness import InProcess
 
 LIMIT = 30.0
@@ -592,7 +592,7 @@ def heartbeats(yield_every: float) -> int:
 import threading, time
 from elastic import TopologyBuilder
 from elastic.local import LocalCluster
-from elastic.worker import executor
+from elastic.worker.executing import executor
 from tests.unit.worker.test_streams import Short, Steady
 executor.YIELD_EVERY = {yield_every}
 b = TopologyBuilder("t")

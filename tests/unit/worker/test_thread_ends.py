@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elastic import Bolt, Fields, Spout, TopologyBuilder
-from elastic.worker.executor import Executor
+from elastic.worker.executing.executor import Executor
 from tests.unit.worker.harness import InProcess
 
 PATIENCE = 30.0

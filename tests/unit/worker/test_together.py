@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from elastic.errors import Unavailable
-from elastic.worker.together import Together
+from elastic.worker.moving.together import Together
 
 
 def test_what_comes_while_lots_are_worked_off_waits_for_the_next() -> None:

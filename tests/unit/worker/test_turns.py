@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.worker.batch import Mark, MarkKind
-from elastic.worker.crossing import FULL, TAKEN
-from elastic.worker.task import Task
-from elastic.worker.task_queue import FEW, OVER, low
-from elastic.worker.turns import Turns
+from elastic.worker.emitting.crossing import FULL, TAKEN
+from elastic.worker.executing.task import Task
+from elastic.worker.executing.task_queue import FEW, OVER, low
+from elastic.worker.executing.turns import Turns
+from elastic.worker.tuples.batch import Mark, MarkKind
 
 
 def item(source: int, number: int, count: int = 1) -> Any:
@@ -149,7 +149,7 @@ def test_who_has_nothing_waiting_is_not_kept_out_by_a_window_of_another_process(
 
 def test_who_is_kept_out_by_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: only the executor's bound counts."""
-    monkeypatch.setattr("elastic.worker.task_queue.FEW", 0)
+    monkeypatch.setattr("elastic.worker.executing.task_queue.FEW", 0)
     assert beside_a_window() > 1000
 
 
@@ -183,7 +183,7 @@ def test_nor_does_what_was_held_for_it_and_had_to_be_put_in(
     monkeypatch: pytest.MonkeyPatch, fault: bool
 ) -> None:
     if fault:
-        monkeypatch.setattr("elastic.worker.task_queue.BROUGHT", 0)
+        monkeypatch.setattr("elastic.worker.executing.task_queue.BROUGHT", 0)
     task = _Task(100)
     for number in range(10):
         task.force(item(1, number, 50))

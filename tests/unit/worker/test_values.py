@@ -18,7 +18,7 @@ from elastic.local import run
 from elastic.testing import collect
 from elastic.transport.memory import MemoryNetwork
 from elastic.transport.sockets import SocketTransport
-from elastic.worker import wire
+from elastic.worker.tuples import wire
 from tests.unit.worker.harness import InProcess
 
 LIMIT = 30.0
@@ -131,10 +131,10 @@ def test_a_tuple_beyond_the_largest_frame_is_dropped_and_said(
 
 def test_a_whole_batch_that_is_dropped_for_one_tuple_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: nobody looks which tuple it was."""
-    from elastic.worker.outputs import Outputs
+    from elastic.worker.emitting.outputs import Outputs
 
     def lazy(self: Outputs, out: Any, stream: Any, count: int, rows: Any, record: Any) -> None:
-        from elastic.worker.batch import Batch
+        from elastic.worker.tuples.batch import Batch
 
         try:
             self._put(out, Batch(stream, self.task, count, rows, record))

@@ -19,8 +19,8 @@ from elastic import Fields
 from elastic.errors import ExecutionError
 from elastic.model.ids import ComponentId, Incarnation, StreamId
 from elastic.model.topology import StreamSpec
-from elastic.worker import vector, wire
-from elastic.worker.batch import Batch, Stream
+from elastic.worker.tuples import vector, wire
+from elastic.worker.tuples.batch import Batch, Stream
 
 
 class Text(str):

@@ -1,0 +1,129 @@
+"""What Nimbus knows, as policies see it: topologies to be sized, nodes, and the room there is. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from elastic.api.settings import setting
+from elastic.elasticity import infrastructure
+from elastic.elasticity.base import Bounds, Subject
+from elastic.elasticity.infrastructure import Node, Wants
+from elastic.elasticity.manager import Outcome
+from elastic.model.ids import NodeId, node_of
+from elastic.model.loadview import LoadView, NodeLoad
+from elastic.model.records import TopologyStatus
+from elastic.nimbus.deciding import placing
+from elastic.nimbus.deciding.placing import Rules
+from elastic.nimbus.observing.facts import Facts, TopologyFacts
+
+Asked = Mapping[NodeId, float]
+"""When those nodes were asked for that are not there, seconds."""
+
+
+def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool = True) -> Subject | None:
+    """A topology that is to be sized; None while it has no assignment.
+
+    Args:
+        processes: See `Subject`.
+    """
+    base = t.base
+    if base is None:
+        return None
+    executors = Counter(e.component for e in (*dict(base.executors), *base.unassigned))
+    return Subject(
+        t.spec,
+        dict(executors),
+        max(1, len({w for _, w in base.executors})),
+        {
+            c.id: Bounds(
+                setting("min_executors", t.spec.config, c.config) or 1,
+                setting("max_executors", t.spec.config, c.config) or 0,
+            )
+            for c in t.spec.components
+        },
+        settled=settled(t, facts, rules),
+        waiting=len(base.unassigned),
+        processes=processes,
+    )
+
+
+def settled(t: TopologyFacts, facts: Facts, rules: Rules) -> bool:
+    """Whether it runs as it was last wanted: nothing of it is being changed."""
+    if t.kill_at is not None or t.moves or t.assignment is None:
+        return False
+    if t.plan is not None and not placing.stuck(t, rules):
+        return False
+    return not set(t.behind(t.assignment.epoch)) - t.idle and not set(facts.expected) & {
+        s.node for s in t.assignment.workers.values()
+    }
+
+
+def telling(t: TopologyFacts) -> bool:
+    """Whether what is measured of it says what it needs: not while its spouts rest."""
+    return t.state.status is TopologyStatus.ACTIVE
+
+
+def shared(view: LoadView, machines: Mapping[NodeId, str]) -> LoadView:
+    """The view with the cores of a machine divided among the nodes on it that measure all of it.
+
+    Args:
+        machines: Each node's machine, "" when its cores are its own.
+    """
+    many = Counter(m for n, m in machines.items() if m and n in view.nodes)
+    if all(n < 2 for n in many.values()):
+        return view
+
+    def part(node: NodeId, load: NodeLoad) -> NodeLoad:
+        n = max(1, many[machines.get(node, "")])
+        return replace(load, cores=load.cores / n, cpu=load.cpu / n, sharing=n)
+
+    return replace(view, nodes={n: part(n, load) for n, load in view.nodes.items()})
+
+
+def nodes(facts: Facts, view: LoadView, asked: Asked) -> list[Node]:
+    """The nodes there are and those that are wanted."""
+    executors = Counter(node_of(w) for a in facts.claims().values() for _, w in a.executors)
+    result = []
+    for id in sorted({*facts.nodes, *facts.wanted}):
+        info, wanted = facts.nodes.get(id), facts.wanted.get(id)
+        slots = info.slots if info is not None else wanted.slots if wanted is not None else 1
+        result.append(
+            Node(
+                id,
+                slots,
+                used=len(facts.assigned_to(id)),
+                executors=executors[id],
+                alive=info is not None,
+                since=asked.get(id, 0.0),
+                draining=facts.draining(id),
+                fixed=wanted is None,
+            )
+        )
+    return infrastructure.measured(result, view)
+
+
+def wants(
+    sized: Iterable[tuple[Subject, TopologyFacts, bool]], outcomes: Sequence[Outcome], view: LoadView
+) -> Wants:
+    """What all topologies want together.
+
+    Args:
+        sized: Each running topology, and whether the outcomes say what it wants. What others have is what they want.
+        outcomes: What the policies have found in their last runs.
+    """
+    every = list(sized)
+    free = {
+        s.name: min(max(s.workers, t.workers_wanted()), sum(s.executors.values()))
+        for s, t, by in every
+        if not by
+    }
+    used = sum(load.cpu for key, load in view.executors.items() if key.topology in free)
+    return Wants(
+        cores=sum(o.cores for o in outcomes) + used,
+        lacking=sum(o.lacking for o in outcomes),
+        workers=sum(o.workers for o in outcomes) + sum(free.values()),
+        waiting=sum(s.waiting for s, _, _ in every),
+        moving=not (all(s.settled for s, _, _ in every) and all(o.settled for o in outcomes)),
+    )

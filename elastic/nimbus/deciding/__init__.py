@@ -1,0 +1,1 @@
+"""What follows from the facts. Nothing here waits, or touches anything."""
