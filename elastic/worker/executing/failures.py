@@ -60,7 +60,6 @@ class Failures(Part):
         task = self._task
         self.count += count
         self._times += 1
-        trace = user_traceback(error)
         self._tell_hooks(error, tup)
         last = described(error)
         if self._times > self._most:
@@ -68,7 +67,7 @@ class Failures(Part):
             self.give_up(
                 f"Task {task.id} of {str(task.spec.id)!r} gave up after {self.count} failed tuples{errors} "
                 f"(max_errors={self._most}); the last: {last}",
-                trace,
+                user_traceback(error),
             )
             return
         if self._is_news():
@@ -78,7 +77,7 @@ class Failures(Part):
                 f"{str(task.spec.id)!r} (task {task.id}) raised {last}",
                 Severity.ERROR,
                 {
-                    "traceback": trace,
+                    "traceback": user_traceback(error),
                     **({"rows": count} if tup is None else {"tuple": shown(tup)}),
                     "failed": self.count,
                 },

@@ -12,6 +12,7 @@ import pytest
 from elastic import Bolt, Fields, LocalCluster, Spout, TopologyBuilder
 from elastic.errors import ExecutionError
 from elastic.local import run
+from elastic.worker.executing import failures as failures_module
 from elastic.worker.executing.failures import Failures
 from elastic.worker.shown import user_traceback
 from elastic.worker.tuples import wire
@@ -37,6 +38,23 @@ def test_a_flood_of_batches_that_cannot_be_read_drowns_nothing_and_hooks_hear_of
     assert failures.count == 50 * 512 and not failures.broken
     assert events == [("batch-unreadable", 512 * n) for n in (1, 2, 4, 8, 16, 32)]
     assert len(heard) == 50
+
+
+def test_of_a_flood_of_failures_tracebacks_are_made_of_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback takes longer than most tuples."""
+    made: list[BaseException] = []
+    monkeypatch.setattr(failures_module, "user_traceback", lambda error: made.append(error) or "")
+    told: list[str] = []
+    gave_up: list[str] = []
+    task: Any = Played()
+    listener: Any = SimpleNamespace(
+        on_task_event=lambda task, kind, message, severity, details: told.append(kind),
+        on_failure=lambda task, reason, trace: gave_up.append(reason),
+    )
+    failures = Failures(task, (), 1000, listener)
+    for n in range(1001):
+        failures.failed(ValueError(n), n)
+    assert len(made) == len(told) + len(gave_up) == 10 + 6 + 1
 
 
 class Whole(Bolt):
