@@ -54,8 +54,9 @@ def main() -> int:
     parser.add_argument(
         "--bound",
         type=float,
-        default=90.0,
-        help="seconds in which each move has to end and everything to flow again (%(default)g)",
+        default=None,
+        help="seconds in which each move has to end and everything to flow again (90; with sessions of more than 20 s as much more: "
+        "a killed node begins anew when its own is over)",
     )
     parser.add_argument(
         "--session-timeout",
@@ -67,6 +68,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep it also when all is well")
     o = parser.parse_args()
     only = tuple(x for x in o.only.split(",") if x)
+    session = o.session_timeout or (10.0 if o.account == "frozen" else 20.0)
     there_are = tuple(KINDS) if o.no_kills else (*STEPS, *sorted({*FREE, *COST, *FROZEN}))
     unknown = set(only) - set(there_are)
     if unknown:
@@ -88,8 +90,8 @@ def main() -> int:
         rate=o.rate,
         flood=o.flood,
         flooded=flooded,
-        bound=o.bound,
-        session_timeout=o.session_timeout or (10.0 if o.account == "frozen" else 20.0),
+        bound=o.bound or max(90.0, 70.0 + session),
+        session_timeout=session,
     )
     return 0 if (Moves if o.no_kills else Run)(options).run() else 1
 
