@@ -146,8 +146,10 @@ def test_top_without_terminal_writes_lines_and_ends_with_the_topology() -> None:
 
 
 def test_top_survives_a_nimbus_that_is_away_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = FakeClient(fail=Unavailable("Nimbus is away"))
+    client = FakeClient()
     looks = top.Looks(client, "word-count", 0.1)
+    assert looks.again() is not None
+    client.fail = Unavailable("Nimbus is away")
     assert looks.again() is None and "Nimbus is away" in looks.trouble
     client.fail = DeadlineExceeded("it hangs")
     assert looks.again() is None and "it hangs" in looks.trouble
@@ -155,6 +157,13 @@ def test_top_survives_a_nimbus_that_is_away_but_not_for_ever(monkeypatch: pytest
     for client.fail in (Unavailable("away"), DeadlineExceeded("it hangs")):
         with pytest.raises(type(client.fail)):
             looks.again()
+
+
+def test_top_ends_when_nobody_answers_at_first() -> None:
+    """The address may be wrong: who waits a minute for it learns that late."""
+    for fail in (Unavailable("no Nimbus answers"), DeadlineExceeded("it hangs")):
+        with pytest.raises(type(fail)):
+            top.Looks(FakeClient(fail=fail), "word-count", 0.1).again()
 
 
 @pytest.mark.parametrize("terminal", [False, True])

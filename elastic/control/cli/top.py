@@ -79,7 +79,7 @@ def look(client: Client, name: str | None) -> list[TopologyDetail]:
 
 
 class Looks:
-    """Looks at the cluster again and again, and stays when Nimbus is away for a while.
+    """Looks at the cluster again and again, and stays when Nimbus is away for a while, once it has answered.
 
     Args:
         interval: Seconds between two looks.
@@ -90,18 +90,20 @@ class Looks:
         self._name = name
         self._interval = interval
         self._wake = threading.Event()  # never set: a wait on it ends at once by Ctrl-C
-        self._answered = time.monotonic()
+        self._answered: float | None = None
         self.trouble = ""
 
     def again(self) -> list[TopologyDetail] | None:
         """The next look, or None when nobody answered.
 
         Raises:
-            Unavailable, DeadlineExceeded: Nobody has answered for a minute.
+            Unavailable, DeadlineExceeded: Nobody has answered for a minute, or ever: the address may be wrong.
         """
         try:
             details = look(self._client, self._name)
         except (Unavailable, DeadlineExceeded) as error:
+            if self._answered is None:
+                raise
             away = time.monotonic() - self._answered
             if away > OUT_OF_REACH_SECONDS:
                 raise
