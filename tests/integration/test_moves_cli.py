@@ -303,7 +303,7 @@ def test_a_move_outlives_the_leading_nimbus(cluster: Cluster) -> None:
     try:
         wait_until("it is under way", lambda: cluster.described("counted")["moves"])
         cluster.leading_nimbus().kill()
-        wait_until("another leads", lambda: cluster("info").code == 0)
+        wait_until("another leads", lambda: cluster("list").code == 0)
         (cluster.work / "hold").unlink()
         out, err = moving.communicate(timeout=LIMIT)
     finally:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import NoReturn
 
 import pytest
 import yaml
-from cli_fake import FakeClient, detail, invoke, summary
+from cli_fake import FakeClient, Info, detail, invoke, summary
 
+from elastic.errors import Unavailable
 from elastic.model.assignment import Assignment
 from elastic.model.ids import Epoch
 from elastic.model.records import TopologyStatus
@@ -123,6 +125,25 @@ def test_rebalance_says_when_executors_wait_for_a_slot() -> None:
     client = FakeClient(details={"word-count": detail(assignment=waiting)})
     result = invoke(client, "rebalance", "word-count")
     assert result.exit_code == 8 and "elastic nodes add" in result.stderr
+
+
+@pytest.mark.parametrize("known", ["", "127.0.0.1:7001"], ids=["none", "one that has gone"])
+@pytest.mark.parametrize("late", [False, True], ids=["at first", "when asked for more"])
+def test_info_without_a_leader_says_what_any_nimbus_knows(late: bool, known: str) -> None:
+    class Leaderless(FakeClient):
+        def info(self) -> Info:
+            return Info(leader=known, leading=late)
+
+        def nodes(self) -> NoReturn:
+            assert late, "asking would wait for a leader"
+            raise Unavailable("none of them leads")
+
+    text, data = invoke(Leaderless(), "info"), invoke(Leaderless(), "info", "-o", "json")
+    assert text.exit_code == data.exit_code == 0, text.output
+    assert "does not lead at the moment" in text.stdout if known else "none at the moment" in text.stdout
+    found = json.loads(data.stdout)
+    assert [found[n] for n in ("nodes", "slots", "used", "topologies")] == [None] * 4
+    assert found["answered"] == "127.0.0.1:7000"
 
 
 def test_nodes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,14 @@ from elastic.control.cli import output
 from elastic.control.cli.arguments import SECONDS, SIZE
 from elastic.control.cli.base import command
 from elastic.control.cli.narration import Waiting, leaving, note
+from elastic.control.cli.ports import Client
 from elastic.control.cli.settings import Settings
-from elastic.errors import ConfigError, NotFound
+from elastic.errors import ConfigError, NotFound, Unavailable
 from elastic.model.records import MAX_NODES, MAX_SLOTS
 
 if TYPE_CHECKING:
     from elastic.cluster.directory import ClusterInfo
+    from elastic.model.views import NodeSummary, TopologySummary
 
 
 @command(
@@ -311,11 +314,13 @@ def down(settings: Settings, purge: bool, timeout: float) -> None:
     see=("nodes list", "doctor", "version"),
 )
 def info(settings: Settings) -> None:
-    """Show the cluster: its Nimbus, versions, addresses."""
+    """Show the cluster: its Nimbus, versions, addresses.
+
+    Nodes and topologies are what the leader knows: while there is none, the rest is shown without them.
+    """
     with Waiting(f"asking {settings.target}"), settings.connect() as client:
         there = client.info()
-        nodes = client.nodes()
-        topologies = client.list()
+        led, nodes, topologies = _led(client) if there.leading else (False, (), ())
     data = {
         "cluster": there.cluster,
         "version": there.version,
@@ -323,29 +328,40 @@ def info(settings: Settings) -> None:
         "answered": there.address,
         "uptime": round(there.uptime, 3),
         "python": there.python,
-        "nodes": len(nodes),
-        "slots": sum(n.slots for n in nodes),
-        "used": sum(n.used for n in nodes),
-        "topologies": len(topologies),
+        "nodes": len(nodes) if led else None,
+        "slots": sum(n.slots for n in nodes) if led else None,
+        "used": sum(n.used for n in nodes) if led else None,
+        "topologies": len(topologies) if led else None,
     }
+    leader = there.leader or "none at the moment"
+    if there.leader and not led:
+        leader += " does not lead at the moment"
 
     def show() -> None:
         output.pairs(
             settings,
             [
                 ("Cluster", data["cluster"]),
-                ("Leader", data["leader"] or "none at the moment"),
+                ("Leader", leader),
                 ("Answered", data["answered"]),
                 ("Up for", output.duration(there.uptime)),
                 ("elastic", data["version"]),
                 ("Python", data["python"]),
                 ("Nodes", data["nodes"]),
-                ("Slots", f"{data['used']} of {data['slots']} in use"),
+                ("Slots", f"{data['used']} of {data['slots']} in use" if led else None),
                 ("Topologies", data["topologies"]),
             ],
         )
 
     output.show(settings, data, show)
+
+
+def _led(client: Client) -> tuple[bool, Sequence[NodeSummary], Sequence[TopologySummary]]:
+    """Whether there is a leader that says so, its nodes and its topologies."""
+    try:
+        return True, client.nodes(), client.list()
+    except Unavailable:  # it has gone since, or is about to learn that it does not lead any more
+        return False, (), ()
 
 
 @command(
