@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from elastic.migration import events as ev
 from elastic.model.events import Severity
 from elastic.model.ids import Incarnation, worker_of
+from elastic.model.words import counted
 from elastic.transport.base import SEVERAL, Transport
 from elastic.worker.shown import described
 from elastic.worker.tuples import wire
@@ -97,7 +98,8 @@ class Frames:
         """See the port."""
         if frames:
             self._worker.event(
-                "frames-lost", f"{frames} frames ({size:,} bytes) for worker {worker_of(peer)}: not confirmed before its process ended.",
+                "frames-lost",
+                f"{counted(frames, 'frame')} ({size:,} bytes) for worker {worker_of(peer)}: not confirmed before its process ended.",
                 Severity.WARNING, worker=worker_of(peer), details={"frames": frames, "bytes": size},
             )  # fmt: skip
 

@@ -223,7 +223,7 @@ class Worker:
     def _renewed(self, worker: WorkerId) -> None:
         self.event(
             "peer-renewed",
-            f"Worker {worker} is a new process; what it had not received is counted as lost.",
+            f"Worker {worker} is a new process; what the one before had not received, if anything, is counted by frames-lost.",
             worker=worker,
         )
 

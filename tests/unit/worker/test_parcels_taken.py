@@ -24,6 +24,7 @@ class _Taking:
         self.asked: list[tuple[int, int, int, Any]] = []
         self.worked = 0
         self.events: list[str] = []
+        self.said: list[str] = []
         self.moves = SimpleNamespace(
             arrived=lambda target, life, first, item: self.asked.append((target, life, first, item)),
             work=self._work,
@@ -32,8 +33,9 @@ class _Taking:
     def _work(self) -> None:
         self.worked += 1
 
-    def event(self, kind: str, *_: Any, **__: Any) -> None:
+    def event(self, kind: str, message: str, *_: Any, **__: Any) -> None:
         self.events.append(kind)
+        self.said.append(message)
 
 
 def taking(
@@ -53,6 +55,13 @@ def taking(
         task.queued = queued
     Frames(worker, None).on_frame(THERE, SEVERAL, memoryview(change(payload)))  # type: ignore[arg-type]
     return worker, got
+
+
+@pytest.mark.parametrize(("frames", "said"), [(1, "1 frame ("), (1200, "1,200 frames (")])
+def test_frames_that_are_lost_are_counted_in_words(frames: int, said: str) -> None:
+    worker = _Taking(None, {})
+    Frames(worker, None).on_lost(THERE, frames, 48)  # type: ignore[arg-type]
+    assert worker.events == ["frames-lost"] and worker.said[0].startswith(said)
 
 
 def test_what_is_not_the_next_or_not_here_is_looked_at_by_who_knows_of_the_moves() -> None:
