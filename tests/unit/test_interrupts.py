@@ -144,6 +144,44 @@ def test_what_is_not_forgotten_is_found(tmp_path: Path) -> None:
     assert ends_with(forgets_not + DEMONSTRATION, tmp_path) == -signal.SIGINT
 
 
+AT_THE_LAST = """
+import os, signal, sys
+from elastic.control.cli import main
+
+class Last:
+    def __del__(self, kill=os.kill, me=os.getpid(), number=int(sys.argv.pop())):
+        kill(me, number)
+
+last = Last()
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_when_a_command_has_done_its_work_changes_nothing(number: int, tmp_path: Path) -> None:
+    """Python has put back by then what the system does with a signal: it ends the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_LAST, "version", str(int(number))],
+        env={"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout
+
+
+LOADING = """
+import signal
+from elastic.control.cli.interrupts import hasten
+hasten()
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_sigterm_while_a_command_is_loaded_is_as_ctrl_c(tmp_path: Path) -> None:
+    assert ends_with(LOADING, tmp_path) == 130
+
+
 TERMINATED = """
 import signal, sys, threading
 from elastic.control.cli import interrupts

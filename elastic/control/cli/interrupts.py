@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import signal
@@ -22,9 +23,17 @@ _INTERRUPTED = 130
 
 
 def hasten() -> None:
-    """Have Ctrl-C end the process, without a traceback, while the code of a command is loaded and after its end has been told."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+    """Have Ctrl-C and SIGTERM end the process, with its exit code, while a command's code is loaded and after its end has been told."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is usual:
+            signal.signal(number, _end)
+            atexit.register(_ignore, number)
+
+
+def _ignore(number: int) -> None:
+    """At the very end: Python puts back what the system does with a signal before it lets its modules go, but not where it is ignored."""
+    if signal.getsignal(number) is _end:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
