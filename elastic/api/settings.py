@@ -20,7 +20,7 @@ class Setting:
     Attributes:
         default: What holds when nobody sets it; None means "off" or "no limit".
         kinds: The types that its value may have.
-        minimum, maximum: The smallest and the largest value, for numbers.
+        minimum, maximum: The smallest and the largest value, for numbers; without one, the largest is `MOST`.
         help: What it does, with the unit.
         whole: It holds for a topology as a whole; a component cannot have its own.
     """
@@ -110,6 +110,8 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
+MOST = 1_000_000_000
+"""No number may be larger: nobody can wait for more than some 300 years, and what counts is not to be beyond what is computed with."""
 _ARGUMENTS = ("tasks", "executors")
 """What the builder takes for a component beside settings."""
 
@@ -153,12 +155,18 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
             raise ConfigError(f"Setting {name!r} of {where} must be a finite number, not {value!r}.")
         if known.minimum is not None and value < known.minimum:  # type: ignore[operator]  # kinds says that it is a number
             raise ConfigError(
-                f"Setting {name!r} of {where} must be at least {known.minimum:g}, not {value!r}."
+                f"Setting {name!r} of {where} must be at least {known.minimum:g}, not {_shown(value)}."
             )
-        if known.maximum is not None and value > known.maximum:  # type: ignore[operator]  # as above
-            raise ConfigError(
-                f"Setting {name!r} of {where} must be at most {known.maximum:g}, not {value!r}."
-            )
+        most = MOST if known.maximum is None else known.maximum
+        if not isinstance(value, str) and value > most:  # type: ignore[operator]  # as above
+            raise ConfigError(f"Setting {name!r} of {where} must be at most {most:,}, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "one of thousands of digits"
 
 
 def check_component(spec: ComponentSpec, config: Mapping[str, Any]) -> None:

@@ -264,6 +264,18 @@ def test_numbers_are_finite(name: str, value: float) -> None:
         b.build()
 
 
+@pytest.mark.parametrize("name", [n for n, s in SETTINGS.items() if int in s.kinds])
+def test_numbers_are_such_as_can_be_computed_with(name: str) -> None:
+    values: list[int | float] = [2**40, 10**400, 10**5000]
+    if float in SETTINGS[name].kinds:
+        values.append(1e300)
+    for value in values:
+        b = TopologyBuilder("t", **{name: value})
+        b.spout("source", Source())
+        with pytest.raises(ConfigError, match=f"{name!r} of .* must be at most"):
+            b.build()
+
+
 def test_settings_of_the_users_own_have_a_dot() -> None:
     b = TopologyBuilder("t", **{"my.setting": object})
     b.spout("source", Source())
