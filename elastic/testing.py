@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from elastic.api.builder import check_state, output_specs
+from elastic.api.builder import check_calls, check_state, output_specs
 from elastic.api.components import Bolt, Component, Spout, StatefulBolt, StatefulSpout, overrides
 from elastic.api.context import Source, TopologyContext
 from elastic.api.fields import Fields, Tuple, tuple_class
@@ -35,6 +35,7 @@ class Emitted(list[tuple[Any, ...]]):
 class _Tester:
     def __init__(self, component: Component, index: int, parallelism: int, config: Mapping[str, Any]) -> None:
         check_settings(config, where="the tester")
+        check_calls("Component 'tested'", component)
         check_state("tested", component)
         self._given = copy.deepcopy(component)
         self.emitted = Emitted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -101,6 +102,7 @@ class _Declared(Generic[C]):
             TopologyError: It is no task hook.
         """
         _instance(hook, TaskHook, f"Hook of component {self.id!r}")
+        check_calls(f"Hook of component {self.id!r}", hook)
         self.hooks.append(hook)
         return self
 
@@ -174,6 +176,7 @@ class BoltHandle(_Declared[Bolt]):
     def custom(self, source: str, grouping: CustomGrouping, *, stream: str = DEFAULT_STREAM) -> BoltHandle:
         """Your own `CustomGrouping` decides; each emitting task gets a copy of it."""
         _instance(grouping, CustomGrouping, f"Bolt {self.id!r}, grouping of {source!r}")
+        check_calls(f"Bolt {self.id!r}, grouping of {source!r}", grouping)
         self.custom_groupings[len(self.inputs)] = grouping
         return self._add(source, stream, GroupingKind.CUSTOM, name=type(grouping).__name__)
 
@@ -253,6 +256,7 @@ class TopologyBuilder:
             TopologyError: It is no task hook.
         """
         _instance(hook, TaskHook, f"Hook of topology {self._name!r}")
+        check_calls(f"Hook of topology {self._name!r}", hook)
         self._hooks.append(hook)
         return self
 
@@ -314,6 +318,42 @@ def output_specs(component: Component, id: str = "") -> tuple[StreamSpec, ...]:
     return tuple(made)
 
 
+_GENERATORS = ("tuples", "choose")
+"""What may be a generator: what these return is iterated."""
+_CALLS = {
+    Component: (
+        *("prepare", "execute", "execute_batch", "tick", "activate", "deactivate", "finish", "cleanup"),
+        *("tuples", "next_tuple", "next_batch", "get_state", "set_state"),
+    ),
+    CustomGrouping: ("prepare", "choose"),
+    TaskHook: ("prepare", "on_execute", "on_emit", "on_error", "cleanup"),
+}
+"""What is called of the user's objects."""
+
+
+def check_calls(where: str, given: Component | CustomGrouping | TaskHook) -> None:
+    """See that calling a method of a user's object runs it: of a coroutine or a generator nothing would be, and nobody would hear of it.
+
+    Raises:
+        TopologyError: It would not.
+    """
+    for base, names in _CALLS.items():
+        for name in names if isinstance(given, base) else ():
+            method = getattr(type(given), name, None)
+            if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+                what, remedy = "async", "Make it a plain function; asyncio.run(...) in it runs a coroutine."
+            elif inspect.isgeneratorfunction(method) and name not in _GENERATORS:
+                what, remedy = "a generator", "Call self.emit(...) where it has `yield`."
+                if not isinstance(given, Component):
+                    remedy = "Make it a plain function."
+            else:
+                continue
+            raise TopologyError(
+                f"{where}: {type(given).__name__}.{name} is {what}: calling it would do nothing.",
+                remedy=remedy,
+            )
+
+
 def check_state(id: str, component: Component) -> bool:
     """See that what a component says of its state goes together. Returns whether it has one.
 
@@ -343,6 +383,7 @@ def check_state(id: str, component: Component) -> bool:
 
 def _spec_of(handle: SpoutHandle | BoltHandle) -> ComponentSpec:
     component = handle.component
+    check_calls(f"Component {handle.id!r}", component)
     stateful = check_state(handle.id, component)
     if isinstance(component, Spout) and isinstance(component, Bolt):
         raise TopologyError(

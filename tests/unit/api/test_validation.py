@@ -9,7 +9,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from elastic import Bolt, Fields, KeyedState, Spout, StatefulBolt, StatefulSpout, TaskHook, TopologyBuilder
+from elastic import (
+    Bolt,
+    CustomGrouping,
+    Fields,
+    KeyedState,
+    Spout,
+    StatefulBolt,
+    StatefulSpout,
+    TaskHook,
+    TopologyBuilder,
+)
 from elastic.api.bundle import build_bundle
 from elastic.api.settings import SETTINGS
 from elastic.api.validate import validate
@@ -26,6 +36,7 @@ from elastic.errors import (
 )
 from elastic.model import codec
 from elastic.model.topology import TopologySpec
+from elastic.testing import BoltTester
 
 
 class Source(Spout):
@@ -335,3 +346,55 @@ def test_a_component_that_cannot_be_pickled_is_refused_and_the_attribute_named(t
     assert "'guarded'" in str(caught.value)
     assert "'inner.lock'" in str(caught.value)
     assert "prepare()" in str(caught.value)
+
+
+async def _coroutine(*_: Any) -> None:
+    pass
+
+
+async def _async_generator(*_: Any) -> Any:
+    yield 1
+
+
+def _generator(*_: Any) -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "base"),
+    [
+        ("execute", _coroutine, Bolt),
+        ("execute", _generator, Bolt),
+        ("finish", _coroutine, Same),
+        ("set_state", _generator, NoState),
+        ("next_tuple", _generator, Spout),
+        ("next_tuple", _coroutine, Spout),
+        ("tuples", _async_generator, Spout),
+        ("choose", _coroutine, CustomGrouping),
+        ("prepare", _generator, CustomGrouping),
+        ("on_execute", _coroutine, TaskHook),
+    ],
+)
+def test_a_call_that_would_do_nothing_is_refused(name: str, made: Callable[..., Any], base: type) -> None:
+    given = type("Given", (base,), {name: made})()
+    b = TopologyBuilder("t")
+    with pytest.raises(TopologyError, match=f"Given.{name} is .*: calling it would do nothing"):
+        if isinstance(given, Spout):
+            b.spout("given", given)
+        elif isinstance(given, Bolt):
+            b.bolt("given", given)
+        elif isinstance(given, CustomGrouping):
+            b.bolt("same", Same()).custom("given", given)
+        else:
+            b.hook(given)
+        b.build()
+    if isinstance(given, Bolt):
+        with pytest.raises(TopologyError, match=f"Given.{name} is"):
+            BoltTester(given)
+
+
+def test_tuples_and_choose_may_be_generators() -> None:
+    b = TopologyBuilder("t")
+    b.spout("source", type("Given", (Source,), {"tuples": _generator})())
+    b.bolt("same", Same()).custom("source", type("Chosen", (CustomGrouping,), {"choose": _generator})())
+    b.build()
