@@ -125,7 +125,7 @@ class LocalRun:
             Whether everything has been worked off; otherwise it still goes on.
 
         Raises:
-            ExecutionError: A task gave up.
+            ExecutionError: A task gave up. Or it was stopped.
         """
         with self._wanted:
             self._status, self._drain = TopologyStatus.INACTIVE, self._drain + 1
@@ -135,6 +135,10 @@ class LocalRun:
         with self._changed:
             while self.worker.drained() < allocation.drain and not self.finished:
                 self._check()
+                if self._stopped:  # nothing more is worked off
+                    raise ExecutionError(
+                        f"Topology {self.name!r} was stopped before everything had been worked off."
+                    )
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False

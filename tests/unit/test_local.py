@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elastic import Fields, LocalCluster, Spout, Topology, TopologyBuilder, local
-from elastic.errors import AlreadyExists, Refused
+from elastic.errors import AlreadyExists, ExecutionError, Refused
 from elastic.local import LocalRun
 from elastic.model.ids import ComponentId
 from elastic.testing import collect
@@ -45,6 +45,14 @@ def test_a_name_is_free_again_when_its_topology_was_stopped() -> None:
             cluster.submit(topology())
         first.stop()
         assert first.stopped and not cluster.submit(topology()).stopped
+
+
+def test_a_deactivation_of_what_was_stopped_says_so_instead_of_waiting() -> None:
+    with LocalCluster() as cluster:
+        run = cluster.submit(topology())
+        run.stop()
+        with pytest.raises(ExecutionError, match="was stopped before everything had been worked off"):
+            run.deactivate(LIMIT)
 
 
 def test_a_name_is_taken_once_by_threads_that_want_it_at_the_same_time() -> None:
