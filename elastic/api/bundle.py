@@ -1,7 +1,7 @@
 """Code bundles: everything of the user's that a worker needs, as one zip named by its SHA-256.
 
     bundle.json         entry module, files with their hashes, modules that must be installed
-    components.pickle   component -> pickled instance; custom groupings; hooks; classes of the script that made it
+    components.pickle   component -> pickled instance; custom groupings; hooks; what they use of the script that made them
     code/...            modules and packages, on `sys.path` in the worker
 
 The same content always gives the same file.
@@ -10,7 +10,9 @@ The same content always gives the same file.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import inspect
 import io
 import json
 import os
@@ -21,6 +23,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -98,9 +101,14 @@ def load_bundle(directory: Path) -> ShippedComponents:
         sys.path.insert(0, code)
     try:
         parts = pickle.loads((directory / "components.pickle").read_bytes())
-        # Their instances are pickled by name when tuples and states leave this process: it has to be found there.
-        for kind in _load(parts["classes"], "A class of the script"):
-            vars(sys.modules["__main__"]).setdefault(kind.__name__, kind)
+        if script := _load(parts["script"], "What the script defines"):
+            # Components, tuples and states name it as of `__main__`, which is its own: that of this program has such names, too.
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            for name, made in script.items():
+                if isinstance(made, type):
+                    made.__qualname__ = name  # of a class in another, cloudpickle keeps the last name alone
+                if "." not in name:
+                    setattr(main, name, made)
         return ShippedComponents(parts["components"], parts["groupings"], parts["hooks"])
     except OSError as e:
         raise NotShippable(f"The code bundle in {directory} is incomplete: {e}") from e
@@ -162,46 +170,45 @@ def _imports_of_main() -> list[tuple[str, bool]]:
 
 def _pickle_all(topology: Topology, used: set[str]) -> bytes:
     """The file of components; the modules of the functions and classes in it are added to `used`."""
-    classes: dict[str, type] = {}
+    script: dict[str, object] = {}
     parts: dict[str, Any] = {
         "components": {
-            id: _pickle(c, f"Component {id!r}", used, classes)
-            for id, c in sorted(topology.components.items())
+            id: _pickle(c, f"Component {id!r}", used, script) for id, c in sorted(topology.components.items())
         },
         "groupings": {
-            key: _pickle(g, f"The custom grouping of {key[0]!r}", used, classes)
+            key: _pickle(g, f"The custom grouping of {key[0]!r}", used, script)
             for key, g in sorted(topology.groupings.items())
         },
         "hooks": {
-            id: _pickle(list(hooks), "A task hook", used, classes)
+            id: _pickle(list(hooks), "A task hook", used, script)
             for id, hooks in sorted(topology.hooks.items())
             if hooks
         },
+        "script": _pickle_script(script, used),
     }
-    parts["classes"] = _pickle([c for _, c in sorted(classes.items())], "A class of the script", used, {})
     return pickle.dumps(parts, protocol=5)
 
 
-def _pickle(value: object, what: str, used: set[str], classes: dict[str, type]) -> bytes:
-    """What it is made of is added to `used`, by module, and to `classes`, those of `__main__` that can be found there by their names."""
-    import cloudpickle
+def _pickle_script(script: dict[str, object], used: set[str]) -> bytes:
+    """Functions and classes of `__main__`, with all that they use of it, which is added to `script`."""
+    while True:
+        before = set(script)
+        try:
+            data = _dump(dict(sorted(script.items())), used, script, by_name=False)
+        except Exception as e:
+            where = next(filter(None, (_blame(script[name], name) for name in sorted(script))), "")
+            raise NotShippable(
+                f"What the script defines cannot be sent to a worker: {where}{type(e).__name__}: {e}",
+                remedy="Open files, sockets, locks and connections in prepare(), not beside classes and functions.",
+            ) from e
+        if before == set(script):
+            return data
 
-    main = vars(sys.modules["__main__"])
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, obj: object) -> Any:
-            if isinstance(obj, ModuleType | FunctionType | type):
-                used.add(str(obj.__name__ if isinstance(obj, ModuleType) else obj.__module__))
-            if isinstance(obj, type) and obj.__module__ == "__main__":
-                kind: type = obj
-                if main.get(kind.__qualname__) is kind:
-                    classes[kind.__qualname__] = kind
-            return super().reducer_override(obj)
-
+def _pickle(value: object, what: str, used: set[str], script: dict[str, object]) -> bytes:
+    """What it is made of is added to `used`, by module, and to `script`, as `_dump` does."""
     try:
-        file = io.BytesIO()
-        Pickler(file, protocol=5).dump(value)
-        return file.getvalue()
+        return _dump(value, used, script, by_name=True)
     except Exception as e:
         raise NotShippable(
             f"{what} ({type(value).__name__}) cannot be sent to a worker: {_blame(value, '')}{type(e).__name__}: {e}",
@@ -209,18 +216,92 @@ def _pickle(value: object, what: str, used: set[str], classes: dict[str, type]) 
         ) from e
 
 
-def _blame(value: object, path: str, depth: int = 0) -> str:
-    """Which attribute cannot be pickled, as the beginning of a sentence; looks into attributes that are objects themselves."""
+def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: bool) -> bytes:
+    """Pickled, what is of `__main__` by value. What can be found there by its name is put in `script`, and by that name if so wanted.
+
+    So each is made once in a worker, as those of a module are: what one task's copy of it has changed, another's does not undo.
+    """
     import cloudpickle
 
-    for name, inner in sorted(getattr(value, "__dict__", {}).items()):
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: object) -> Any:
+            if isinstance(obj, ModuleType | FunctionType | type):
+                used.add(str(obj.__name__ if isinstance(obj, ModuleType) else obj.__module__))
+            if (name := _name_in_main(obj)) is not None:
+                if isinstance(obj, type):
+                    script[name] = obj
+                first = name.partition(".")[0]
+                script[first] = vars(sys.modules["__main__"])[first]
+                if by_name:
+                    return NotImplemented
+            # Of the one, pickle has no more than the name; the other may have a lock.
+            if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+            if type(obj) is functools.cached_property:
+                return _cached_property, (obj.func, obj.attrname)
+            return super().reducer_override(obj)
+
+    file = io.BytesIO()
+    Pickler(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+def _name_in_main(obj: object) -> str | None:
+    """Of a function or class that pickle would look for in `__main__`, and find there: its name."""
+    if (
+        not isinstance(obj, FunctionType | type | functools._lru_cache_wrapper)
+        or obj.__module__ != "__main__"
+    ):
+        return None
+    found: object = sys.modules["__main__"]
+    for name in obj.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return obj.__qualname__ if found is obj else None
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Any, name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _blame(value: object, path: str, above: tuple[object, ...] = ()) -> str:
+    """Which attribute cannot be pickled, as the beginning of a sentence; looks into attributes that are objects themselves.
+
+    Of functions, and of methods of classes: what they use of the script.
+    """
+    above = (*above, value)
+    for name, inner in sorted(_parts(value), key=itemgetter(0)):
+        if any(inner is a for a in above):
+            continue
         try:
-            cloudpickle.dumps(inner, protocol=5)
+            _dump(inner, set(), {}, by_name=False)
         except Exception:
             here = f"{path}.{name}" if path else name
-            deeper = _blame(inner, here, depth + 1) if depth < 5 else ""
-            return deeper or f"attribute {here!r} ({type(inner).__name__}) cannot be pickled: "
+            deeper = _blame(inner, here, above) if len(above) <= 5 else ""
+            if deeper:
+                return deeper
+            if isinstance(value, FunctionType):
+                user = path or value.__name__
+                return f"{user}() uses {name!r} ({type(inner).__name__}), which cannot be pickled: "
+            return f"attribute {here!r} ({type(inner).__name__}) cannot be pickled: "
     return ""
+
+
+def _parts(value: object) -> Iterable[tuple[str, object]]:
+    """What is pickled with an object, by name; of a function what it uses."""
+    if isinstance(value, FunctionType):
+        used = inspect.getclosurevars(value)
+        return [*used.nonlocals.items(), *used.globals.items()]
+    parts = getattr(value, "__dict__", {}).items()
+    if not isinstance(value, type):
+        return [*parts, (type(value).__name__, type(value))]
+    # Python's own, and what goes by another way, are no fault of anybody's.
+    return [(n, p) for n, p in parts if isinstance(p, FunctionType) or not n.startswith(("__", "_abc_"))]
 
 
 def _unpack(wheel: Path, into: Path) -> list[Path | str]:

@@ -327,21 +327,156 @@ print([(color.name, type(sum).__name__, sum.parts) for color, sum in tester.comp
 """
 
 
-def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: Path) -> None:
+def ran(folder: Path, *what: str) -> str:
+    """What a script that has no file writes."""
     path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", *what],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout
 
-    def run(*what: str) -> str:
-        env = {**os.environ, "PYTHONPATH": path}
-        done = subprocess.run(
-            [sys.executable, "-c", *what], cwd=folder, env=env, check=True, stdout=subprocess.PIPE, text=True
-        )
-        return done.stdout
 
+def in_worker(folder: Path, script: str, worker: str) -> str:
+    """What a process writes that has loaded the bundle that a script has made."""
     write(folder, {"a.txt": ""})
-    run(CLASSES, "b.zip")
+    ran(folder, script, "b.zip")
     with zipfile.ZipFile(folder / "b.zip") as file:
         file.extractall(folder / "b")
-    assert run(WORKER, "b") == "[('RED', 'Sum', ['a', 'b'])]\n"
+    return ran(folder, worker, "b")
+
+
+def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: Path) -> None:
+    assert in_worker(folder, CLASSES, WORKER) == "[('RED', 'Sum', ['a', 'b'])]\n"
+
+
+SHARED = """
+import functools, sys
+from pathlib import Path
+from elastic import Fields, KeyedState, StatefulBolt, TextSpout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+
+calls = 0
+
+class tester:
+    class Inner:
+        pass
+
+def double(n):
+    return 2 * n
+
+@functools.lru_cache(maxsize=7)
+def triple(n):
+    return n + double(n)
+
+class Counts(StatefulBolt):
+    outputs = Fields(calls=int, names=int)
+    names = set()
+    held = KeyedState(object)
+    @functools.cached_property
+    def tripled(self):
+        return triple(7)
+    def execute(self, tup):
+        global calls
+        calls += 1
+        self.names.add(tup.line)
+        self.held["x"] = [double, triple, tester(), tester.Inner(), self.tripled]
+        self.emit(calls, len(self.names))
+
+b = TopologyBuilder("t")
+b.spout("s", TextSpout("a.txt"))
+b.bolt("b", Counts()).fields("s", "line")
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+SHARING = """
+import sys
+from pathlib import Path
+from elastic.api.bundle import load_bundle
+from elastic.testing import BoltTester
+
+def double(n):
+    return 0
+
+parts = load_bundle(Path(sys.argv[1]))
+tester = BoltTester(parts.component("b"))
+print(tester.execute(line="a"), end=" ")
+{then}
+"""
+
+
+def test_what_a_script_has_at_its_top_is_the_same_for_all_tasks_of_a_worker(folder: Path) -> None:
+    then = "BoltTester(parts.component('b'))\nprint(tester.execute(line='b'))"
+    assert in_worker(folder, SHARED, SHARING.format(then=then)) == "[(1, 1)] [(2, 2)]\n"
+
+
+def test_what_a_script_defines_can_be_in_states_whatever_names_the_worker_has(folder: Path) -> None:
+    then = (
+        "tester.move()\nf, g, *made, n = tester.component.held['x']\n"
+        "print(f(2), g(2), g.cache_info().maxsize, [type(m).__qualname__ for m in made], n)"
+    )
+    said = "[(1, 1)] 4 6 7 ['tester', 'tester.Inner'] 21\n"
+    assert in_worker(folder, SHARED, SHARING.format(then=then)) == said
+
+
+HELD = """
+import threading
+from pathlib import Path
+from elastic import Bolt, TextSpout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+from elastic.errors import NotShippable
+
+lock = threading.Lock()
+
+def helper(n):
+    with lock:
+        return helper(n - 1)
+
+class Uses(Bolt):
+    def execute(self, tup):
+        super().execute(helper(1))
+
+class Has(Bolt):
+    lock = threading.Lock()
+    def execute(self, tup):
+        pass
+
+def local(lock):
+    class Local(Bolt):
+        def execute(self, tup):
+            lock.acquire()
+    return Local()
+
+b = TopologyBuilder("t")
+b.spout("s", TextSpout("a.txt"))
+b.bolt("b", {made}).shuffle("s")
+try:
+    build_bundle(b.build(), None, Path("b.zip"))
+except NotShippable as e:
+    print(e)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            "Uses()",
+            "What the script defines cannot be sent to a worker: Uses.execute.helper() uses 'lock' (lock)",
+        ),
+        ("Has()", "What the script defines cannot be sent to a worker: attribute 'Has.lock' (lock) cannot"),
+        (
+            "local(lock)",
+            "Component 'b' (Local) cannot be sent to a worker: Local.execute() uses 'lock' (lock)",
+        ),
+    ],
+)
+def test_what_of_a_script_cannot_be_pickled_is_named(folder: Path, made: str, said: str) -> None:
+    write(folder, {"a.txt": ""})
+    assert ran(folder, HELD.format(made=made)).startswith(said)
 
 
 def test_a_module_that_ends_what_imports_it_cannot_be_loaded() -> None:
