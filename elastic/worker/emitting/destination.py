@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 class Emitter(Protocol):
     """The executor that emits: it flushes the links it has written to, and measures how long it was blocked."""
 
+    @property
+    def thread(self) -> threading.Thread:
+        """Its thread: nobody else hands on, nor waits for room, in its place."""
+
     def written(self, link: Link) -> None:
         """Frames were offered to that link; flush it when there is nothing more to do at once."""
 

@@ -36,7 +36,7 @@ DEEP, FRAMES = 200, 200
 """Where more than so many calls are within each other, it is looked whether so many more can be before something is handed on: user code
 that recurses may have come to the end of the stack. An error in the middle would lose what others have emitted."""
 LEFT = 8
-"""So many full buffers may wait for the way back from there."""
+"""So many full buffers may wait for the way back from there, or, where a thread of the user's own emits, for the executor."""
 WITHIN = 8
 """So many waits for room may be within each other. With thousands of targets of which none has room each would begin the next one."""
 
@@ -153,6 +153,8 @@ class Outputs:
         subscriptions = self._subscriptions[found]
         if not subscriptions:
             self.unrouted += record.num_rows
+        elif self._on_another_thread():
+            raise self._not_its_thread()
         parts = [part for s in subscriptions for part in self._division.of(s, record)]
         for target, part in parts:
             out = self.outs[target]
@@ -173,10 +175,12 @@ class Outputs:
         """Hand on as much of the buffer that `rows` is as makes a full one.
 
         What is more, as many tuples were emitted at once, goes with the next ones: their task does not stand still for twice as many while
-        there is no room. Nothing, where user code has hardly any stack left: it goes with the next ones, too.
+        there is no room. Nothing, where user code has hardly any stack left, nor on a thread of its own: two that hand on at once would
+        turn the order round. It goes with the next ones, too.
 
         Raises:
             RecursionError: So much of it waits already.
+            ExecutionError: The same, on another thread.
         """
         try:
             _need_stack()
@@ -184,7 +188,27 @@ class Outputs:
             if len(rows) < LEFT * self._limit:
                 return
             raise
+        if self._on_another_thread():
+            if len(rows) < LEFT * self._limit:
+                return
+            raise self._not_its_thread()
         self._flush(self._by_rows[id(rows)], self._limit)
+
+    def _on_another_thread(self) -> bool:
+        """Whether somebody else than the executor that runs the task emits."""
+        emitter = self.emitter
+        return (
+            emitter is not None
+            and emitter.thread.ident != threading.get_ident()
+            and self._list[0].link is not None  # set_state(), and what is over, is answered elsewhere
+        )
+
+    def _not_its_thread(self) -> ExecutionError:
+        return ExecutionError(
+            f"Task {self.task} of {str(self.component.id)!r} emits on thread {threading.current_thread().name!r}, which is not the one "
+            "that runs the task.",
+            remedy="Let that thread put what it has into a queue.Queue, and emit it in next_tuple(), execute() or tick().",
+        )
 
     def pending(self) -> bool:
         """Whether something waits to be handed on."""

@@ -141,7 +141,7 @@ def parcelled(sender: Sender) -> list[int]:
         way.offer = offer  # type: ignore[attr-defined]
     for one in (first, second):
         one._limit, one._by_rows = 4, {id(out.rows): out for out in one.list}
-        one.emitter = SimpleNamespace(written=sender.written.append)
+        one.emitter = SimpleNamespace(written=sender.written.append, thread=threading.current_thread())
         for out in one.list:
             out.destination.local = None
     told: list[int] = []
