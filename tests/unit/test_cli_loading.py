@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import elastic
+from elastic.api.imports import imported
 from elastic.control.cli.failures import CodeFailed
-from elastic.control.cli.loading import Loaded, load
+from elastic.control.cli.loading import USED, Loaded, load
 from elastic.errors import ConfigError, TopologyError, UnknownComponent
 
 SOURCE = """
@@ -239,3 +241,21 @@ def test_the_end_of_the_topologys_own_help_passes_through(tmp_path: Path) -> Non
     with pytest.raises(SystemExit) as caught:
         load("job_l.py", ["--help"])
     assert caught.value.code == 0
+
+
+@pytest.mark.parametrize("name", ["colorsys", "grpc", "elastic"])
+def test_a_file_named_like_a_module_that_may_be_imported_later_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    (tmp_path / f"{name}.py").write_text(SOURCE)
+    with pytest.raises(
+        TopologyError, match=rf"^{name}\.py has the name of a module that .*\n +Rename the file"
+    ):
+        load(str(tmp_path / f"{name}.py"), [])
+
+
+def test_the_modules_that_elastic_imports_are_known() -> None:
+    folder = Path(elastic.__file__).parent
+    needed = {name for file in folder.rglob("*.py") for name, _ in imported(file)}
+    assert needed - sys.stdlib_module_names <= USED

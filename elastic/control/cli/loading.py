@@ -31,6 +31,34 @@ if TYPE_CHECKING:
 
 FUNCTION = "topology"
 
+USED = frozenset(
+    {
+        "elastic",
+        "statestore",
+        "click",
+        "cloudpickle",
+        "google",
+        "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "grpc_status",
+        "hazelcast",
+        "kazoo",
+        "lmdb",
+        "mmh3",
+        "msgspec",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "pyiceberg_core",
+        "pyspark",
+        "rich",
+        "yaml",
+        "zlib_ng",
+    }
+)
+"""Modules that elastic imports, and that are not Python's; some only later, here or in workers: then it would get the user's."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -108,7 +136,8 @@ def _from_file(path: Path) -> ModuleType:
             f"{path.name} cannot be imported: a module's name has no dot in it.", remedy="Rename it."
         )
     there = sys.modules.get(name)
-    if there is not None and getattr(there, "__file__", None) != str(path):
+    taken = name in sys.stdlib_module_names or name in USED
+    if taken or (there is not None and getattr(there, "__file__", None) != str(path)):
         raise TopologyError(
             f"{path.name} has the name of a module that Python itself or elastic uses ({name}).",
             remedy="Rename the file: workers import it by its name.",
