@@ -176,7 +176,21 @@ def _names(nodes: Iterable[ast.AST], needed: bool) -> Iterator[tuple[str, bool]]
         elif isinstance(node, ast.If) and _for_some_only(node.test):
             yield from _names((*node.body, *node.orelse), False)
         else:
+            if (name := _imported_by_call(node)) is not None:
+                yield name, False
             yield from _names(ast.iter_child_nodes(node), needed)
+
+
+def _imported_by_call(node: ast.AST) -> str | None:
+    """The module in `importlib.import_module("module")` or `__import__("module")`."""
+    if not isinstance(node, ast.Call) or not node.args:
+        return None
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+    first = node.args[0]
+    if called not in ("import_module", "__import__") or not isinstance(first, ast.Constant):
+        return None
+    name = first.value
+    return name if isinstance(name, str) and not name.startswith(".") else None
 
 
 def _for_types_only(test: ast.expr) -> bool:

@@ -164,6 +164,18 @@ def test_what_is_imported_in_some_places_only_is_not_required_everywhere(folder:
     assert found(entry(folder, text)) == (["own_helper.py", "own_jobs.py"], ("no_such_third",))
 
 
+@pytest.mark.parametrize(
+    "call", ["importlib.import_module({!r})", "import_module({!r})", "x = __import__({!r}, fromlist=['y']).y"]
+)
+def test_what_is_imported_by_a_call_with_its_name_is_shipped_and_never_required(
+    folder: Path, call: str
+) -> None:
+    write(folder, {"own_helper/__init__.py": "", "own_helper/part.py": ""})
+    names = ("own_helper.part", "no_such_module", ".part", "")
+    text = "def f(name):\n" + "".join(f"    {call.format(n)}\n" for n in names) + "    import_module(name)\n"
+    assert found(entry(folder, text)) == (["own_helper/__init__.py", "own_helper/part.py", "own_jobs.py"], ())
+
+
 def test_programs_that_a_package_brings_along_can_be_run_where_they_come(
     folder: Path, tmp_path: Path
 ) -> None:
