@@ -29,7 +29,7 @@ class Infrastructure:
 
     enabled: bool = parameter(False, help="Whether nodes are asked for and returned.")
     dry_run: bool = parameter(False, help="Say what would be done and why, and do nothing.")
-    minimum: int = parameter(1, minimum=0, help="Nodes that stay, whatever the load.")
+    minimum: int = parameter(1, minimum=1, help="Nodes that stay, whatever the load.")
     maximum: int = parameter(4, minimum=1, help="Nodes at most.")
     target: float = parameter(
         0.8, minimum=0.05, maximum=1.0, help="Share of a node's cores that is to be used."

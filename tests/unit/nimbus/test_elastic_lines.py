@@ -104,6 +104,10 @@ def test_nodes() -> None:
         read_nodes("--maximum 1 --minimum 2")
     with pytest.raises(ConfigError, match="--most"):
         read_nodes("--most 1")
+    with pytest.raises(ConfigError, match="minimum"):
+        read_nodes(
+            "--minimum 0"
+        )  # it would act as 1: without a node no topology is taken that could ask for one
 
 
 def test_a_topology_comes_before_the_cluster() -> None:
