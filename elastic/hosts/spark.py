@@ -25,6 +25,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,12 @@ from elastic.model.words import counted
 
 log = logging.getLogger(__name__)
 
+_CLOSED = "the Spark host has been closed"
 _CANCEL_EVERY = 1.0
 _CANCEL_FOR = 20.0
 _DIES_WITHIN = 10.0
+_COMING = 20.0
+"""Seconds that `SparkHost.close` waits for Spark that is just being started; then the start is given up."""
 
 
 class SparkNode:
@@ -189,6 +193,7 @@ class SparkHost:
         self._scratch = scratch
         self._lock = threading.Lock()
         self._session: Session | None = None
+        self._coming: Future[Session] = Future()
         self._nodes: list[SparkNode] = []
         self._closed = False
         self._notices: Notices | None = None
@@ -242,9 +247,17 @@ class SparkHost:
             return handle
 
     def close(self) -> None:
-        """Stop all nodes, all at once, and then Spark, if it was started here. Safe to call twice."""
+        """Stop all nodes, all at once, and then Spark, if it was started here. Safe to call twice.
+
+        Spark that another thread is starting is waited for, so that it ends in order; but not for as long as a start may take.
+        """
+        self._closed = True
+        if self._lock.acquire(timeout=_COMING):
+            self._lock.release()
+        else:
+            with contextlib.suppress(InvalidStateError):  # it has come
+                self._coming.set_exception(TimeoutError("it was given up, as the Spark host is closed"))
         with self._lock:
-            self._closed = True
             nodes = list(self._nodes)  # which may still tell of their supervisors
             session, self._session = self._session, None
             notices, self._notices = self._notices, None
@@ -272,7 +285,7 @@ class SparkHost:
 
     def _ready(self) -> Session:
         if self._closed:
-            raise Refused("the Spark host has been closed")
+            raise Refused(_CLOSED)
         if self._session is not None and not self._usable(self._session):
             log.warning("Spark has gone; it is started again")
             self._session.close()
@@ -280,8 +293,20 @@ class SparkHost:
         if self._session is None:
             self._scratch = self._scratch or tempfile.mkdtemp(prefix="elastic-spark-")
             Path(self._scratch).mkdir(parents=True, exist_ok=True)
+            self._coming = Future()
+            if self._closed:  # from now on `close` finds what it gives up
+                raise Refused(_CLOSED)
             self._session = open_session(
-                self._master, self._remote, self._config, self._java, self._python, self._name, self._scratch
+                *(
+                    self._master,
+                    self._remote,
+                    self._config,
+                    self._java,
+                    self._python,
+                    self._name,
+                    self._scratch,
+                ),
+                self._coming,
             )
         return self._session
 

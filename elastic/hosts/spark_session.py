@@ -153,9 +153,17 @@ class _Start:
         self._thread: threading.Thread | None = None
         self._began = 0.0
 
-    def within(self, seconds: float, build: Callable[[], Session]) -> Session:
-        """Start it; raises what `build` raises, and `TimeoutError`. Interrupted by anything else, it is given up as well."""
-        result: Future[Session] = Future()
+    def within(
+        self, seconds: float, build: Callable[[], Session], coming: Future[Session] | None = None
+    ) -> Session:
+        """Start it; raises what `build` raises, and `TimeoutError`. Interrupted by anything else, it is given up as well.
+
+        Args:
+            seconds: That it may take.
+            build: Starts it.
+            coming: What is waited for; another thread gives the start up by setting an exception there.
+        """
+        result: Future[Session] = Future() if coming is None else coming
 
         def start() -> None:
             try:
@@ -214,6 +222,7 @@ def open_session(
     python: str,
     name: str,
     scratch: str,
+    coming: Future[Session] | None = None,
 ) -> Session:
     """Use the session that is active, or else start one.
 
@@ -225,9 +234,10 @@ def open_session(
         python: The interpreter for tasks, or "" for this one on this machine, and whatever Spark finds elsewhere.
         name: The application's name.
         scratch: Directory for temporary files of a local master.
+        coming: Where another thread may set an exception to give up the start.
 
     Raises:
-        EnvironmentProblem: PySpark or Java is missing, or nobody answers at that address.
+        EnvironmentProblem: PySpark or Java is missing, nobody answers at that address, or the start was given up.
     """
     try:
         from pyspark import SparkContext
@@ -272,7 +282,7 @@ def open_session(
         quiet.setLevel(logging.WARNING)  # it says when each node's connection is closed
     try:
         # Not in this thread: in the main thread, PySpark would put its own handler of SIGINT in place of ours.
-        return _start.within(_START, build)
+        return _start.within(_START, build, coming)
     except ElasticError:
         raise
     except Exception as error:

@@ -10,14 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from elastic.errors import EnvironmentProblem, Unavailable
+from elastic.errors import EnvironmentProblem, Refused, Unavailable
 from elastic.hosts import generation, spark, spark_notices, spark_session, spark_task
 from elastic.hosts.archives import without_archives
 from elastic.hosts.base import NodeCommand
@@ -390,6 +390,39 @@ def test_a_start_that_fails_ends_no_jvm_but_its_own(others: bool, monkeypatch: p
     with pytest.raises(EnvironmentProblem, match="no memory for it"):
         spark_session.open_session("local", None, {}, {}, "", "test", "")
     assert len(ended) == (0 if others else 1)
+
+
+def test_a_host_is_closed_though_another_thread_starts_spark_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted fault: it waited for as long as a start may take, three minutes."""
+    from pyspark import SparkContext
+
+    begun, answer = threading.Event(), threading.Event()
+
+    def hang(_variables: object) -> None:
+        begun.set()
+        answer.wait()
+        raise RuntimeError("it came to nothing")
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(spark, "_COMING", 0.01)
+    monkeypatch.setattr(spark_session, "_active", lambda: None)
+    monkeypatch.setattr(spark_session, "_environment", hang)
+    monkeypatch.setattr(spark_session, "_start", spark_session._Start())
+    host = spark.SparkHost("local")
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            opening = threads.submit(host.open)
+            assert begun.wait(30)
+            closing = threads.submit(host.close)
+            with pytest.raises(EnvironmentProblem, match="given up, as the Spark host is closed"):
+                opening.result(30)
+            closing.result(30)
+        finally:
+            answer.set()
+    with pytest.raises(Refused):
+        host.open()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no task finds its launcher elsewhere")
