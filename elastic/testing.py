@@ -283,6 +283,8 @@ class SpoutTester(_Tester):
         Returns:
             What was emitted, as plain tuples.
         """
+        from elastic.worker.executing.spouts import values_of
+
         spout = self.component
         assert isinstance(spout, Spout)
         for _ in range(most):
@@ -290,7 +292,7 @@ class SpoutTester(_Tester):
                 break
             if type(spout).tuples is not Spout.tuples:
                 if self._generator is None:
-                    self._generator = iter(spout.tuples())
+                    self._generator = values_of(spout)
                 if not spout._emit_each(itertools.islice(self._generator, 1)):
                     spout.exhausted()
             elif type(spout).next_batch is not Spout.next_batch:

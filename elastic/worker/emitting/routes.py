@@ -10,7 +10,7 @@ from elastic.errors import ExecutionError
 from elastic.model.grouping import GroupingKind
 from elastic.worker.emitting.crossing import Out, Subscription
 from elastic.worker.emitting.emits import BUILTINS, Emits, compiled, functions
-from elastic.worker.shown import MADE
+from elastic.worker.shown import MADE, shown
 from elastic.worker.tuples.batch import Stream
 from elastic.worker.tuples.hashing import hash_values, task_index
 
@@ -127,7 +127,14 @@ class Routes:
         rows.update((t, self._outputs.outs[t].rows) for t in s.targets)
 
         def choose(values: tuple[Any, ...]) -> list[list[Any]]:
-            return [rows[t] for t in grouping.choose(values)]
+            chosen = grouping.choose(values)
+            try:
+                return [rows[t] for t in chosen]
+            except TypeError as e:
+                raise ExecutionError(
+                    f"The custom grouping {type(grouping).__name__} chose {shown(chosen)}, which is no sequence of tasks.",
+                    remedy="Return a list of tasks from `choose`, also of one, or of none.",
+                ) from e
 
         return choose
 

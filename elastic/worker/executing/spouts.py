@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,7 @@ class SpoutDriver(Part):
         spout, task = self._spout, self._task
         if self._from_generator:
             if self._generator is None:
-                self._generator = iter(spout.tuples())
+                self._generator = values_of(spout)
             return None, self._take(self._generator, chunk)
         call = spout.next_batch if task.spec.vector else spout.next_tuple
         hint: float | None = None
@@ -206,6 +206,21 @@ class SpoutDriver(Part):
         )
 
 
+def values_of(spout: Spout) -> Iterator[Any]:
+    """What a spout's `tuples` gives, one after the other.
+
+    Raises:
+        ExecutionError: That cannot be gone through.
+    """
+    given: object = spout.tuples()
+    if isinstance(given, Iterable):
+        return iter(given)
+    raise ExecutionError(
+        f"tuples() of {type(spout).__name__} returned {shown(given)}, which cannot be iterated.",
+        remedy="Yield the values, or return a list or an iterator of them.",
+    )
+
+
 def _seconds(hint: object) -> float | None:
     """What a spout returned, as seconds.
 
@@ -219,4 +234,4 @@ def _seconds(hint: object) -> float | None:
             f"A spout returned {shown(hint)} where None or a number of seconds is expected.",
             remedy="Emit with self.emit(...); return how long there will be nothing.",
         )
-    return min(max(float(hint), 0.0), _LONGEST)
+    return float(min(max(hint, 0.0), _LONGEST))

@@ -23,10 +23,11 @@ from elastic import (
     StatefulSpout,
     TopologyBuilder,
 )
+from elastic.errors import ExecutionError
 from elastic.local import LocalCluster, run
 from elastic.model.assignment import ExecutorId
 from elastic.model.ids import ComponentId, TaskId
-from elastic.testing import collect
+from elastic.testing import SpoutTester, collect
 from elastic.worker.emitting.routes import Routes
 from elastic.worker.executing import executor as executor_module
 from elastic.worker.executing.bolts import SLICE
@@ -171,6 +172,42 @@ def test_an_error_of_a_custom_grouping_itself_is_told_as_it_is(late: bool) -> No
     b.bolt("tag", Tag(), tasks=2).custom("s", Unknown(late))
     said = [e.message for e in run(b.build(), timeout=LIMIT).events if e.kind == "tuple-failed"]
     assert len(said) == 1 and "KeyError: 'region-x'" in said[0] and "which is not one of" not in said[0]
+
+
+class Vague(CustomGrouping):
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def choose(self, values: tuple[Any, ...]) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [None, 3, [[3]]])
+def test_a_custom_grouping_that_chooses_no_tasks_is_told_what_it_should(answer: Any) -> None:
+    b = TopologyBuilder("t")
+    b.spout("s", Pairs(1))
+    b.bolt("tag", Tag(), tasks=2).custom("s", Vague(answer))
+    said = [e.message for e in run(b.build(), timeout=LIMIT).events if e.kind == "tuple-failed"]
+    assert len(said) == 1 and f"Vague chose {answer}, which is no sequence of tasks" in said[0]
+
+
+class NothingToGoThrough(Spout):
+    outputs = Fields(n=int)
+
+    def tuples(self) -> Any:
+        return None
+
+
+def test_a_spout_whose_tuples_are_none_is_told_what_they_should_be() -> None:
+    b = TopologyBuilder("t")
+    b.spout("s", NothingToGoThrough())
+    b.bolt("tag", Tag()).shuffle("s")
+    with pytest.raises(
+        ExecutionError, match=r"tuples\(\) of NothingToGoThrough returned None, which cannot be iterated"
+    ):
+        run(b.build(), timeout=LIMIT)
+    with pytest.raises(ExecutionError, match="cannot be iterated"):
+        SpoutTester(NothingToGoThrough()).run()
 
 
 @pytest.mark.parametrize(
