@@ -21,8 +21,8 @@ from elastic.api.state import StateMap, Unread
 K = TypeVar("K")
 V = TypeVar("V")
 
-IMMUTABLE = frozenset({int, float, str, bytes, bool, complex, frozenset, type(None)})
-"""Values of these types can only be exchanged, not changed. (A frozenset could hold what can be changed; it would have to be hashable.) Not
+IMMUTABLE = frozenset({int, float, str, bytes, bool, complex, type(None)})
+"""Values of these types can only be exchanged, not changed. Not tuples and frozensets, which may hold objects that can be changed. Not
 those of classes derived from them, which may have attributes."""
 
 _set = dict.__setitem__

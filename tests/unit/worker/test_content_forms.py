@@ -204,6 +204,33 @@ def test_an_object_that_is_changed_through_the_state_is_copied_again() -> None:
     assert all(moved.state[n] == bolt.state[n] for n in range(100))
 
 
+class Member:
+    """Hashable, and can be changed."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.seen = name, 0
+
+
+@pytest.mark.parametrize("kind", [frozenset, tuple])
+@pytest.mark.parametrize("way", [lambda s: s[5], lambda s: s.get(5), lambda s: dict(s.items())[5]])
+def test_what_a_value_holds_that_cannot_be_changed_itself_is_copied_again(kind: Any, way: Any) -> None:
+    bolt = Bolt()
+    bolt.state.update({n: kind([Member(str(n))]) for n in range(100)})
+    with patch.multiple(keyed, SMALL=0):
+        copier = Copier(bolt, piece=200)
+        got = {}
+        while not copier.done:
+            got.update(copier.ahead(time.monotonic()))
+        (member,) = way(bolt.state)
+        member.seen += 1
+        content = copier.rest()
+        got.update(content.pieces)
+    moved = Bolt()
+    install(moved, content.meta, [got[n] for n in content.order])
+    (arrived,) = moved.state[5]
+    assert (type(moved.state[5]), arrived.name, arrived.seen) == (kind, "5", 1)
+
+
 def test_what_is_bytes_still_moves_on_as_it_is() -> None:
     bolt = Bolt()
     bolt.state.update((f"k{n}", n) for n in range(1000))
