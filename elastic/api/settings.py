@@ -20,7 +20,7 @@ class Setting:
     Attributes:
         default: What holds when nobody sets it; None means "off" or "no limit".
         kinds: The types that its value may have.
-        minimum, maximum: The smallest and the largest value, for numbers; without one, the largest is `MOST`.
+        minimum, maximum: The smallest and the largest value, for numbers; without one, the largest is `MOST` or `MOST_COUNTED`.
         help: What it does, with the unit.
         whole: It holds for a topology as a whole; a component cannot have its own.
     """
@@ -111,7 +111,9 @@ SETTINGS: dict[str, Setting] = {
 
 
 MOST = 1_000_000_000
-"""No number may be larger: nobody can wait for more than some 300 years, and what counts is not to be beyond what is computed with."""
+"""No time or rate may be greater: nobody can wait for more than some thirty years, and it has to be computed with."""
+MOST_COUNTED = 2**63 - 1
+"""No other number, as messages carry none."""
 _ARGUMENTS = ("tasks", "executors")
 """What the builder takes for a component beside settings."""
 
@@ -157,7 +159,9 @@ def check_settings(config: Mapping[str, Any], *, where: str, component: bool = F
             raise ConfigError(
                 f"Setting {name!r} of {where} must be at least {known.minimum:g}, not {_shown(value)}."
             )
-        most = MOST if known.maximum is None else known.maximum
+        most = known.maximum
+        if most is None:
+            most = MOST if float in known.kinds else MOST_COUNTED
         if not isinstance(value, str) and value > most:  # type: ignore[operator]  # as above
             raise ConfigError(f"Setting {name!r} of {where} must be at most {most:,}, not {_shown(value)}.")
 
