@@ -10,7 +10,8 @@ from chaos.findings import Recount
 from chaos.rounds import Kill
 
 SLACK = 15_000_000_000
-"""Nanoseconds before a hole's last arrival in which the kill may lie that made it: tuples that had passed it were still on their way."""
+"""Nanoseconds before a hole's last arrival in which the kill may lie that made it: tuples that had passed it were still on their way. And
+as much longer as a task that moved stood still: what waited for it when it was saved arrives after that."""
 BACKLOG = 45_000_000_000
 """The same of a spout that begins anew, beyond that: what it had emitted may be worked off for long after it was killed, in a flood."""
 LATER = 60.0
@@ -48,7 +49,7 @@ def judge(
         beyond: Nodes that were cut off: their workers may have ended with their session.
     """
     wrong: list[str] = []
-    costs = _Costs([k for k in kills if k.owned] if cost else [], _said(events))
+    costs = _Costs([k for k in kills if k.owned] if cost else [], _said(events), _longest_pause(events))
     for key in report["keys"].values():
         name, spout = key["key"], _spout(key)
         path = {spout, *key["tasks"], *key["sinks"]}
@@ -96,15 +97,17 @@ class _Costs:
     Args:
         kills: Those that may have cost something.
         said: When the state of which task was said to be lost, in seconds since 1970.
+        stood: For how many nanoseconds a task stood still at most.
     """
 
-    def __init__(self, kills: Sequence[Kill], said: dict[int, list[float]]) -> None:
+    def __init__(self, kills: Sequence[Kill], said: dict[int, list[float]], stood: int) -> None:
         self._kills = kills
         self._said = said
+        self._slack = SLACK + stood
 
     def may(self, path: Collection[int], after: int, before: int) -> bool:
         """Whether one of them took something of a task on the way, at such a time."""
-        return any(not k.owned.isdisjoint(path) and _then(k, after, before) for k in self._kills)
+        return any(not k.owned.isdisjoint(path) and self._then(k, after, before) for k in self._kills)
 
     def forgotten(self, found: dict[str, Any]) -> bool:
         """Whether one of them accounts for that count.
@@ -113,7 +116,9 @@ class _Costs:
         is lost. One that is alive has counted all that was lost behind it, and nothing else.
         """
         count, hole, after, at = found["count"], found["hole"], found["after"], found["at"]
-        if count <= hole and any(_then(k, after, at) and self._heard(k, found["task"]) for k in self._kills):
+        if count <= hole and any(
+            self._then(k, after, at) and self._heard(k, found["task"]) for k in self._kills
+        ):
             return True
         return 0 < count - found["expected"] == hole and self.may({found["sink"]}, after, at)
 
@@ -122,7 +127,7 @@ class _Costs:
         left = list(losses)
         for kill in sorted(self._kills, key=lambda k: k.at):
             for task in kill.owned:
-                could = [x for x in left if x.task == task and _then(kill, x.after, x.before)]
+                could = [x for x in left if x.task == task and self._then(kill, x.after, x.before)]
                 if could and self._heard(kill, task):
                     left.remove(min(could, key=lambda x: x.before or float("inf")))
         return [x.what for x in left]
@@ -152,9 +157,14 @@ class _Costs:
         until = min(later, default=float("inf"))
         return kill.unheard or any(kill.clock - EARLY <= at < until for at in self._said.get(task, ()))
 
+    def _then(self, kill: Kill, after: int, before: int) -> bool:
+        return kill.done >= after - self._slack and (not before or kill.at <= before)
 
-def _then(kill: Kill, after: int, before: int) -> bool:
-    return kill.done >= after - SLACK and (not before or kill.at <= before)
+
+def _longest_pause(events: Iterable[dict[str, Any]]) -> int:
+    """Of all moves, as they were told, in nanoseconds."""
+    ended = (e.get("details", {}) for e in events if e["kind"] == "move-ended")
+    return round(max((float(d.get("pause_ms", 0)) for d in ended), default=0.0) * 1e6)
 
 
 def _spout(key: dict[str, Any]) -> int:

@@ -231,6 +231,15 @@ def test_each_planted_fault_is_found(
     assert any(says in w for w in wrong), wrong
 
 
+def test_what_waited_for_a_task_that_stood_still_arrives_so_much_later() -> None:
+    late = record(lost=[{**HOLE[0], "after": 32 * SECOND, "before": 33 * SECOND}])
+    moved = {"kind": "move-ended", "message": "x", "details": {"pause_ms": 4000}}
+    long = {**moved, "details": {"pause_ms": 19_509.5}}
+    for events, accounted in (([moved], False), ([moved, long], True)):
+        wrong = judge(late, [lost("5"), *events], [kill({5})], cost=True)
+        assert (wrong == []) is accounted, wrong
+
+
 def test_each_thing_that_a_kill_may_cost_is_accounted_for() -> None:
     """Fewer than were lost since: it began anew. As many more as were lost: they were, behind a state that lives."""
     for found, task in (
