@@ -103,6 +103,22 @@ def test_what_is_not_there_in_time_is_shown_as_far_as_it_is() -> None:
     assert result.exit_code == 8 and json.loads(result.stdout)["moves"][0]["state"] == "running"
 
 
+def test_a_move_that_somebody_else_overtakes_is_shown_as_far_as_it_is() -> None:
+    class Overtaken(FakeClient):
+        def move(self, *args: Any, **options: Any) -> Assignment:
+            self._moves_now()
+            raise Refused("something else was asked for meanwhile: tasks 2, 3 shall run in node-1/0 now")
+
+    mine, words = (
+        replace(under_way(), why="move 2-3 to node-2"),
+        ("move", "word-count", "2-3", "--to", "node-2"),
+    )
+    result = invoke(Overtaken(coming=[mine]), *words)
+    assert result.exit_code == 6 and "paused" in result.stdout
+    result = invoke(Overtaken(coming=[mine]), "-o", "json", *words)
+    assert result.exit_code == 6 and [m["state"] for m in json.loads(result.stdout)["moves"]] == ["running"]
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_drain_that_comes_to_nothing_says_what_it_has_moved(late: bool) -> None:
     heard = threading.Event()

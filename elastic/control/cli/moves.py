@@ -256,7 +256,11 @@ def followed(
             answer = ask(client)
         except (Refused, DeadlineExceeded) as error:
             failed = error
-            done = following.over(client) if isinstance(error, Refused) else following.so_far(client)
+            if isinstance(error, Refused):
+                following.over(client)  # what those cost that have just come to their end
+            done = following.so_far(
+                client
+            )  # also when it is refused: what others want elsewhere by now arrives first
         else:
             if settles:
                 request.done()
