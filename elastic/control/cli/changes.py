@@ -115,7 +115,8 @@ def deactivate(settings: Settings, name: str, wait: float) -> None:
     if wait and not drained:
         raise DeadlineExceeded(
             f"{name} is inactive, but has not worked off everything within {output.duration(wait)}.",
-            remedy=f"{settings.command('top', name)} shows where tuples wait.",
+            remedy=f"{settings.command('top', name)} shows where tuples wait, {settings.command('stacks', name)} which call into user"
+            " code does not return.",
         )
     note(f"{name} is inactive" + (", and everything emitted has been worked off." if drained else "."))
 
