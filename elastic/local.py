@@ -59,12 +59,13 @@ class LocalRun:
         )
         self._measurer = Measurer(self.worker)
         self._watchdog = Watchdog(self.worker, setting("watchdog", topology.spec.config))
+        self._watchdog.start()  # first: user code is called where tasks are made
         try:
             self.worker.apply(self._allocation())
         except BaseException:
+            self._watchdog.close()
             self.worker.close(1.0)
             raise
-        self._watchdog.start()
 
     # ------------------------------------------------------------------ what users call
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from elastic.migration import events as ev
 from elastic.model.events import Severity
-from elastic.model.ids import TaskId
+from elastic.model.ids import ComponentId, TaskId
 from elastic.worker import standing
 
 if TYPE_CHECKING:
     from elastic.worker.executing.executor import Executor
-    from elastic.worker.worker import Worker
+    from elastic.worker.worker import Making, Worker
 
 STANDS = 5.0
 """Seconds that a task waits within a move before that is said: a pause takes a hundredth of that."""
@@ -32,7 +32,7 @@ PATIENCE = 1.0
 
 class Watchdog:
     """Reports an executor whose call into user code has not returned for `limit` seconds: once, with its stack, and again when
-    it did return.
+    it did return. So, too, a task that is being made.
 
     And the tasks that have a part in a move and have come no further for `STANDS` seconds: with what they wait for, by name; and, of what
     was said so, when that is over. What they wait for may change its name all the while: that is no progress.
@@ -47,6 +47,7 @@ class Watchdog:
         self._limit = limit
         self._stop = threading.Event()
         self._said: dict[Executor, float] = {}
+        self._made: set[Making] = set()  # those that have been said
         self._standing: dict[Key, float] = {}  # since when
         self._told: dict[Key, tuple[float, str]] = {}  # when it was said, and of what; "" when that is over
         self._asking: threading.Thread | None = None  # looks at the moves, and waits for whoever is at them
@@ -64,13 +65,16 @@ class Watchdog:
             self._thread.join(5)
 
     def stacks(self) -> str:
-        """Where each executor that is in user code is now."""
+        """Where each executor that is in user code is now, and who makes a task."""
         frames = sys._current_frames()
         parts = []
         for executor in sorted(self._worker.executors.living(), key=lambda e: e.id):
             frame = frames.get(executor.thread.ident or 0)
             if executor.busy_since and frame is not None:
                 parts.append(f"{executor.id}:\n{''.join(traceback.format_stack(frame))}")
+        for made in sorted(self._worker.making.copy()):
+            if (frame := frames.get(made.thread)) is not None:
+                parts.append(f"making task {made.task}:\n{''.join(traceback.format_stack(frame))}")
         return "\n".join(parts)
 
     def _run(self) -> None:
@@ -95,17 +99,44 @@ class Watchdog:
             if since and now - since > self._limit and not blocked and executor not in self._said:
                 self._said[executor] = since
                 task = executor.current
-                frame = sys._current_frames().get(executor.thread.ident or 0)
-                stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-                self._worker.event(
-                    "executor-stuck",
-                    f"A call into user code by executor {executor.id} has not returned for {now - since:.1f} s.",
-                    Severity.WARNING,
-                    component=str(executor.id.component),
-                    task=task.id if task is not None else 0,
-                    details={"traceback": stack, "seconds": round(now - since, 1)},
+                self._say_stuck(
+                    f"by executor {executor.id}",
+                    now - since,
+                    executor.thread.ident or 0,
+                    executor.id.component,
+                    task.id if task is not None else 0,
                 )
+        self._look_at_making(now)
         self._look_at_moves(now)
+
+    def _look_at_making(self, now: float) -> None:
+        """Where tasks are made, user code is called, too: a custom grouping's `prepare`, what makes hooks, a component's `__setstate__`."""
+        making = self._worker.making.copy()  # in one step: others change it meanwhile
+        for made in self._made - making:
+            self._made.discard(made)
+            self._worker.event(
+                "executor-moves-again",
+                f"The call into user code to make task {made.task} of {str(made.component)!r} returned after all.",
+                component=str(made.component),
+                task=made.task,
+            )
+        for made in making - self._made:
+            if now - made.since > self._limit:
+                self._made.add(made)
+                what = f"to make task {made.task} of {str(made.component)!r}"
+                self._say_stuck(what, now - made.since, made.thread, made.component, made.task)
+
+    def _say_stuck(self, what: str, seconds: float, thread: int, component: ComponentId, task: int) -> None:
+        frame = sys._current_frames().get(thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        self._worker.event(
+            "executor-stuck",
+            f"A call into user code {what} has not returned for {seconds:.1f} s.",
+            Severity.WARNING,
+            component=str(component),
+            task=task,
+            details={"traceback": stack, "seconds": round(seconds, 1)},
+        )
 
     def _waits(self) -> list[standing.Wait] | None:
         """What the tasks that move wait for; None: who is at the moves does not return."""

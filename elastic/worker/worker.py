@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from elastic.api.settings import setting
 from elastic.errors import ElasticError, ExecutionError
@@ -63,6 +63,20 @@ class WorkerListener(Protocol):
         """This process must not go on: its successor starts without its state, and says so."""
 
 
+class Making(NamedTuple):
+    """A task that is being made: user code is called for it on a thread that may be no executor's.
+
+    Attributes:
+        since: Monotonic seconds.
+        thread: Its number.
+    """
+
+    task: int
+    component: ComponentId
+    since: float
+    thread: int
+
+
 class Worker:
     """One worker of a topology.
 
@@ -72,6 +86,7 @@ class Worker:
 
     Attributes:
         arriving: Tasks that are being restored here by a move, and do not run yet.
+        making: Those that are being made, each by another thread; the watchdog looks at them.
     """
 
     def __init__(
@@ -92,6 +107,7 @@ class Worker:
         self.failure = ""
         self.tasks: dict[int, Task] = {}
         self.arriving: dict[int, Task] = {}
+        self.making: set[Making] = set()
         self.streams = Streams(spec)
         self._listener = listener
         self._transport = transport
@@ -255,7 +271,12 @@ class Worker:
 
     def make(self, number: int, component: ComponentId) -> Task:
         """A new task, which runs nowhere yet. Raises what user code raises."""
-        task = self._maker.make(number, component)
+        making = Making(number, component, time.monotonic(), threading.get_ident())
+        self.making.add(making)
+        try:
+            task = self._maker.make(number, component)
+        finally:
+            self.making.discard(making)
         if self.history.has_lost_state(number):
             task.context.gauge("state_lost").set(1.0)
         task.marks.finished = self.history.has_finished(number)
@@ -438,10 +459,13 @@ class Worker:
     # ------------------------------------------------------------------ what others ask
 
     def drained(self) -> int:
-        """The newest drain that has passed all of this worker's tasks; 0 when there are none."""
-        with self._lock:
-            left = [t.marks.drained for t in self.tasks.values() if not t.marks.finished]
-            return min(left, default=1 << 30) if self.tasks else 0
+        """The newest drain that has passed all of this worker's tasks; 0 when there are none.
+
+        Without the lock: whoever makes a task has it, and may be stuck in user code, which the thread that reports is to say.
+        """
+        tasks = list(self.tasks.values())
+        left = [t.marks.drained for t in tasks if not t.marks.finished]
+        return min(left, default=1 << 30) if tasks else 0
 
     def close(self, grace: float) -> bool:
         """Stop all executors and close the transport.

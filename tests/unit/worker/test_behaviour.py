@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from elastic.supervisor.messages import Messages
 from elastic.testing import collect
 from elastic.worker.executing import failures
 from elastic.worker.executing.executor import Executor
+from elastic.worker.report import Measurer
 from elastic.worker.shown import described, shown, user_traceback
 
 LIMIT = 30.0
@@ -368,6 +369,53 @@ def test_a_call_that_returns_after_all_is_said_too() -> None:
         told.wait_for("executor-stuck")
         release.set()
         told.wait_for("executor-moves-again")
+
+
+class Connects(CustomGrouping):
+    """Its `prepare` waits for somebody."""
+
+    def prepare(self, targets: Sequence[int]) -> None:
+        signal("connected").wait(2 * LIMIT)
+        self.targets = targets
+
+    def choose(self, values: tuple[Any, ...]) -> Sequence[int]:
+        return self.targets
+
+
+def test_a_task_whose_making_does_not_return_is_reported_and_that_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signal("connected").clear()
+    told, measurers = Waiting(), []
+
+    def measuring(worker: Any) -> Measurer:
+        measurers.append(Measurer(worker))
+        return measurers[-1]
+
+    monkeypatch.setattr("elastic.local.Measurer", measuring)
+    b = TopologyBuilder("t", watchdog=0.1)
+    b.spout("numbers", Count())
+    b.bolt("bolt", Do()).custom("numbers", Connects())
+    with LocalCluster() as cluster:
+        # Who submits is held up by it.
+        submitting = threading.Thread(target=cluster.submit, args=(b.build(), told), daemon=True)
+        submitting.start()
+        try:
+            stuck = told.wait_for("executor-stuck")
+            # In a cluster, who measures passes on the events, too.
+            reporting = threading.Thread(target=measurers[0].report, daemon=True)
+            reporting.start()
+            reporting.join(LIMIT)
+            assert not reporting.is_alive()
+        finally:
+            signal("connected").set()
+            submitting.join(LIMIT)
+        assert "in prepare" in str(stuck.details["traceback"])
+        assert (stuck.component, stuck.task) == (
+            "numbers",
+            1,
+        ) and "to make task 1 of 'numbers'" in stuck.message
+        assert told.wait_for("executor-moves-again").task == 1
 
 
 def test_a_spout_that_waits_for_room_can_be_stopped() -> None:
