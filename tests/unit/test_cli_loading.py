@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import elastic
+import statestore
 from elastic.api.imports import imported
 from elastic.control.cli.failures import CodeFailed
-from elastic.control.cli.loading import USED, Loaded, load
+from elastic.control.cli.loading import USED, WANTED, Loaded, load
 from elastic.errors import ConfigError, TopologyError, UnknownComponent
 
 SOURCE = """
@@ -255,7 +258,37 @@ def test_a_file_named_like_a_module_that_may_be_imported_later_is_refused(
         load(str(tmp_path / f"{name}.py"), [])
 
 
+@pytest.mark.parametrize(
+    "code", ["import quopri", "import json; json.mine", "from json import mine", "import json.mine"]
+)
+def test_a_neighbour_is_refused_that_is_taken_for_a_module_that_elastic_needs_or_the_other_way_round(
+    tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importlib.import_module("quopri")  # to have it again afterwards
+    monkeypatch.delitem(sys.modules, "quopri")
+    for name in ("quopri", "json", "sched"):
+        (tmp_path / f"{name}.py").write_text("mine = 1")
+    (tmp_path / "job_m.py").write_text(f"{code}\n{SOURCE}")
+    with pytest.raises(TopologyError, match=r"/(quopri|json)\.py has the name of a module that Python"):
+        load(str(tmp_path / "job_m.py"), [])
+
+
+def test_a_neighbour_may_have_a_name_that_nobody_else_wants_or_not_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "colorsys"):
+        (tmp_path / f"{name}.py").write_text("mine = 1")
+    monkeypatch.setitem(sys.modules, "colorsys", ModuleType("colorsys"))  # to have that again afterwards
+    monkeypatch.delitem(sys.modules, "colorsys")
+    (tmp_path / "job_n.py").write_text(f"import colorsys, json\ncolorsys.mine, json.dumps\n{SOURCE}")
+    load(str(tmp_path / "job_n.py"), [])
+    (tmp_path / "job_o.py").write_text(f"import json\n1 / 0\n{SOURCE}")
+    with pytest.raises(TopologyError, match="ZeroDivisionError"):
+        load(str(tmp_path / "job_o.py"), [])
+
+
 def test_the_modules_that_elastic_imports_are_known() -> None:
-    folder = Path(elastic.__file__).parent
-    needed = {name for file in folder.rglob("*.py") for name, _ in imported(file)}
+    folders = [Path(p.__file__).parent for p in (elastic, statestore)]
+    needed = {name for folder in folders for file in folder.rglob("*.py") for name, _ in imported(file)}
     assert needed - sys.stdlib_module_names <= USED
+    assert {n for n in needed & sys.stdlib_module_names if not n.startswith("_")} <= WANTED

@@ -59,6 +59,19 @@ USED = frozenset(
 )
 """Modules that elastic imports, and that are not Python's; some only later, here or in workers: then it would get the user's."""
 
+WANTED = frozenset(
+    """
+    abc argparse array ast asyncio asyncore atexit base64 binascii bisect builtins bz2 calendar codecs collections concurrent
+    contextlib contextvars copy copyreg csv ctypes dataclasses datetime decimal difflib dis email encodings enum errno fcntl fnmatch
+    functools gc genericpath gettext glob graphlib gzip hashlib heapq hmac http importlib inspect io ipaddress itertools json
+    keyword linecache locale logging lzma marshal math mmap ntpath numbers opcode operator os pathlib pickle pkgutil platform posix
+    posixpath pwd pyexpat queue quopri random re reprlib resource secrets select selectors shlex shutil signal site socket ssl stat
+    string stringprep struct subprocess sys sysconfig tempfile textwrap threading time token tokenize traceback types typing
+    unicodedata urllib uuid warnings weakref xml zipfile zipimport zlib
+    """.split()  # noqa: SIM905 - a name a line is too much to read
+)
+"""Python's own modules that elastic imports, and what it imports: here or in workers there is one of that name, Python's or the user's."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -88,9 +101,14 @@ def load(target: str, arguments: Sequence[str]) -> Loaded:
     sys.argv = [target.partition(":")[0], *arguments]
     try:
         module, function, entry = _import(target)
-        return Loaded(_make(module, function, list(arguments), target), entry)
+        topology = _make(module, function, list(arguments), target)
+    except Exception as error:
+        _refuse_namesakes(error.__cause__)
+        raise
     finally:
         sys.argv = before
+    _refuse_namesakes()
+    return Loaded(topology, entry)
 
 
 def _import(target: str) -> tuple[ModuleType, str, Path | str]:
@@ -215,10 +233,38 @@ def _from_wheel(path: Path, rest: str) -> tuple[ModuleType, str]:
     return _by_name(name, directory, str(path)), function
 
 
+_searched: set[Path] = set()
+
+
 def _search(directory: Path) -> None:
     """Make the code's neighbours importable, as `python FILE` does; also in processes that are started from here."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
+        _searched.add(directory)
+
+
+def _refuse_namesakes(error: BaseException | None = None) -> None:
+    """Refuse a neighbour that was found in place of a module of Python's or elastic's, or was to be and was not, as `error` says.
+
+    Elastic, here or in a worker, gets it then, or the user's code gets the other one.
+    """
+    missed = ""  # the module that lacks what was wanted of it
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        missed = error.obj.__name__
+    elif isinstance(error, ImportError):
+        missed = (error.name or "").partition(".")[0]
+    for name in sorted((WANTED | USED) - {"elastic", "statestore"}):
+        there = getattr(sys.modules.get(name), "__file__", None)
+        for directory in _searched:
+            file, package = directory / f"{name}.py", directory / name / "__init__.py"
+            # A package named like one that elastic uses may be that one, copied.
+            own = {str(file)} if name in USED else {str(file), str(package)}
+            if there in own or (name == missed and (file.is_file() or package.is_file())):
+                raise TopologyError(
+                    f"{file if file.is_file() else package.parent} has the name of a module that Python itself or elastic uses"
+                    f" ({name}).",
+                    remedy="Rename it: one would be taken for the other.",
+                ) from error
 
 
 def _make(module: ModuleType, function: str, arguments: list[str], target: str) -> Topology:
