@@ -417,7 +417,7 @@ def test_submit_wait_outlives_a_nimbus(
     monkeypatch.setattr(submit_module.Waiting, "update", lambda waiting, what: said.append(what))
     assert invoke(client, "submit", "--wait", str(job)).exit_code == 0
     assert broken
-    assert said[-2:] == [f"numbers is running; {error.message}", ""], "not for longer than it is so"
+    assert said[-2:] == [f"numbers was running; {error.message}", ""], "not for longer than it is so"
 
 
 def test_submit_of_what_cannot_be_sent_names_the_attribute(

@@ -221,7 +221,7 @@ def wait_for_end(settings: Settings, name: str, id: str, troubles: Troubles) -> 
                 lost = lost or time.monotonic()
                 if time.monotonic() - lost > TAKE_OVER_SECONDS:
                     raise
-                waiting.update(f"{name} is running; {error.message}")
+                waiting.update(f"{name} was running; {error.message}")
                 time.sleep(1.0)
 
 
