@@ -237,6 +237,10 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
             # Of the one, pickle has no more than the name; the other may have a lock.
             if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
                 return _cached, (obj.__wrapped__, obj.cache_parameters())
+            # Its cache has weak references, which cannot be pickled.
+            if isinstance(obj, FunctionType) and obj.__module__ == "__main__" and _is_dispatching(obj):
+                registry: Any = vars(obj)["registry"]
+                return _dispatching, (registry[object],), list(registry.items()), None, None, _register
             if type(obj) is functools.cached_property:
                 return _cached_property, (obj.func, obj.attrname)
             return super().reducer_override(obj)
@@ -261,6 +265,21 @@ def _name_in_main(obj: object) -> str | None:
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
+
+
+def _is_dispatching(function: FunctionType) -> bool:
+    """Whether it was made by `functools.singledispatch`."""
+    made: Any = functools.singledispatch(len)
+    return function.__code__ is made.__code__
+
+
+def _dispatching(function: Any) -> Any:
+    return functools.singledispatch(function)
+
+
+def _register(dispatching: Any, registered: list[tuple[type, Any]]) -> None:
+    for kind, function in registered:
+        dispatching.register(kind, function)
 
 
 def _cached_property(function: Any, name: str | None) -> Any:

@@ -362,6 +362,59 @@ def in_worker(folder: Path, script: str, worker: str) -> str:
     return ran(folder, worker, "b")
 
 
+DISPATCHES = """
+import functools, sys
+from pathlib import Path
+from elastic import Fields, Spout, TopologyBuilder
+from elastic.api.bundle import build_bundle
+
+class Own:
+    @functools.singledispatchmethod
+    def of(self, made):
+        return "?"
+
+    @of.register
+    def _(self, made: int):
+        return "i"
+
+@functools.singledispatch
+def shown(made):
+    return "?"
+
+@shown.register
+def _(made: list):
+    return "".join(map(shown, made))
+
+@shown.register
+def _(made: Own):
+    return made.of(1)
+
+@shown.register(str)
+def text(made):
+    return shown([made.encode()])
+
+class S(Spout):
+    outputs = Fields(w=str)
+    def tuples(self):
+        yield shown([1, Own(), "a", [Own()]])
+
+b = TopologyBuilder("t")
+b.spout("s", S())
+build_bundle(b.build(), None, Path(sys.argv[1]))
+"""
+DISPATCHED = """
+import sys
+from pathlib import Path
+from elastic.api.bundle import load_bundle
+
+print(*load_bundle(Path(sys.argv[1])).component("s").tuples())
+"""
+
+
+def test_functions_of_a_script_that_choose_by_type_are_sent_with_all_that_is_registered(folder: Path) -> None:
+    assert in_worker(folder, DISPATCHES, DISPATCHED) == "?i?i\n"
+
+
 def test_instances_of_classes_that_a_script_defines_can_leave_a_worker(folder: Path) -> None:
     assert in_worker(folder, CLASSES, WORKER) == "[('RED', 'Sum', ['a', 'b'])]\n"
 
