@@ -287,6 +287,17 @@ def test_a_neighbour_may_have_a_name_that_nobody_else_wants_or_not_be_imported(
         load(str(tmp_path / "job_o.py"), [])
 
 
+def test_a_neighbour_that_is_not_imported_is_not_found_in_place_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importlib.import_module("quopri")  # to have it again afterwards
+    monkeypatch.delitem(sys.modules, "quopri")
+    (tmp_path / "quopri.py").write_text("mine = 1")
+    (tmp_path / "job_p.py").write_text(SOURCE)
+    load(str(tmp_path / "job_p.py"), [])
+    assert hasattr(importlib.import_module("quopri"), "encode")
+
+
 def test_the_modules_that_elastic_imports_are_known() -> None:
     folders = [Path(p.__file__).parent for p in (elastic, statestore)]
     needed = {name for folder in folders for file in folder.rglob("*.py") for name, _ in imported(file)}

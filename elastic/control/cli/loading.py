@@ -108,6 +108,7 @@ def load(target: str, arguments: Sequence[str]) -> Loaded:
     finally:
         sys.argv = before
     _refuse_namesakes()
+    _have_pythons()
     return Loaded(topology, entry)
 
 
@@ -265,6 +266,18 @@ def _refuse_namesakes(error: BaseException | None = None) -> None:
                     f" ({name}).",
                     remedy="Rename it: one would be taken for the other.",
                 ) from error
+
+
+def _have_pythons() -> None:
+    """Import what elastic wants later, where it would find a neighbour that the user's code does not import."""
+    found = [n for n in WANTED - sys.modules.keys() if any((d / f"{n}.py").is_file() for d in _searched)]
+    path = sys.path
+    sys.path = [p for p in path if Path(p) not in _searched]
+    try:
+        for name in sorted(found):
+            importlib.import_module(name)
+    finally:
+        sys.path = path
 
 
 def _make(module: ModuleType, function: str, arguments: list[str], target: str) -> Topology:
