@@ -12,7 +12,6 @@ import pytest
 from cli_fake import W0, W1, FakeClient, invoke, move, task_move, under_way
 
 from elastic.control.cli.move_shown import progress
-from elastic.control.cli.moving import Following
 from elastic.control.cli.narration import Waiting
 from elastic.control.cli.present import STEPS
 from elastic.errors import DeadlineExceeded, Refused, Unavailable
@@ -419,18 +418,6 @@ def test_why_an_attempt_came_to_nothing_is_said_when_it_has() -> None:
     assert all(line.startswith("task 3 of word-count stays for now (move ") for line in said)
     assert "task 3, move 3, 5: no room\n" in result.stdout
     assert "task 3, move 6: no room at all\n" in result.stdout
-
-
-def test_what_is_said_of_a_wait_is_what_the_worker_says_where_the_task_stands_still() -> None:
-    generally = "task 2 waits for worker word-count@node-1/0, to find out how large its state is"
-    there = (
-        "task 2 waits in worker word-count@node-1/0 for its executor, which is within a call into user code"
-    )
-    waiting = Waiting("asking")
-    following = Following(Any, "word-count", waiting)  # type: ignore[arg-type]
-    for waits, said in (((generally,), generally), ((generally, there), there)):
-        following._take((replace(under_way(), waits=waits),))
-        assert waiting._what.endswith(f"; {said}")
 
 
 def test_two_numbers_for_one_component_are_refused() -> None:

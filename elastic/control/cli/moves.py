@@ -258,9 +258,8 @@ def followed(
             failed = error
             if isinstance(error, Refused):
                 following.over(client)  # what those cost that have just come to their end
-            done = following.so_far(
-                client
-            )  # also when it is refused: what others want elsewhere by now arrives first
+            # Also when it is refused: what others want elsewhere by now arrives first.
+            done = following.so_far(client)
         else:
             if settles:
                 request.done()

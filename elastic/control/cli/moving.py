@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,8 +24,6 @@ SETTLE = 6.0
 _ASKED_EACH = 0.2
 _TOLD = 10
 """Attempts that came to nothing of which a request tells while it goes on."""
-_AS_SEEN_THERE = re.compile(r"\bwaits? in worker ")
-"""What a worker itself says of a task that stands still there (`nimbus/moves/logged_move.py`)."""
 Key = tuple[str, int, float]
 
 
@@ -260,9 +257,7 @@ class Following(_Beside):
         under_way = [m for m in seen if m.state != "ended"]
         if ours := [m for m in under_way if self._ours(m)]:
             # What a worker says of a task that stands still, and why attempts come to nothing, is what people wait to hear.
-            # Whom else it waits for comes first in `waits`, and says less.
-            waits = [w for m in ours for w in m.waits]
-            waits = ([w for w in waits if _AS_SEEN_THERE.search(w)] or waits)[:1]
+            waits = [w for m in ours for w in m.waits][:1]
             self._waiting.update("; ".join([progress(ours, self._concerns), *waits]))
         elif under_way:  # whether it has to do with the request is not known
             said = "; ".join(f"move {m.epoch} of {m.topology} is under way ({m.why})" for m in under_way)

@@ -84,14 +84,14 @@ class LoggedMove:
     changed: int = 0
 
     def waits(self) -> tuple[str, ...]:
-        """What it waits for, for people: put together when somebody asks."""
+        """What it waits for, for people, put together when somebody asks: what workers say of their own tasks first, which says more."""
         if self.said is None:
             self.said = move_waits.waits(*self.seen, self.prepared()) if self.seen is not None else ()
         said = (
             f"{move_waits.named(tasks)} in worker {w} for {what}"
             for (w, what), tasks in self.standing.items()
         )
-        return (*self.said, *said)
+        return (*said, *self.said)
 
     def prepared(self) -> Set[int]:
         """Tasks whose new side has told that it is prepared. Marks say so later: those of several tasks are written together."""
