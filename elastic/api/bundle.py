@@ -33,6 +33,8 @@ from elastic.api.components import Component, CustomGrouping, TaskHook
 from elastic.api.imports import Needs, collect, imported
 from elastic.errors import NotShippable
 
+_DISPATCHING = vars(functools)["singledispatch"](len).__code__
+"""Of all functions that `functools.singledispatch` makes."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -238,9 +240,20 @@ def _dump(value: object, used: set[str], script: dict[str, object], *, by_name: 
             if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
                 return _cached, (obj.__wrapped__, obj.cache_parameters())
             # Its cache has weak references, which cannot be pickled.
-            if isinstance(obj, FunctionType) and obj.__module__ == "__main__" and _is_dispatching(obj):
+            if (
+                isinstance(obj, FunctionType)
+                and obj.__module__ == "__main__"
+                and obj.__code__ is _DISPATCHING
+            ):
                 registry: Any = vars(obj)["registry"]
-                return _dispatching, (registry[object],), list(registry.items()), None, None, _register
+                return (
+                    functools.singledispatch,
+                    (registry[object],),
+                    list(registry.items()),
+                    None,
+                    None,
+                    _register,
+                )
             if type(obj) is functools.cached_property:
                 return _cached_property, (obj.func, obj.attrname)
             return super().reducer_override(obj)
@@ -265,16 +278,6 @@ def _name_in_main(obj: object) -> str | None:
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
-
-
-def _is_dispatching(function: FunctionType) -> bool:
-    """Whether it was made by `functools.singledispatch`."""
-    made: Any = functools.singledispatch(len)
-    return function.__code__ is made.__code__
-
-
-def _dispatching(function: Any) -> Any:
-    return functools.singledispatch(function)
 
 
 def _register(dispatching: Any, registered: list[tuple[type, Any]]) -> None:

@@ -16,7 +16,8 @@ from elastic.worker import standing
 
 if TYPE_CHECKING:
     from elastic.worker.executing.executor import Executor
-    from elastic.worker.worker import Making, Worker
+    from elastic.worker.executing.making import Making
+    from elastic.worker.worker import Worker
 
 STANDS = 5.0
 """Seconds that a task waits within a move before that is said: a pause takes a hundredth of that."""

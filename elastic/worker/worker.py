@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from elastic.api.settings import setting
 from elastic.errors import ElasticError, ExecutionError
@@ -63,20 +63,6 @@ class WorkerListener(Protocol):
         """This process must not go on: its successor starts without its state, and says so."""
 
 
-class Making(NamedTuple):
-    """A task that is being made: user code is called for it on a thread that may be no executor's.
-
-    Attributes:
-        since: Monotonic seconds.
-        thread: Its number.
-    """
-
-    task: int
-    component: ComponentId
-    since: float
-    thread: int
-
-
 class Worker:
     """One worker of a topology.
 
@@ -107,7 +93,6 @@ class Worker:
         self.failure = ""
         self.tasks: dict[int, Task] = {}
         self.arriving: dict[int, Task] = {}
-        self.making: set[Making] = set()
         self.streams = Streams(spec)
         self._listener = listener
         self._transport = transport
@@ -138,6 +123,7 @@ class Worker:
         self.saving = Saving(self, self._outside.stores)
         self.moving = MovingTasks(self, self.saving)
         self._maker = TaskMaker(spec, id, self.streams, components, self.ways, self.moves, self)
+        self.making = self._maker.making
         self.moves.join(self.moving, self.saving, self._outside.marks)
         if transport is not None:
             transport.start(self.frames)
@@ -271,12 +257,7 @@ class Worker:
 
     def make(self, number: int, component: ComponentId) -> Task:
         """A new task, which runs nowhere yet. Raises what user code raises."""
-        making = Making(number, component, time.monotonic(), threading.get_ident())
-        self.making.add(making)
-        try:
-            task = self._maker.make(number, component)
-        finally:
-            self.making.discard(making)
+        task = self._maker.make(number, component)
         if self.history.has_lost_state(number):
             task.context.gauge("state_lost").set(1.0)
         task.marks.finished = self.history.has_finished(number)

@@ -15,7 +15,8 @@ import elastic
 import statestore
 from elastic.api.imports import imported
 from elastic.control.cli.failures import CodeFailed
-from elastic.control.cli.loading import USED, WANTED, Loaded, load
+from elastic.control.cli.loading import Loaded, load
+from elastic.control.cli.namesakes import USED, WANTED
 from elastic.errors import ConfigError, TopologyError, UnknownComponent
 
 SOURCE = """

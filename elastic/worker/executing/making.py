@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic.api.context import TopologyContext
 from elastic.api.settings import setting
@@ -24,8 +26,26 @@ def config_of(spec: TopologySpec, component: ComponentId) -> dict[str, Any]:
     return {**spec.config, **spec.component(component).config}
 
 
+class Making(NamedTuple):
+    """A task that is being made: user code is called for it on a thread that may be no executor's.
+
+    Attributes:
+        since: Monotonic seconds.
+        thread: Its number.
+    """
+
+    task: int
+    component: ComponentId
+    since: float
+    thread: int
+
+
 class TaskMaker:
-    """See the module. What it makes runs nowhere yet."""
+    """See the module. What it makes runs nowhere yet.
+
+    Attributes:
+        making: What is being made, each by another thread.
+    """
 
     def __init__(
         self,
@@ -44,9 +64,18 @@ class TaskMaker:
         self._ways = ways
         self._crossing = crossing
         self._listener = listener
+        self.making: set[Making] = set()
 
     def make(self, number: int, component: ComponentId) -> Task:
         """A new task. Raises what user code raises."""
+        making = Making(number, component, time.monotonic(), threading.get_ident())
+        self.making.add(making)
+        try:
+            return self._make(number, component)
+        finally:
+            self.making.discard(making)
+
+    def _make(self, number: int, component: ComponentId) -> Task:
         spec = self._spec.component(component)
         config = config_of(self._spec, component)
         context = TopologyContext(self._spec, component, number, self._worker, config)
