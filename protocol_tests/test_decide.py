@@ -483,9 +483,8 @@ def ended_by_it(rests: int) -> list[str]:
         ended = made.tasks[0].target
         worker = worker_of(ended).split("@")[1]
         lives[worker] = int(ended.rpartition("#")[2]) + 1
-        hosts = tuple(
-            host(w, number=number) for w, number in lives.items() if w != worker
-        )  # not there again yet
+        # The worker of the one that has ended is not there again yet.
+        hosts = tuple(host(w, number=number) for w, number in lives.items() if w != worker)
         found = decide(made, n, marks, hosts, expired)
         if found.commit is None:
             assert again_timer(made.tasks[0]) in found.timers

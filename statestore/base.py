@@ -418,9 +418,8 @@ def first_of(pieces: Sequence[Piece], have: Collection[Piece], most: int | None)
     size = 0
     for count, piece in enumerate(pieces):
         if piece not in have:
-            if (
-                most is not None and size and piece.size and size + piece.size > most
-            ):  # what is empty never says that there is more
+            # What is empty never says that there is more.
+            if most is not None and size and piece.size and size + piece.size > most:
                 return count
             size += piece.size
     return len(pieces)

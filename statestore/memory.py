@@ -66,9 +66,8 @@ class MemoryStore(OneByOne):
         except BaseException:
             self._journal.close()
             raise
-        self._bare = {
-            key: None for key, held in self._keys.items() if _is_bare(held.record)
-        }  # the oldest first
+        # The oldest first.
+        self._bare = {key: None for key, held in self._keys.items() if _is_bare(held.record)}
         self._closed = False
         for key, held in self._keys.items():
             self._budget.take(key, held.record.epoch, _size(held.pieces), forced=True)

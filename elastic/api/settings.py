@@ -44,8 +44,9 @@ SETTINGS: dict[str, Setting] = {
     "queue_rows": Setting(
         4096,
         (int,),
-        "Tuples that wait for the tasks of one executor together at most, 32 times as many as record batches; beyond it, emitters wait. "
-        "From each task of another worker 8 times as many may be under way.",
+        "Tuples that wait for the tasks of one executor together, 32 times as many as record batches; beyond it, emitters wait, but those "
+        "of which nothing waits: with several sources it may be up to twice as many. From each task of another worker 8 times as many may "
+        "be under way.",
         1,
     ),
     "batch_rows": Setting(512, (int,), "Tuples that are handed on together at most.", 1),

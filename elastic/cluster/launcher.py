@@ -184,9 +184,8 @@ def _follow(
     reports: int, process: subprocess.Popen[bytes], options: UpOptions, on_progress: Callable[[str], None]
 ) -> ClusterInfo:
     """Read what the launcher says until it is ready."""
-    deadline = (
-        time.monotonic() + options.patience + 2 * _STOP
-    )  # it watches the time itself, and ends in order
+    # It watches the time itself, and ends in order.
+    deadline = time.monotonic() + options.patience + 2 * _STOP
     rest = b""
     while True:
         while b"\n" in rest:

@@ -66,9 +66,8 @@ class Mirror:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._watches: dict[_Key, Watch] = {}
-        self._told: set[_Key] = (
-            set()
-        )  # nothing was heard of these since their watches gave a value: the next change is
+        # Nothing was heard of these since their watches gave a value: the next change is.
+        self._told: set[_Key] = set()
         self._present: dict[_Key, Any] = {}
         self._last: dict[_Key, Any] = {}
         self._words: dict[_Key, int] = {}

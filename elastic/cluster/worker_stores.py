@@ -79,9 +79,8 @@ class WorkerStores:
 
     def get_ready(self) -> None:
         """See the port."""
-        with contextlib.suppress(
-            ElasticError
-        ):  # the question is in vain; what it takes to ask it is there from then on
+        # The question is in vain; what it takes to ask it is there from then on.
+        with contextlib.suppress(ElasticError):
             self._reached().fetch("nothing/0", 1, [self._own])
 
     def close(self) -> None:

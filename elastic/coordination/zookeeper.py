@@ -308,9 +308,8 @@ class ZooKeeperCoordination:
                     self.create(path, data)
                 except Conflict:
                     continue
-            return int(
-                self._client.last_zxid
-            )  # of our write, or of something later that this session has seen
+            # That of our write, or of something later that this session has seen.
+            return int(self._client.last_zxid)
         raise Conflict(f"{path}: somebody keeps creating and deleting it")
 
     def delete(

@@ -301,9 +301,8 @@ def _connect(kind: Any, remote: str, chosen: Mapping[str, str]) -> Any:
 
     builder = kind.builder.remote(remote)
     for key, value in chosen.items():
-        if (
-            key.startswith("spark.sql.") and key not in STATIC
-        ):  # all that a session on a running server can set
+        # These are all that a session on a running server can set.
+        if key.startswith("spark.sql.") and key not in STATIC:
             builder = builder.config(key, value)
     spark = builder.create()
     # By itself it tries for ten minutes before it says that the server has gone.

@@ -16,9 +16,8 @@ class Noise:
 
     def __init__(self, seed: int) -> None:
         self._state = (seed * 0xD1342543DE82EF95 + 1) & _MASK
-        self._state = int(
-            self.uniform() * _MASK
-        )  # Or neighbouring seeds would give the same numbers, shifted.
+        # Or neighbouring seeds would give the same numbers, shifted.
+        self._state = int(self.uniform() * _MASK)
 
     def uniform(self) -> float:
         """Between 0 and 1, both excluded."""

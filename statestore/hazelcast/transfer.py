@@ -60,9 +60,8 @@ class Session:
             try:
                 grid.wait(future)
             except BaseException:
-                self.pieces.pop(
-                    piece.number, None
-                )  # its bytes stay counted until the write ends: it may be there
+                # Its bytes stay counted until the write ends: it may be there.
+                self.pieces.pop(piece.number, None)
                 raise
 
 

@@ -118,9 +118,8 @@ class Actors:
                 nodes = (task.source_node, task.target_node)
                 marks = replace(marks, saved={**marks.saved, n: SavedMark(nodes, 100 + n)})
         if task.target == me and marks.revoked.get(n, 0) < task.attempt:
-            if (
-                task.source == me and phase is Phase.SAVED and "restored" not in held
-            ):  # it has it still, and asks nobody
+            # It has it still, and asks nobody.
+            if task.source == me and phase is Phase.SAVED and "restored" not in held:
                 return replace(marks, restored={**marks.restored, n: task.attempt})
             new = marks.prepared.get(n) != task.attempt
             if phase >= Phase.PREPARING and new and may("prepared", task.attempt):

@@ -140,9 +140,8 @@ def test_a_writer_killed_in_mid_stream_loses_and_tears_nothing(confirmed: int, t
         while said < confirmed:
             said = int(writer.stdout.readline())
         writer.send_signal(signal.SIGKILL)
-        rest = writer.stdout.read().split(b"\n")[
-            :-1
-        ]  # whole lines only: confirmed after the kill was on its way
+        # Whole lines only: confirmed after the kill was on its way.
+        rest = writer.stdout.read().split(b"\n")[:-1]
         said = int(rest[-1]) if rest else said
         writer.wait(30)
     after = lmdb_store.open_writer(tmp_path, wait=30)

@@ -311,10 +311,8 @@ def test_what_is_waited_for_in_a_pause_takes_the_fewest_answers(cluster: Hazelca
         assert maps[1].took() == {"get": 1}
         ticket = Ticket("pause/small", 1, "w")
         source.save_whole(ticket, [Piece(1, 1, 1, zlib.crc32(b"x"))], [b"x"])
-        assert maps[0].took() == {
-            "get": 2,
-            "put_if_absent": 1,
-        }  # the entry, and what tells that there is none
+        # The entry, and what tells that there is none.
+        assert maps[0].took() == {"get": 2, "put_if_absent": 1}
         # The planted fault: it does not remember what it has written.
         session = source._writes.known(write.ticket)
         assert session is not None

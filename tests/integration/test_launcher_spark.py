@@ -28,9 +28,8 @@ def test_nodes_of_a_master_that_is_not_local(tmp_path: Path, monkeypatch: pytest
     there, home = tmp_path / "there", tmp_path / "home"
     there.mkdir()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setenv(
-            "TMPDIR", str(there)
-        )  # Spark's machines have another place for them than the launcher's
+        # Spark's machines have another place for them than the launcher's.
+        elsewhere.setenv("TMPDIR", str(there))
         spark = standalone(tmp_path, workers=1, cores=2)
         cluster = spark.__enter__()
     told: list[str] = []

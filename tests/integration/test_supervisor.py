@@ -362,9 +362,8 @@ def test_a_node_that_starts_before_anything_was_said_waits_for_it(bench: Bench) 
     world = bench.world.coordination
     world.delete(paths.wanted(NODE))
     started = bench.start()
-    until(
-        bench.session, paths.node(NODE), lambda v: v is not None
-    )  # told after that it is not in what is wanted
+    # Told after that it is not in what is wanted.
+    until(bench.session, paths.node(NODE), lambda v: v is not None)
     bench.world.want_node()
     world.set(paths.WANTED, paths.WANTED_SAID)
     bench.run_topology()

@@ -94,9 +94,8 @@ def test_a_worker_reads_its_allocation_and_is_told_of_changes(bench: Bench) -> N
     bench.world.assign((1, 4))
     second = bench.reporter.wait_for("fake-allocation", 2)
     assert second.component == "bolt:1-4"
-    assert (
-        second.details["pid"] == first.details["pid"]
-    )  # no process is started again (N-Storm 2019, section III.B)
+    # No process is started again (N-Storm 2019, section III.B).
+    assert second.details["pid"] == first.details["pid"]
     assert bench.reporter.wait(lambda: len(bench.reporter.reports) >= 2)
     assert {(n, r.incarnation) for n, r in bench.reporter.reports} == {(NODE, f"{W}#1")}
     assert 'fake_worker.py", line' in started.request_stacks(W).result(30)

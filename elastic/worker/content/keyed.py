@@ -233,9 +233,8 @@ class KeyedCopier:
     def cancel(self) -> None:
         """Forget the copy. Again, when it is known to be over only later, costs nothing that came after it."""
         state = self._state
-        if (
-            tracking.is_tracking(state) and tracking.removed(state) is self._tracked
-        ):  # else another copier does by now
+        # Otherwise another copier follows it by now.
+        if tracking.is_tracking(state) and tracking.removed(state) is self._tracked:
             tracking.untrack(state)
         self._begin()
 

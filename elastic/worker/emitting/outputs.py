@@ -443,9 +443,8 @@ class Outputs:
                     )
                 if not blocked:
                     self.flush_besides(out)  # what is for others need not wait along
-                    emitter.begin_blocked(
-                        destination
-                    )  # first: whoever wants it to attend to something signals there
+                    # First: whoever wants it to attend to something signals there.
+                    emitter.begin_blocked(destination)
                     blocked = True
                 emitter.flush_links()
                 emitter.attend()

@@ -27,9 +27,8 @@ class Marks:
 
     def __init__(self, sources: frozenset[int]) -> None:
         self._drains = dict.fromkeys(sources, 0)  # of those that have not ended
-        self._levels = Counter(
-            self._drains.values()
-        )  # how many of them have come how far: few numbers, many sources
+        # How many of them have come how far: few numbers, many sources.
+        self._levels = Counter(self._drains.values())
 
     def receive(self, mark: Mark) -> None:
         """Take note of a mark. A late or repeated one changes nothing, nor does one of somebody else's."""

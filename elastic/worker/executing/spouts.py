@@ -128,9 +128,8 @@ class SpoutDriver(Part):
             if due <= 0:
                 return max(_SHORTEST, (self._asked + 1) / self._rate - (now - self._began))
             chunk = min(chunk, due)
-            if (
-                due > self._rate
-            ):  # a second behind (blocked, or too slow): go on from here instead of in a burst
+            # A second behind (blocked, or too slow): go on from here instead of in a burst.
+            if due > self._rate:
                 self._began, self._asked = now - chunk / self._rate, 0
         outputs = self._task.outputs
         before = outputs.emitted + outputs.waiting() + outputs.unrouted

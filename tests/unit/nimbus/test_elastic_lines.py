@@ -105,9 +105,8 @@ def test_nodes() -> None:
     with pytest.raises(ConfigError, match="--most"):
         read_nodes("--most 1")
     with pytest.raises(ConfigError, match="minimum"):
-        read_nodes(
-            "--minimum 0"
-        )  # it would act as 1: without a node no topology is taken that could ask for one
+        # It would act as 1: without a node no topology is taken that could ask for one.
+        read_nodes("--minimum 0")
 
 
 def test_a_topology_comes_before_the_cluster() -> None:

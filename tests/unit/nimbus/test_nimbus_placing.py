@@ -61,9 +61,8 @@ class World:
     lives: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     attempts: dict[tuple[float, int], int] = field(default_factory=dict)
     began: dict[Epoch, dict[NodeId, NodeInfo]] = field(default_factory=dict)
-    runs: dict[Incarnation, set[TaskId]] = field(
-        default_factory=dict
-    )  # what was taken from them, as they have not heard
+    # What was taken from them, as they have not heard.
+    runs: dict[Incarnation, set[TaskId]] = field(default_factory=dict)
 
     @classmethod
     def make(cls) -> World:
@@ -397,9 +396,8 @@ def test_chaos_knows_what_is_tried_again_from_what_was_given_up() -> None:
         assert on_the_way(world.waits()), "it is tried again"
         world.now += 5.0
     assert on_the_way(world.waits()) == []
-    assert (
-        on_the_way(["wanted: 2 workers; there are slots for 1"]) == []
-    )  # tests/contract/test_nimbus.py says so
+    # tests/contract/test_nimbus.py says so, too.
+    assert on_the_way(["wanted: 2 workers; there are slots for 1"]) == []
 
 
 def awaits_a_store() -> None:

@@ -351,9 +351,8 @@ def test_what_is_written_in_part_is_gone_on_with(tmp_path: Path, monkeypatch: py
     write = Write(store, "k", 1)
     write.commit([write.put(bytes(5000))])
     data = [os.urandom(100) for _ in range(5)]
-    head = write.commit(
-        [write.put(d) for d in data]
-    )  # written anew with only this, where it has a file of its own
+    # Written anew with only this, where it has a file of its own.
+    head = write.commit([write.put(d) for d in data])
     store.delete("gone", 1)
     store.close()
     store = EmbeddedStore(tmp_path)

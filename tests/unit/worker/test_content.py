@@ -280,13 +280,8 @@ OFTEN = [
     "del",
 ]
 OPS = [*USUAL, *OFTEN, *OFTEN]
-RARE = [
-    "clear",
-    "len",
-    "dict",
-    "cancel",
-    "move",
-]  # they end what is interesting: a copy under way, bytes not read yet
+# They end what is interesting: a copy under way, bytes not read yet.
+RARE = ["clear", "len", "dict", "cancel", "move"]
 KEYS = keys_of(st.integers(0, 11))
 part = st.lists(st.tuples(st.sampled_from(OPS), KEYS, st.integers(0, 9)), min_size=5, max_size=20)
 rare = st.tuples(st.sampled_from(RARE), st.just(0), st.just(0))

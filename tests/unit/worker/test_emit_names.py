@@ -146,9 +146,8 @@ def test_there_are_names_to_be_tried() -> None:
     } <= set(NAMES)
 
 
-@pytest.mark.parametrize(
-    "kind", [k for k in GroupingKind if k != GroupingKind.DIRECT]
-)  # which emit() has no part in
+# emit() has no part in direct groupings.
+@pytest.mark.parametrize("kind", [k for k in GroupingKind if k != GroupingKind.DIRECT])
 def test_a_field_is_called_as_whatever_the_code_uses(kind: GroupingKind) -> None:
     for targets in (TARGETS, TARGETS[:1]):
         for count, each in ((1, [(n,) for n in NAMES]), (2, list(itertools.pairwise(NAMES)))):
