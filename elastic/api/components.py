@@ -194,7 +194,7 @@ class Spout(Component):
         raise NotImplementedError
 
     def next_tuple(self) -> float | None:
-        """Emit zero or more tuples, without blocking.
+        """Emit zero or more tuples, without blocking: while it waits its task does not move.
 
         Returns:
             None, or the seconds after which there may be something again. A call that emitted nothing and returns None is
@@ -203,7 +203,7 @@ class Spout(Component):
         raise NotImplementedError
 
     def next_batch(self) -> float | None:
-        """Emit zero or more record batches with `emit_batch`, without blocking.
+        """Emit zero or more record batches with `emit_batch`, without blocking: while it waits its task does not move.
 
         Returns:
             As `next_tuple`: None, or the seconds after which there may be something again.

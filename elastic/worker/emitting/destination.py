@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from elastic.transport.base import Link
@@ -22,7 +23,11 @@ class Emitter(Protocol):
 
     @property
     def thread(self) -> threading.Thread:
-        """Its thread: nobody else hands on, nor waits for room, in its place."""
+        """Its thread: nobody else waits for room in its place, nor hands on but as `turn` says."""
+
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """Held by who hands on what its tasks have emitted: its thread, or, while a call into user code lasts, who does so beside it."""
 
     def written(self, link: Link) -> None:
         """Frames were offered to that link; flush it when there is nothing more to do at once."""

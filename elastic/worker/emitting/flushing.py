@@ -86,6 +86,12 @@ class Flushing:
         self._hand_on(task, task.outputs.flush_starving)
         self.starving_at = self._rested_after(1)
 
+    def flush_beside(self, present: Task) -> None:
+        """Hand on what needs no waiting, of a task in user code and of those, on another thread than the executor's. With its turn."""
+        for task in {**self.tasks, present.id: present}.values():
+            task.outputs.flush_beside()
+        self._emitter.flush_links()
+
     def _rested_after(self, tasks: int) -> float:
         """When there has been a rest after handing on for so many tasks, monotonic seconds."""
         return time.monotonic() + min(self._linger, self._rest * tasks * self._cost)

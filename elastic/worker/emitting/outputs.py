@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from typing import Any
 
@@ -37,6 +38,8 @@ DEEP, FRAMES = 200, 200
 that recurses may have come to the end of the stack. An error in the middle would lose what others have emitted."""
 LEFT = 8
 """So many full buffers may wait for the way back from there, or, where a thread of the user's own emits, for the executor."""
+_NOBODYS: AbstractContextManager[object] = nullcontext()
+"""The turn where no executor runs the task."""
 WITHIN = 8
 """So many waits for room may be within each other. With thousands of targets of which none has room each would begin the next one."""
 
@@ -83,6 +86,8 @@ class Outputs:
         self.gate = threading.RLock()
         self._released = False
         self._waits = 0  # for room, within each other
+        self._beside = False  # something is handed on by another thread than the executor's
+        self._untold: dict[str, int] = {}  # what was, by stream: hooks are called by the executor
         self.on_unsendable = on_unsendable or _raise
         self._streams = streams
         self._subscriptions = subscriptions
@@ -156,11 +161,12 @@ class Outputs:
         elif self._on_another_thread():
             raise self._not_its_thread()
         parts = [part for s in subscriptions for part in self._division.of(s, record)]
-        for target, part in parts:
-            out = self.outs[target]
-            if out.rows:
-                self._flush(out)
-            self._send(out, found, part.num_rows, None, part)
+        with self._turn:
+            for target, part in parts:
+                out = self.outs[target]
+                if out.rows:
+                    self._flush(out)
+                self._send(out, found, part.num_rows, None, part)
 
     def _no_stream(self, stream: str) -> ExecutionError:
         names = ", ".join(sorted(self.emits)) or "none"
@@ -192,7 +198,13 @@ class Outputs:
             if len(rows) < LEFT * self._limit:
                 return
             raise self._not_its_thread()
-        self._flush(self._by_rows[id(rows)], self._limit)
+        with self._turn:
+            self._tell_untold()
+            self._flush(self._by_rows[id(rows)], self._limit)
+
+    @property
+    def _turn(self) -> AbstractContextManager[object]:
+        return self.emitter.turn if self.emitter is not None else _NOBODYS
 
     def _on_another_thread(self) -> bool:
         """Whether somebody else than the executor that runs the task emits."""
@@ -220,9 +232,21 @@ class Outputs:
 
     def flush(self) -> None:
         """Hand on everything."""
-        for out in self._list:
-            if out.rows:
-                self._flush(out)
+        with self._turn:
+            self._tell_untold()
+            for out in self._list:
+                if out.rows:
+                    self._flush(out)
+
+    def flush_beside(self) -> None:
+        """Hand on what needs no waiting, on another thread than the executor's, which is in a call into user code. With its turn."""
+        self._beside = True
+        try:
+            for out in self._list:
+                if out.rows and not out.handing:
+                    self._offer(out)
+        finally:
+            self._beside = False
 
     def flush_all(self) -> None:
         """Hand on everything, and what a hook that is told of it emits meanwhile. Not for ever, if that one answers itself."""
@@ -271,26 +295,29 @@ class Outputs:
             self._waits -= 1
 
     def _offer(self, out: Out) -> None:
-        """Hand on a buffer if that needs no waiting, nor anybody who knows of moves."""
-        if out.mixed:
-            return
+        """Hand on a buffer, or as many of its first tuples as that needs no waiting for, nor anybody who knows of moves."""
+        if out.mixed and not self._beside:
+            return  # a hook that is told of some may emit more, which would come before the others
         rows = out.rows[:]
-        if not rows:
-            return
         del out.rows[: len(rows)]  # first: a hook that is told of them may emit more, which may make it full
-        stream = self._streams.by_kind[type(rows[0])]
-        if not (self._here_at_once(out, stream, rows) or self._at_once(out, stream, rows)):
-            out.rows[:0] = rows
+        while rows:
+            run = list(next(groupby(rows, type))[1]) if out.mixed else rows
+            stream = self._streams.by_kind[type(rows[0])]
+            if not (self._here_at_once(out, stream, run) or self._at_once(out, stream, run)):
+                out.rows[:0] = rows
+                return
+            rows = rows[len(run) :]
 
     def mark(self, mark: Mark, targets: Iterable[int] | None = None) -> None:
         """Send a mark to all targets (or these), after everything that was emitted to them."""
         assert self.emitter is not None
         if self._on_emit is not None:
             self.flush_all()  # what is emitted while one target is served may be for one that has had the mark
-        for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
-            if out.rows:
-                self._flush(out)
-            self._put(out, mark)
+        with self._turn:
+            for out in self._list if targets is None else [self.outs[t] for t in targets if t in self.outs]:
+                if out.rows:
+                    self._flush(out)
+                self._put(out, mark)
 
     def attach(self, links: Mapping[int, LinkEnd]) -> None:
         """The task is where it is to run: these are its ends of the links to its targets."""
@@ -374,8 +401,17 @@ class Outputs:
         self.emitted += count
         out.tuples += count
         out.bytes += size
-        if self._on_emit is not None:
+        if self._on_emit is None:
+            return
+        if self._beside:
+            name = str(stream.spec.id)
+            self._untold[name] = self._untold.get(name, 0) + count
+        else:
             self._on_emit(str(stream.spec.id), count)
+
+    def _tell_untold(self) -> None:
+        while self._untold and self._on_emit is not None:
+            self._on_emit(*self._untold.popitem())
 
     def _send(self, out: Out, stream: Stream, count: int, rows: list[Any] | None, record: Any) -> None:
         batch = Batch(stream, self.task, count, rows, record)

@@ -53,6 +53,7 @@ class Executor:
         cpu: Processor time of its thread.
         blocked_since: Since when it waits for room (monotonic seconds), 0 while it doesn't.
         busy_since: When the present call into user code began (monotonic seconds), 0 while there is none; the watchdog looks at it.
+        turn: See the port.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Executor:
         self._retiring = self._over = False
         self.ended = False  # under the worker's lock
         self.closed = False  # for tasks; under the lock of `hands`
+        self.turn = threading.RLock()
         self.busy_since = 0.0
         self.current: Task | None = None
         self._handing: list[Task] = []
@@ -183,6 +185,24 @@ class Executor:
         self._stopping = True
         self.look()
 
+    def flush_beside(self, before: float) -> None:
+        """Hand on what needs no waiting, if the present call into user code began before that time (monotonic seconds).
+
+        What is executed then goes on emitting: it appends to buffers, and waits for its turn where one is full. Nothing, while it hands on
+        something itself, or waits for room. An error that nobody expects is its own.
+        """
+        if not 0.0 < self.busy_since < before or not self.turn.acquire(blocking=False):
+            return
+        try:
+            task = self.current
+            # Still in that call: it has to have its turn to get out of it.
+            if task is not None and 0.0 < self.busy_since < before:
+                self._flushing.flush_beside(task)
+        except Exception as e:
+            self.ready.put(functools.partial(_raise, e))
+        finally:
+            self.turn.release()
+
     def queued(self) -> int:
         """Tuples that wait for its tasks, about."""
         return sum(t.queued for t in list(self.tasks.values()))
@@ -284,6 +304,11 @@ class Executor:
         try:
             task.prepare()
         finally:
+            self._returned()
+
+    def _returned(self) -> None:
+        """From the present call into user code."""
+        with self.turn:
             self.current, self.busy_since = None, 0.0
 
     def empty(self, task: Task) -> None:
@@ -317,7 +342,7 @@ class Executor:
                 if not self._abandon and not task.closed:
                     self._told(task.outputs.flush)
                 task.close()
-            self.current, self.busy_since = None, 0.0
+            self._returned()
             self.flush_links()
         finally:
             self._on_ended(self)
@@ -432,7 +457,7 @@ class Executor:
             )
             again = True  # to empty its queue
         finally:
-            self.current, self.busy_since = None, 0.0
+            self._returned()
         if brake is not None:
             brake.had(began, task.executed - executed)
         if task.deferred:
@@ -466,6 +491,10 @@ def _stand_still(task: Task, told: Callable[[], None]) -> None:
                 f"a hook that is told of what is emitted emits for each time that it is: {left} tuples are left where the task stood still",
             )
     task.stand_still(told)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _nothing() -> None:

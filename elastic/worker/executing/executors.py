@@ -15,6 +15,7 @@ from elastic.worker.executing.guests import Guests, Home
 from elastic.worker.executing.hands import Hands
 from elastic.worker.executing.haste import Haste
 from elastic.worker.executing.making import config_of
+from elastic.worker.executing.overdue import Overdue
 
 
 class Executors:
@@ -37,6 +38,7 @@ class Executors:
         self._ended = threading.Condition(lock)
         self._ending: set[Executor] = set()
         self._stopped = False
+        self._overdue = Overdue(self.living)
 
     def follow(self, wanted: Set[ExecutorId]) -> None:
         """Have those that an allocation names. The others end when their last task has gone; see `retire`. With the lock."""
@@ -81,6 +83,7 @@ class Executors:
     def stop(self) -> None:
         """Stop all, also out of a wait for room once that looks again; there will be no others. With the lock."""
         self._stopped = True
+        self._overdue.close()
         for executor in {*self.named.values(), *self._guests.all(), *self._ending}:
             if not executor.ended:
                 self._ending.add(executor)
@@ -95,6 +98,7 @@ class Executors:
         linger = setting("linger", config_of(self._spec, id.component))
         executor = Executor(id, linger, self._on_ended, self.hands, self._haste)
         executor.start()
+        self._overdue.start()
         return executor
 
     def _on_ended(self, executor: Executor) -> None:

@@ -141,7 +141,10 @@ def parcelled(sender: Sender) -> list[int]:
         way.offer = offer  # type: ignore[attr-defined]
     for one in (first, second):
         one._limit, one._by_rows = 4, {id(out.rows): out for out in one.list}
-        one.emitter = SimpleNamespace(written=sender.written.append, thread=threading.current_thread())
+        one.emitter = SimpleNamespace(
+            written=sender.written.append, thread=threading.current_thread(), turn=threading.RLock()
+        )
+        one._untold = {}
         for out in one.list:
             out.destination.local = None
     told: list[int] = []

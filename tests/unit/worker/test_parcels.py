@@ -67,7 +67,7 @@ class Sender:
         """A task that has emitted so many tuples to each target."""
         one: Any = Outputs.__new__(Outputs)
         one.task, one.emitted, one.gate, one.me = source, 0, threading.RLock(), ME
-        one._on_emit, one._streams = None, self.streams
+        one._on_emit, one._beside, one._streams = None, False, self.streams
         one._crossing = SimpleNamespace(link=self.ways.get)
         one.outs = {}
         for target, count in targets.items():
