@@ -1,31 +1,28 @@
-"""A task's outputs: a buffer for each target task, and the `emit` functions made for the task's streams.
+"""A task's outputs: a buffer for each target task, and how what is in it is handed on.
 
-`emit` is the hottest line of the system, so it is generated for each stream: one function that makes the tuple, finds the
-buffer of its target (memoised for groupings by key) and appends. Counting, positions and sending happen once a batch.
-
-The order of emission from this task to each target is kept across all of its streams: they share the target's buffer.
+The order of emission from this task to each target is kept across all of its streams: they share the target's buffer. Who appends to
+it is `elastic.worker.emitting.calls`.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from typing import Any
 
-from elastic.errors import ExecutionError, NotFound
+from elastic.errors import ExecutionError
 from elastic.migration.emitter import Emitter as LinkEnd
 from elastic.migration.table import EmitterState
-from elastic.model.grouping import GroupingKind
 from elastic.model.ids import Incarnation
 from elastic.model.topology import ComponentSpec
 from elastic.transport.base import Link
+from elastic.worker.emitting.calls import Calls
 from elastic.worker.emitting.crossing import ASK, FULL, TAKEN, Crossing, Out, Subscription
 from elastic.worker.emitting.destination import Destination, Emitter, TaskReleased
-from elastic.worker.emitting.division import Division
-from elastic.worker.emitting.routes import LocalFirst, Routes
+from elastic.worker.emitting.routes import LocalFirst
+from elastic.worker.emitting.stack import need_stack
 from elastic.worker.tuples import wire
 from elastic.worker.tuples.batch import Batch, Item, Mark, Stream, Streams
 from elastic.worker.tuples.joining import joined
@@ -33,11 +30,8 @@ from elastic.worker.tuples.joining import joined
 FLOWING = EmitterState.FLOWING
 ANSWERS = 32
 """So often all is handed on once more that a task hook has emitted when it was told of what was."""
-DEEP, FRAMES = 200, 200
-"""Where more than so many calls are within each other, it is looked whether so many more can be before something is handed on: user code
-that recurses may have come to the end of the stack. An error in the middle would lose what others have emitted."""
 LEFT = 8
-"""So many full buffers may wait for the way back from there, or, where a thread of the user's own emits, for the executor."""
+"""So many full buffers may wait for the way back from the end of the stack or, if a thread of the user's own emits, for the executor."""
 _NOBODYS: AbstractContextManager[object] = nullcontext()
 """The turn where no executor runs the task."""
 WITHIN = 8
@@ -59,6 +53,8 @@ class Outputs:
     Attributes:
         outs: What it has for each of its targets.
         me: This worker process.
+        calls: What its component calls.
+        limit: Tuples that make a buffer full.
         local_first: Who chooses by which targets are in this worker.
         gate: Held while something is put on a link: what a move asks of the link comes before it or after it.
     """
@@ -90,12 +86,11 @@ class Outputs:
         self._untold: dict[str, int] = {}  # what was, by stream: hooks are called by the executor
         self.on_unsendable = on_unsendable or _raise
         self._streams = streams
-        self._subscriptions = subscriptions
         targets = sorted({t for subs in subscriptions.values() for s in subs for t in s.targets})
         self.outs: dict[int, Out] = {t: Out(destination(t)) for t in targets}
         self._list = list(self.outs.values())
         # All buffers together stay small enough to be in the processor's cache when they are handed on.
-        self._limit = max(1, min(batch_rows, max(32, 4 * batch_rows // max(1, len(targets)))))
+        self.limit = max(1, min(batch_rows, max(32, 4 * batch_rows // max(1, len(targets)))))
         self._rows = [o.rows for o in self._list]
         self._by_rows = {id(o.rows): o for o in self._list}
         for consumer in {s.consumer.id for subs in subscriptions.values() for s in subs}:
@@ -104,76 +99,7 @@ class Outputs:
                 for t in here[0].targets:
                     self.outs[t].mixed = True
         self.local_first: list[LocalFirst] = []
-        routes = Routes(self, self._limit)
-        made = {str(s.spec.id): routes.make(s, consumers) for s, consumers in subscriptions.items()}
-        self.emits = {name: one.emit for name, one in made.items()}
-        self.emits_all = {name: one.emit_all for name, one in made.items()}
-        self.emits_each = {name: one.emit_each for name, one in made.items()}
-        self._division = Division(task, str(component.id), self.outs)
-
-    # ------------------------------------------------------------------ what user code calls
-
-    def emit_to(self, stream: str, *values: Any) -> None:
-        """Emit on a named stream."""
-        emit = self.emits.get(stream)
-        if emit is None:
-            raise self._no_stream(stream)
-        emit(*values)
-
-    def emit_all(self, values: Iterable[Any], stream: str = "default") -> None:
-        """Emit many tuples on a stream."""
-        emit = self.emits_all.get(stream)
-        if emit is None:
-            raise self._no_stream(stream)
-        emit(values)
-
-    def emit_direct(self, task: int, *values: Any, stream: str = "default") -> None:
-        """Emit to one task."""
-        found = next((s for s in self._subscriptions if s.spec.id == stream), None)
-        if found is None:
-            raise self._no_stream(stream)
-        for s in self._subscriptions[found]:
-            if s.spec.grouping.kind == GroupingKind.DIRECT and task in s.targets:
-                rows = self.outs[task].rows
-                rows.append(found.kind(*values))
-                if len(rows) >= self._limit:
-                    self.full(rows)
-                return
-        raise NotFound(
-            f"Task {task} does not take tuples of stream {stream!r} of {str(self.component.id)!r} by direct grouping.",
-            remedy="Use a number from context.tasks_of(consumer), and subscribe the consumer with .direct(...).",
-        )
-
-    def emit_batch(self, record: Any, stream: str = "default") -> None:
-        """Emit the rows of an Arrow record batch: to all consumers, or, where it cannot be divided for one of them, to none."""
-        from elastic.worker.tuples import vector
-
-        found = next((s for s in self._subscriptions if s.spec.id == stream), None)
-        if found is None:
-            raise self._no_stream(stream)
-        _need_stack()
-        record = vector.check_record(record, found.spec)
-        if not record.num_rows:
-            return
-        subscriptions = self._subscriptions[found]
-        if not subscriptions:
-            self.unrouted += record.num_rows
-        elif self._on_another_thread():
-            raise self._not_its_thread()
-        parts = [part for s in subscriptions for part in self._division.of(s, record)]
-        with self._turn:
-            for target, part in parts:
-                out = self.outs[target]
-                if out.rows:
-                    self._flush(out)
-                self._send(out, found, part.num_rows, None, part)
-
-    def _no_stream(self, stream: str) -> ExecutionError:
-        names = ", ".join(sorted(self.emits)) or "none"
-        return ExecutionError(
-            f"Component {str(self.component.id)!r} emits on stream {stream!r}, which it does not declare (declared: {names}).",
-            remedy="Declare it in `outputs` on the class.",
-        )
+        self.calls = Calls(self, subscriptions)
 
     # ------------------------------------------------------------------ sending
 
@@ -189,24 +115,33 @@ class Outputs:
             ExecutionError: The same, on another thread.
         """
         try:
-            _need_stack()
+            need_stack()
         except RecursionError:
-            if len(rows) < LEFT * self._limit:
+            if len(rows) < LEFT * self.limit:
                 return
             raise
-        if self._on_another_thread():
-            if len(rows) < LEFT * self._limit:
+        if self.on_another_thread():
+            if len(rows) < LEFT * self.limit:
                 return
-            raise self._not_its_thread()
+            raise self.not_its_thread()
         with self._turn:
             self._tell_untold()
-            self._flush(self._by_rows[id(rows)], self._limit)
+            self._flush(self._by_rows[id(rows)], self.limit)
+
+    def send_parts(self, stream: Stream, parts: Iterable[tuple[int, Any]]) -> None:
+        """Send parts of a record batch, each to a task, behind what was emitted to it before."""
+        with self._turn:
+            for target, part in parts:
+                out = self.outs[target]
+                if out.rows:
+                    self._flush(out)
+                self._send(out, stream, part.num_rows, None, part)
 
     @property
     def _turn(self) -> AbstractContextManager[object]:
         return self.emitter.turn if self.emitter is not None else _NOBODYS
 
-    def _on_another_thread(self) -> bool:
+    def on_another_thread(self) -> bool:
         """Whether somebody else than the executor that runs the task emits."""
         emitter = self.emitter
         return (
@@ -215,7 +150,8 @@ class Outputs:
             and self._list[0].link is not None  # set_state(), and what is over, is answered elsewhere
         )
 
-    def _not_its_thread(self) -> ExecutionError:
+    def not_its_thread(self) -> ExecutionError:
+        """What is wrong with that."""
         return ExecutionError(
             f"Task {self.task} of {str(self.component.id)!r} emits on thread {threading.current_thread().name!r}, which is not the one "
             "that runs the task.",
@@ -474,7 +410,7 @@ class Outputs:
                 else:  # others may come to wait for whoever waited here, and it might never run
                     raise ExecutionError(
                         f"Task {self.task} of {str(self.component.id)!r} has emitted more than can wait until it runs here "
-                        f"({self._limit} tuples for each target task, no record batches).",
+                        f"({self.limit} tuples for each target task, no record batches).",
                         remedy="Emit less in prepare() and set_state(), or later.",
                     )
                 if not blocked:
@@ -535,20 +471,6 @@ class Outputs:
         """Which targets are in this worker has changed."""
         for chooser in self.local_first:
             chooser.refresh()
-
-
-def _need_stack() -> None:
-    """See `FRAMES`. Raises RecursionError where there is none."""
-    try:
-        sys._getframe(DEEP)
-    except ValueError:  # mostly
-        return
-    _descend(FRAMES)
-
-
-def _descend(calls: int) -> None:
-    if calls:
-        _descend(calls - 1)
 
 
 def _raise(error: ExecutionError, row: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ExecutionError
@@ -28,12 +28,12 @@ class Routes:
 
     Args:
         outputs: Has the buffers; full ones are handed to it.
-        limit: Tuples that a buffer takes.
+        emit_all: Emits many tuples on the stream that is named.
     """
 
-    def __init__(self, outputs: Outputs, limit: int) -> None:
+    def __init__(self, outputs: Outputs, emit_all: Callable[[Iterable[Any], str], None]) -> None:
         self._outputs = outputs
-        self._limit = limit
+        self._emit_all = emit_all
 
     def make(self, stream: Stream, consumers: Sequence[Subscription]) -> Emits:
         """Generate a stream's functions: the fields are parameters or what the loop assigns, each subscription a few lines of the body.
@@ -45,7 +45,7 @@ class Routes:
             **BUILTINS,
             "_T": stream.kind,
             "_full": self._outputs.full,
-            "_limit": self._limit,
+            "_limit": self._outputs.limit,
             "_self": self._outputs,
             "_starmap": itertools.starmap,
         }
@@ -69,7 +69,7 @@ class Routes:
         exec(compiled(code, f"{MADE}{self._outputs.component.id}.{stream.spec.id}>"), scope)
         one: Callable[..., None] = scope["emit"]
         one.__doc__ = f"Emit a tuple ({', '.join(names)}) on stream {stream.spec.id!r} of {self._outputs.component.id!r}."
-        scope["_emit"], scope["_other"] = one, self._outputs.emit_all
+        scope["_emit"], scope["_other"] = one, self._emit_all
         return Emits(one, scope["emit_all"], scope["emit_each"])
 
     def _for_direct(self, stream: Stream) -> Callable[[], None]:

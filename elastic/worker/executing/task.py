@@ -96,7 +96,7 @@ class Task(TaskQueue):
         assert driver is not None
         self._work = driver.run
         context.on_warning = weakly(self._warn)
-        wire_up(component, context, outputs, spec)
+        wire_up(component, context, outputs.calls, spec)
 
     # ------------------------------------------------------------------ from any thread
 

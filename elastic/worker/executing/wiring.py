@@ -11,7 +11,7 @@ from elastic.api.context import TopologyContext
 from elastic.errors import ElasticError
 from elastic.model.events import Severity
 from elastic.model.topology import ComponentSpec
-from elastic.worker.emitting.outputs import Outputs
+from elastic.worker.emitting.calls import Calls
 from elastic.worker.executing.failures import Failures
 from elastic.worker.tuples.batch import Item
 
@@ -40,7 +40,7 @@ class TaskListener(Protocol):
     def on_failure(self, task: Task, reason: str, trace: str) -> None: ...
 
 
-def wire_up(component: Component, context: TopologyContext, outputs: Outputs, spec: ComponentSpec) -> None:
+def wire_up(component: Component, context: TopologyContext, calls: Calls, spec: ComponentSpec) -> None:
     """Put the functions made for a task's streams on its component's copy.
 
     It gets a dictionary of its own: what reads the attributes of an object whose dictionary still shares its keys with others of
@@ -48,15 +48,15 @@ def wire_up(component: Component, context: TopologyContext, outputs: Outputs, sp
     """
     own = {
         **component.__dict__,
-        "emit": outputs.emits.get("default", _no_default(spec)),
-        "emit_all": outputs.emits_all.get("default", outputs.emit_all),
-        "emit_to": outputs.emit_to,
-        "emit_direct": outputs.emit_direct,
-        "emit_batch": outputs.emit_batch,
+        "emit": calls.emits.get("default", _no_default(spec)),
+        "emit_all": calls.emits_all.get("default", calls.emit_all),
+        "emit_to": calls.emit_to,
+        "emit_direct": calls.emit_direct,
+        "emit_batch": calls.emit_batch,
         "context": context,
     }
-    if "default" in outputs.emits_each:
-        own["_emit_each"] = outputs.emits_each["default"]
+    if "default" in calls.emits_each:
+        own["_emit_each"] = calls.emits_each["default"]
     # Not by assignment, which frozen dataclasses refuse.
     object.__setattr__(component, "__dict__", own)
 

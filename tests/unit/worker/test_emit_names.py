@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -41,6 +41,7 @@ class Buffers:
 
     task = 0
     unrouted = 0
+    limit = LIMIT
 
     def __init__(self) -> None:
         self.component = types.SimpleNamespace(id="names")
@@ -48,7 +49,9 @@ class Buffers:
         self.outs = {t: types.SimpleNamespace(rows=[], destination=place) for t in TARGETS}
         self.local_first: list[Any] = []
         self.taken: list[tuple[Any, ...]] = []
-        self.emit_all: Callable[..., None] | None = None
+
+    def on_another_stream(self, values: Any, stream: str) -> None:
+        raise AssertionError(stream)
 
     def full(self, rows: list[Any]) -> None:
         assert len(rows) >= LIMIT
@@ -76,7 +79,7 @@ def made(
         for n, kind in enumerate(kinds)
     ]
     buffers = Buffers()
-    routes = Routes(cast(Outputs, buffers), LIMIT)
+    routes = Routes(cast(Outputs, buffers), buffers.on_another_stream)
     return routes.make(Stream(0, ComponentId("names"), spec), consumers), buffers
 
 

@@ -63,6 +63,6 @@ def test_recursion_without_end_loses_nothing_that_was_emitted() -> None:
 
 
 def test_what_is_handed_on_at_the_end_of_the_stack_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "_need_stack", lambda: None)
+    monkeypatch.setattr(outputs, "need_stack", lambda: None)
     with pytest.raises(AssertionError):
         walk_to_the_end_of_the_stack()

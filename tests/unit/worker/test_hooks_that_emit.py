@@ -140,7 +140,7 @@ def parcelled(sender: Sender) -> list[int]:
     for way in sender.ways.values():
         way.offer = offer  # type: ignore[attr-defined]
     for one in (first, second):
-        one._limit, one._by_rows = 4, {id(out.rows): out for out in one.list}
+        one.limit, one._by_rows = 4, {id(out.rows): out for out in one.list}
         one.emitter = SimpleNamespace(
             written=sender.written.append, thread=threading.current_thread(), turn=threading.RLock()
         )
@@ -154,7 +154,7 @@ def parcelled(sender: Sender) -> list[int]:
         if len(told) == 1:
             rows = second.outs[30].rows
             rows.append(sender.stream.kind(3, "more"))
-            if len(rows) >= second._limit:
+            if len(rows) >= second.limit:
                 second.full(rows)
 
     first._on_emit = on_emit
