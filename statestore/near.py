@@ -11,6 +11,7 @@ message, remedy, details].
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -28,7 +29,7 @@ _BODY = (8 << 20) + MAX_META
 _VECTOR = 512
 BUFFER = 1 << 20
 FILES = 64
-"""Descriptors in one message."""
+"""Descriptors in one message, and of one state."""
 PAYLOAD = 8 << 20
 """Bytes of pieces in one message; one larger piece may make it larger."""
 
@@ -83,8 +84,11 @@ def receive(sock: socket.socket) -> Message:
         OSError: The connection is broken, or the socket's time is over.
         Invalid: What came is no message.
     """
-    data, files, _, _ = socket.recv_fds(sock, _HEADER.size, FILES)
+    data, files, flags, _ = socket.recv_fds(sock, _HEADER.size, FILES)
     try:
+        if flags & socket.MSG_CTRUNC:
+            # The system has dropped those that are one too many.
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if not data:
             raise Closed("the connection has been closed")
         if len(data) < _HEADER.size:

@@ -367,8 +367,9 @@ def _fetched(
     bytes_came = any(place is None for _, where in places for place in where)
     rest = iter(pieces[: came if bytes_came else wanted])
     data: list[bytes] = []
+    files = [file for message, _ in places for file in message.files]
     for message, where in places:
-        data += _contents(key, message, where, rest, have)
+        data += _contents(key, message, files, where, rest, have)
     head = Head(key, epoch, sequence, writer, pieces, meta, sum(p.size for p in pieces), digest(pieces, meta))
     return Fetched(head, tuple(data))
 
@@ -376,6 +377,7 @@ def _fetched(
 def _contents(
     key: str,
     message: Message,
+    files: Sequence[int],
     where: Sequence[Any],
     pieces: Iterator[Piece],
     have: Mapping[Piece, bytes],
@@ -394,4 +396,4 @@ def _contents(
             at += piece.size
         else:
             number, offset = place
-            yield checked(key, piece, read_at(message.files[number], offset, piece.size))
+            yield checked(key, piece, read_at(files[number], offset, piece.size))

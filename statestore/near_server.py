@@ -7,13 +7,14 @@ import logging
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from statestore import near
-from statestore.base import BackEnd, Head, Piece, Ticket, pack, unpack
+from statestore.base import BackEnd, Head, Piece, Ticket, first_of, pack, unpack
 from statestore.bulk import of_epoch
 from statestore.errors import Invalid, Missing, NotFound, StateStoreError
 from statestore.memory import MemoryStore, checked
@@ -289,12 +290,21 @@ class NearServer:
     def _open(
         self, key: str, epoch: int, known: Collection[Piece], most: int | None
     ) -> tuple[Head, Iterator[Content | None]]:
-        """See `BackEnd.open`. All of what lies in files: nobody has to read it."""
-        if isinstance(self._store, MemoryStore):
-            head = of_epoch(self._store.head(key), key, epoch)
-            found = self._store.contents(head)
-            return head, iter([None if piece in known else content for piece, content in found])
-        return self._store.open(key, epoch, known, most)
+        """See `BackEnd.open`. All of what lies in files, unless these are too many to be handed over: nobody has to read it."""
+        if not isinstance(self._store, MemoryStore):
+            return self._store.open(key, epoch, known, most)
+        head = of_epoch(self._store.head(key), key, epoch)
+        found = [None if piece in known else content for piece, content in self._store.contents(head)]
+        if len({content.path for content in found if isinstance(content, Slice)}) <= near.FILES:
+            return head, iter(found)
+        # Each commit may have brought one. What lies in small ones is read here, and no more of it than is wanted.
+        found = found[: first_of(head.pieces, known, most)]
+        sizes = Counter[Path]()
+        for content in found:
+            if isinstance(content, Slice):
+                sizes[content.path] += content.size
+        handed = {path for path, _ in sizes.most_common(near.FILES)}
+        return head, (c.read() if isinstance(c, Slice) and c.path not in handed else c for c in found)
 
 
 def _batched(answers: _Answers) -> _Answers:
@@ -326,34 +336,37 @@ def _batched(answers: _Answers) -> _Answers:
 
 def _parts(about: list[object], contents: Iterator[Content | None]) -> _Answers:
     """A state in messages that are not too large. Each says, for its pieces, where they are: [file, offset], nothing for
-    bytes that come along, False for what the client has; the last one says that it is."""
+    bytes that come along, False for what the client has; the last one says that it is. Files are counted over all of them, and each
+    comes once: the client has all of them open until it has the last message."""
     places: list[object] = []
     payload: list[bytes] = []
-    files: dict[Path, int] = {}
+    numbers: dict[Path, int] = {}
+    files: list[int] = []
     size = 0
     failed: StateStoreError | None = None
     try:
         for content in contents:
-            if size >= near.PAYLOAD or len(files) >= near.FILES:
-                taken, files = list(files.values()), {}
+            if size >= near.PAYLOAD:
+                taken, files = files, []
                 yield ["part", places], payload, taken
                 places, payload, size = [], [], 0
             if content is None:
                 places.append(False)
             elif isinstance(content, Slice):
-                if content.path not in files:
-                    files[content.path] = _open(content.path)
-                places.append([list(files).index(content.path), content.offset])
+                if content.path not in numbers:
+                    files.append(_open(content.path))
+                    numbers[content.path] = len(numbers)
+                places.append([numbers[content.path], content.offset])
             else:
                 places.append(None)
                 payload.append(content_bytes(content))
                 size += len(content)
-        taken, files = list(files.values()), {}
+        taken, files = files, []
         yield [*about, places], payload, taken
     except StateStoreError as error:
         failed = error
     finally:
-        _close(files.values())
+        _close(files)
     if failed is not None:
         yield near.error_out(failed), [], []
 

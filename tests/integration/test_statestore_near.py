@@ -106,6 +106,68 @@ def test_the_small_rest_of_a_large_state_stays_with_it(bench: Bench) -> None:
     ]
 
 
+@contextlib.contextmanager
+def descriptors(left: int) -> Iterator[None]:
+    """This process may open so many files more."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as lowest:  # noqa: PTH123
+        limit = lowest.fileno() + left
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def scattered(bench: Bench, files: int, each: int) -> list[tuple[Piece, bytes]]:
+    """A version to which many commits have brought a file; what is next to each other in it came with different ones."""
+    ticket, pieces = Ticket("k", 1, "w"), list[tuple[Piece, bytes]]()
+    assert isinstance(bench.store, MemoryStore)
+    bench.store.begin(ticket)
+    for _ in range(files):
+        parcel, placed = Parcel(bench.directory), []
+        for _ in range(each):
+            data = os.urandom(1000)
+            piece = Piece(1, len(pieces) + 1, len(data), zlib.crc32(data))
+            placed.append((piece, parcel.append(data)))
+            pieces.append((piece, data))
+        parcel.flush()
+        bench.store.adopt(ticket, parcel.file, placed)
+        parcel.close()
+    pieces = [pieces[n * each + m] for m in range(each) for n in range(files)]
+    bench.store.commit(ticket, 1, [piece for piece, _ in pieces])
+    return pieces
+
+
+@pytest.mark.parametrize("files", [40, near.FILES, 300])
+def test_a_state_in_more_files_than_a_process_may_open_comes_whole(bench: Bench, files: int) -> None:
+    pieces = scattered(bench, files, 5)
+    data = [d for _, d in pieces]
+    have = dict(pieces[7:20])
+    with descriptors(2 * near.FILES + 30):  # at both ends
+        (found,) = bench.client.fetch([("k", 1)])
+        assert isinstance(found, Fetched) and list(found.pieces) == data
+        (found,) = bench.client.fetch([("k", 1)], have)
+        assert isinstance(found, Fetched) and list(found.pieces) == data
+        here: dict[Piece, bytes] = dict(have)
+        looks = 0
+        while len(here) < len(pieces):  # a part at a time
+            (found,) = bench.client.fetch([("k", 1)], here, 20_000)
+            assert isinstance(found, Fetched) and list(found.pieces) == data[: len(found.pieces)]
+            here |= dict(zip(found.head.pieces, found.pieces, strict=False))
+            looks += 1
+    assert looks >= files * 5 * 1000 // 21_000 or not bench.directory
+
+
+def test_descriptors_for_which_there_is_no_room_are_missed(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, (tmp_path / "file").open("w") as file:
+        near.send(ours, ["ok"], files=[file.fileno()])
+        with descriptors(0), pytest.raises(OSError, match="Too many open files"):
+            near.receive(theirs)
+
+
 def test_what_is_no_message_ends_the_connection_and_nothing_else(bench: Bench) -> None:
     with pytest.raises(Invalid, match="no call 'nonsense'"):
         bench.client.call(["nonsense"])
