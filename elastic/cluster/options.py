@@ -13,7 +13,8 @@ from elastic.model.records import MAX_NODES, MAX_SLOTS
 
 _MEMBERS = re.compile(r"([\w.-]{1,100}@)?[^\s,@:]+:\d{1,5}(,[^\s,@:]+:\d{1,5})*")
 _SERVER = r"([^\s,:/\[\]]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?"
-_ENSEMBLE = re.compile(rf"{_SERVER}(,{_SERVER})*(/\S*)?")
+_PATH = r"((?!/\.\.?(/|$))/[^/\s]+)*/?"
+_ENSEMBLE = re.compile(rf"{_SERVER}(,{_SERVER})*{_PATH}")
 _LEAST_MEMORY = 64 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

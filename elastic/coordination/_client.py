@@ -17,6 +17,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss
 from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+from kazoo.hosts import collect_hosts
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Auth
 from kazoo.protocol.states import EventType, WatchedEvent
@@ -367,6 +368,8 @@ def make_client(hosts: str, lease: Lease, refused: Callable[[str, float], None])
         command_retry=KazooRetry(max_tries=1),
         logger=_kazoo_log,
     )
+    for host, _ in client.hosts:
+        host.encode("idna")  # kazoo's thread does so, and ends if that cannot be
     client._connection = _Connection(client, client._conn_retry.copy(), lease)
     return client
 
@@ -386,9 +389,9 @@ def is_own(address: str) -> bool:
 
 def why_not(hosts: str) -> str:
     """Why nothing answers there, for people."""
-    host, _, port = hosts.partition(",")[0].rpartition(":")
+    (first, *_), _ = collect_hosts(hosts)  # without a port it has ZooKeeper's own
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=1.0):
+        with socket.create_connection(first, timeout=1.0):
             return "something accepts connections there, but does not answer as ZooKeeper does"
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)

@@ -106,6 +106,7 @@ class ZooKeeperCoordination:
         self._lease = Lease(session_timeout, on_proof)
         self._down = False
         try:
+            check(f"/{root}")
             self._client = make_client(hosts, self._lease, self._refused)
         except ValueError as error:
             raise Unavailable(

@@ -12,6 +12,7 @@ import pytest
 from coordination_harness import Proxy, Real, Seen
 
 from elastic.cluster.zookeeper_server import EmbeddedZooKeeper
+from elastic.coordination._client import why_not
 from elastic.coordination.base import Create, SessionState, Set, Versioned
 from elastic.coordination.zookeeper import ZooKeeperCoordination, connect
 from elastic.errors import Conflict, NotConnected, SessionExpired, Unavailable
@@ -313,6 +314,30 @@ def test_nobody_at_the_address() -> None:
         connect(f"127.0.0.1:{port}/root", connect_timeout=0.3)
     with pytest.raises(Unavailable, match="not a ZooKeeper address"):
         connect("127.0.0.1:nonsense")
+
+
+def test_without_a_port_it_is_said_what_came_of_zookeepers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setattr(
+        "elastic.coordination._client.collect_hosts", lambda hosts: ([("127.0.0.1", port)], None)
+    )
+    for address in ("127.0.0.1", "[::1]"):
+        assert why_not(address) == "Connection refused"
+
+
+@pytest.mark.parametrize("root", ["a//b", "a/./b", "a/../b", "."])
+def test_a_root_that_is_no_path_is_refused(zookeeper_server: EmbeddedZooKeeper, root: str) -> None:
+    """As it is, nodes would lie elsewhere than where they are looked for: no candidate would ever lead."""
+    with pytest.raises(Unavailable, match="not a ZooKeeper address"):
+        connect(f"{zookeeper_server.address}/{root}")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_host_whose_name_is_none_is_refused(host: str) -> None:
+    """Also beside others: kazoo's thread would end by it."""
+    with pytest.raises(Unavailable, match="not a ZooKeeper address"):
+        connect(f"127.0.0.1:1,{host}:2181", connect_timeout=0.3)
 
 
 def test_something_else_at_the_address() -> None:

@@ -147,6 +147,8 @@ def test_the_defaults_are_those_of_the_options() -> None:
     ("words", "says"),
     [
         (("--zookeeper", "foo:bar"), "--zookeeper must be HOST:PORT"),
+        (("--zookeeper", "foo:2181/a//b"), "--zookeeper must be HOST:PORT"),
+        (("--zookeeper", "foo:2181/a/../b"), "--zookeeper must be HOST:PORT"),
         (("--store", "redis"), "--store must be embedded, hazelcast or"),
         (("--move-share", "1.5"), "1.5 is not in the range"),
         (("--move-share", "-0.1"), "-0.1 is not in the range"),
