@@ -319,7 +319,7 @@ class MemoryStore(OneByOne):
             named = {(p.epoch, p.number) for p in record.head.pieces} if record.head is not None else set()
             writing = record.epoch if record.writer else 0
             kept = {i: value for i, value in had.items() if i[0] == writing or i in named}
-        if record.head is not held.record.head:
+        if record.head is not held.record.head or is_bare:  # nothing is left that could be damaged
             held.damage = ""
         stale = {epoch for epoch, _ in had} | _epochs(held.record)
         held.record, held.pieces = record, kept

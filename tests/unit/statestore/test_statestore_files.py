@@ -13,7 +13,7 @@ import pytest
 from statestore import embedded, files, pack, records
 from statestore.base import Head, Piece, Ticket
 from statestore.embedded import EmbeddedStore, FileJournal
-from statestore.errors import Damaged, Full, Missing, StateStoreError, Superseded, Unavailable
+from statestore.errors import Damaged, Full, Missing, NotFound, StateStoreError, Superseded, Unavailable
 from statestore.memory import MemoryStore
 from statestore.parcel import Parcel
 from statestore.writing import Write, read_bytes
@@ -122,6 +122,30 @@ def test_a_damaged_version_can_be_replaced(tmp_path: Path, kind: str) -> None:
     store = EmbeddedStore(tmp_path)
     head = store.head("k")
     assert head is not None and read_bytes(store, head) == b"new"
+    store.close()
+
+
+@pytest.mark.parametrize("way", ["delete", "collect", "abort"])
+def test_what_is_gone_is_not_damaged_any_more(tmp_path: Path, kind: str, way: str) -> None:
+    if kind == "pack":  # is not begun with at all
+        return
+    data, _ = fill(tmp_path)
+    at = data.index(b"piece 1") - 10  # from its header on nothing can be read, also not the commit
+    state_file(tmp_path).write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    store = EmbeddedStore(tmp_path)
+    with pytest.raises(Damaged, match="before a commit"):
+        store.head("k")
+    if way == "delete":
+        store.delete("k", 1)
+    elif way == "collect":
+        store.collect("k", keep=(), before=1)
+    else:
+        store.abort(Ticket("k", 1, "w"))
+    (found,) = store.fetch([("k", 1)])
+    assert store.head("k") is None and isinstance(found, NotFound)
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") is None
     store.close()
 
 
