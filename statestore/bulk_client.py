@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from statestore import wire
-from statestore.base import Fetched, Head, Piece, State, StateStore, cost, make_head
+from statestore.base import Fetched, Head, Piece, State, StateStore, Ticket, cost, make_head
 from statestore.bulk import manifest, save_one
 from statestore.errors import Damaged, Invalid, StateStoreError, Unavailable
 from statestore.memory import checked
@@ -34,8 +34,13 @@ def save(
     stub: StateStoreServiceStub,
     states: Iterable[State],
     patience: Callable[[str], Patience],
+    forget: Callable[[Ticket], None],
 ) -> Iterator[Head | StateStoreError]:
-    """See `StateStore.save`. A large state goes its own way, piece by piece."""
+    """See `StateStore.save`. A large state goes its own way, piece by piece.
+
+    Args:
+        forget: Lets go of what was put of it and is not confirmed.
+    """
     under_way: deque[_Batch] = deque()
     batch: list[tuple[State, tuple[Piece, ...]]] = []
     size = 0
@@ -58,7 +63,7 @@ def save(
         if mine > wire.CHUNK:
             while under_way:
                 yield from _answers(stub, under_way.popleft(), patience)
-            yield _save_large(store, state, pieces)
+            yield _save_large(store, state, pieces, forget)
             continue
         batch.append((state, pieces))
         size += mine
@@ -70,10 +75,13 @@ def save(
         yield from _answers(stub, under_way.popleft(), patience)
 
 
-def _save_large(store: StateStore, state: State, pieces: Sequence[Piece]) -> Head | StateStoreError:
+def _save_large(
+    store: StateStore, state: State, pieces: Sequence[Piece], forget: Callable[[Ticket], None]
+) -> Head | StateStoreError:
     try:
         return save_one(store, state.ticket, pieces, state.pieces, state.meta)
     except StateStoreError as error:
+        forget(state.ticket)  # whoever saves it again begins anew
         return error
 
 

@@ -146,7 +146,7 @@ class GrpcStore:
                 call.cancel()  # type: ignore[no-untyped-call]  # does nothing to one that has ended
 
     def save(self, states: Iterable[State]) -> Iterator[Head | StateStoreError]:
-        return bulk_client.save(self, self.stub, states, self._patience)
+        return bulk_client.save(self, self.stub, states, self._patience, self.forget)
 
     def fetch(self, wanted: Sequence[tuple[str, int]]) -> Iterator[Fetched | StateStoreError]:
         return bulk_client.fetch(self, self.stub, wanted, self._patience, self.patience)

@@ -15,8 +15,9 @@ import pytest
 from families import left_of, listens
 
 from elastic import procs
+from statestore.base import State, Ticket
 from statestore.client import GrpcStore
-from statestore.errors import Invalid, Missing, NotFound, Unavailable
+from statestore.errors import Full, Invalid, Missing, NotFound, StateStoreError, Unavailable
 from statestore.memory import MemoryStore
 from statestore.process import StoreProcess, _reason
 from statestore.service import StoreServer
@@ -169,6 +170,25 @@ def test_more_transfers_than_it_serves_wait_for_each_other(tmp_path: Path) -> No
         assert head is not None
         store.delete("k1", 1)
         read_bytes(store, head)
+    store.close()
+    server.close()
+    backend.close()
+
+
+def test_of_a_large_state_that_could_not_be_saved_nothing_is_kept() -> None:
+    backend = MemoryStore(1 << 20)
+    server = StoreServer(backend)
+    server.start()
+    store = GrpcStore(server.address)
+    states = [State(Ticket(f"k{n}", 1, "w"), (bytes(300_000),) * 3) for n in range(4)]
+    first, *others = store.save(states)
+    assert not isinstance(first, StateStoreError) and all(isinstance(error, Full) for error in others)
+    assert not store._uploads
+    backend.delete("k0", 1)
+    for state in states[1:]:  # there is room again for one after the other
+        (head,) = store.save([state])
+        assert not isinstance(head, StateStoreError) and read_bytes(store, head) == bytes(900_000)
+        store.delete(head.key, 1)
     store.close()
     server.close()
     backend.close()
