@@ -2,6 +2,9 @@
 
 A file of records (`statestore.records`) that is appended to. It is written anew when more than half of it is dead, and when fences are
 forgotten. What is torn at its end is cut off; what is damaged before that is told.
+
+Beside it lies a file that only takes room: where the disk is full, that is given to the fence of what is deleted, which gives back far
+more.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from pathlib import Path
 import msgspec
 
 from statestore import files
-from statestore.errors import Missing, StateStoreError, Unavailable
+from statestore.errors import Full, Missing, StateStoreError, Unavailable
 from statestore.records import ABORTED, DELETED, NO_FENCE, Fence, record, scan
 
 _NAME = "fences"
 _SLACK = 1024
+_ROOM = 64 << 10
 
 
 class Fences:
@@ -43,6 +47,8 @@ class Fences:
         self._let_go: set[str] = set()
         self._closed = False
         self._file = files.open_file(self._path)
+        self._room = directory / f"{_NAME}.room"
+        self._has_room = self._keep_room()
 
     def load(self) -> Mapping[str, Fence]:
         """What earlier processes left, by keys.
@@ -68,13 +74,15 @@ class Fences:
         with self._lock:
             self._check()
             try:
-                files.write(self._file, parts, self._path)
-                if self._sync:
-                    files.flush(self._file, self._path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, self._length)  # what is half written must not stand before more
-                raise
+                self._append(parts)
+            except Full:
+                if not self._has_room:
+                    raise
+                self._room.unlink(missing_ok=True)
+                self._has_room = False
+                self._append(parts)
+            else:
+                self._has_room = self._has_room or self._keep_room()
             self._length += sum(map(len, parts))
             self._put(key, epoch, deleted)
             self._let_go.discard(key)
@@ -108,6 +116,32 @@ class Fences:
     def _check(self) -> None:
         if self._closed:
             raise Unavailable("the state store is closed")
+
+    def _append(self, parts: list[bytes]) -> None:
+        try:
+            files.write(self._file, parts, self._path)
+            if self._sync:
+                files.flush(self._file, self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._length)  # what is half written must not stand before more
+            raise
+
+    def _keep_room(self) -> bool:
+        """Take room for when the disk is full. Returns whether there is some."""
+        if not hasattr(os, "posix_fallocate"):
+            return False
+        try:
+            file = os.open(self._room, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(file, 0, _ROOM)
+            finally:
+                os.close(file)
+        except OSError:  # it is full already, or too many files are open
+            with contextlib.suppress(OSError):
+                self._room.unlink(missing_ok=True)
+            return False
+        return True
 
     def _put(self, key: str, epoch: int, deleted: bool) -> None:
         before = self._fences.pop(key, NO_FENCE)  # the oldest stand first

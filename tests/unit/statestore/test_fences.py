@@ -101,6 +101,42 @@ def test_a_fence_that_is_half_written_does_not_stand_before_others(
     store.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room cannot be kept here")
+def test_where_the_disk_is_full_there_is_room_to_delete_what_is_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, room = EmbeddedStore(tmp_path), tmp_path / "fences.room"
+    for key in ("a", "b", "c"):
+        write = Write(store, key, 1, "w")
+        write.commit([write.put(bytes(100_000))])
+    real, kept = os.writev, room.exists()
+
+    def full(file: int, parts: Any) -> int:
+        if room.exists() or not kept:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, parts)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(embedded.os, "writev", full)
+        with pytest.raises(Full):
+            Write(store, "d", 1)
+        assert store.delete("a", 1) and not room.exists()
+        planted.setattr(embedded.os, "posix_fallocate", _nothing_left)
+        assert store.delete("b", 1) and not room.exists()  # what it has given back may be taken by others
+    assert store.delete("c", 1) and room.stat().st_size
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert not list(store.list()) and room.stat().st_size
+    for key in ("a", "b", "c"):
+        with pytest.raises(Superseded):
+            Write(store, key, 1)
+    store.close()
+
+
+def _nothing_left(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_a_deletion_is_done_also_where_the_file_of_fences_cannot_get_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
