@@ -101,6 +101,7 @@ class FileJournal:
         self._files: dict[tuple[str, int], int] = {}
         self._lengths: dict[tuple[str, int], int] = {}
         self._handed: dict[tuple[str, int], dict[str, list[tuple[Piece, int]]]] = {}
+        self._damaged: set[tuple[str, int]] = set()
         # Of files that are handed over, each once: a reader may still look for one that is gone.
         self._numbers = itertools.count(1)
         self._closed = False
@@ -176,7 +177,11 @@ class FileJournal:
 
     def committed(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]]) -> None:
         manifest = encode_head(head)
-        self._record(Ticket(head.key, head.epoch, head.writer), COMMIT, manifest, sync=self._sync)
+        if (head.key, head.epoch) in self._damaged:  # what is appended stands behind what nobody can read
+            self._rewrite(head, _own(head, kept), record(COMMIT, manifest))
+            self._damaged.discard((head.key, head.epoch))
+        else:
+            self._record(Ticket(head.key, head.epoch, head.writer), COMMIT, manifest, sync=self._sync)
         # It is committed now, whatever becomes of what is not wanted any more: that goes when the store starts again.
         with contextlib.suppress(OSError, StateStoreError):
             self._tidy(head, kept, manifest)
@@ -184,11 +189,7 @@ class FileJournal:
     def _tidy(self, head: Head, kept: dict[tuple[int, int], tuple[Piece, Content]], manifest: bytes) -> None:
         """Remove what a commit has left without a use."""
         self._drop_handed(head.key, head.epoch, keep={i for i in kept if i[0] == head.epoch})
-        own = [
-            (piece, data)
-            for (epoch, _), (piece, data) in kept.items()
-            if epoch == head.epoch and isinstance(data, bytes)
-        ]
+        own = _own(head, kept)
         if (head.key, head.epoch) not in self._lengths:
             return
         live = sum(piece.size + HEADER for piece, _ in own) + HEADER + len(manifest)
@@ -203,6 +204,7 @@ class FileJournal:
             with self._lock:
                 file = self._files.pop((key, epoch), None)
                 own = self._lengths.pop((key, epoch), None) is not None
+            self._damaged.discard((key, epoch))
             if file is not None:
                 os.close(file)
             if own or not self._small:
@@ -369,6 +371,17 @@ class FileJournal:
         if not take_over(found, keys, fences, self._directory, self._handed):
             path.unlink()
             return
-        if found.length < len(data) and not found.damage:
+        if found.damage:
+            self._damaged.add((key, epoch))
+        elif found.length < len(data):
             os.truncate(path, found.length)
         self._lengths[key, epoch] = found.length
+
+
+def _own(head: Head, kept: Mapping[tuple[int, int], tuple[Piece, Content]]) -> list[tuple[Piece, bytes]]:
+    """Of what a version consists of, what its own epoch has put and lies in no file that was handed over."""
+    return [
+        (piece, data)
+        for (epoch, _), (piece, data) in kept.items()
+        if epoch == head.epoch and isinstance(data, bytes)
+    ]

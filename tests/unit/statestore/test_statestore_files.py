@@ -125,6 +125,40 @@ def test_a_damaged_version_can_be_replaced(tmp_path: Path, kind: str) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("handed", [False, True])
+def test_what_a_writer_commits_over_damage_of_its_own_is_kept(
+    tmp_path: Path, kind: str, handed: bool
+) -> None:
+    """The answer was lost with the store's process, and it does all of it again."""
+    if kind == "pack":  # is not begun with at all
+        return
+    data, _ = fill(tmp_path)
+    at = data.index(b"piece 1") - 10
+    state_file(tmp_path).write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+    store = EmbeddedStore(tmp_path)
+    write = Write(store, "k", 1, "w")
+    pieces = [write.put(b"again")]
+    if handed:
+        parcel = Parcel(str(tmp_path))
+        pieces.append(Piece(1, 99, 4, zlib.crc32(b"more")))
+        placed = [(pieces[1], parcel.append(b"more"))]
+        parcel.flush()
+        store.adopt(write.ticket, parcel.file, placed)
+        parcel.close()
+    head = write.commit(pieces)
+    for _ in range(2):
+        assert store.head("k") == head and read_bytes(store, head) == b"again" + b"more" * handed
+        store.close()
+        store = EmbeddedStore(tmp_path)
+    more = write.ticket
+    store.put(more, Piece(1, 100, 1, zlib.crc32(b"x")), b"x")
+    head = store.commit(more, 2, [*pieces, Piece(1, 100, 1, zlib.crc32(b"x"))])
+    store.close()
+    store = EmbeddedStore(tmp_path)
+    assert store.head("k") == head
+    store.close()
+
+
 @pytest.mark.parametrize("way", ["delete", "collect", "abort"])
 def test_what_is_gone_is_not_damaged_any_more(tmp_path: Path, kind: str, way: str) -> None:
     if kind == "pack":  # is not begun with at all
