@@ -52,7 +52,9 @@ class Subscription:
         callback: Callable[[Any], None],
         early: Callable[[], None] | None = None,
         until_gone: bool = False,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
+        self._ended = ended
         self.callback = callback
         self.early = early
         self.until_gone = until_gone
@@ -61,7 +63,9 @@ class Subscription:
         self.seen: Hashable = _NEVER
 
     def cancel(self) -> None:
-        self.cancelled = True
+        if not self.cancelled:
+            self.cancelled = True
+            self._ended()
 
 
 class _Never:
@@ -99,6 +103,7 @@ class Watches:
         self._deadline = deadline
         self._wake = threading.Condition()
         self._subscriptions: dict[Key, list[Subscription]] = {}
+        self._cancelled: deque[Key] = deque()  # what somebody has cancelled a subscription to
         self._session: list[Subscription] = []
         self._dirty: dict[Key, Any] = {}  # and what was begun to read it
         self._states: deque[tuple[SessionState, list[Subscription]]] = deque()
@@ -135,8 +140,14 @@ class Watches:
         early: Callable[[], None] | None = None,
         until_gone: bool = False,
     ) -> Subscription:
-        key, subscription = (kind, path), Subscription(callback, early, until_gone)
+        key = (kind, path)
+        subscription = Subscription(
+            callback, early, until_gone, functools.partial(self._cancelled.append, key)
+        )
         with self._wake:
+            # Not where it is cancelled: that must not wait. And a node that is not there may never be heard of again.
+            while self._cancelled:
+                self._living(self._cancelled.popleft())
             self._subscriptions.setdefault(key, []).append(subscription)
             first = key not in self._dirty
             if first:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -104,6 +106,26 @@ class Begun:
     def _read(self, kind: Kind, path: str, begun: Any, lasting: bool) -> tuple[Hashable, Any]:
         assert begun is not None, "asked for once more"
         return begun, begun
+
+
+def test_what_nobody_watches_any_more_is_let_go(node: Node) -> None:
+    """Also of a node of which nothing is ever heard again, such as those of a topology that is no more."""
+    made: list[weakref.ref[Calls]] = []
+    for n in range(50):
+        calls = Calls()
+        watch = node.watches.subscribe(Kind.VALUE, f"/{n}", calls)
+        calls.next()
+        watch.cancel()
+        watch.cancel()
+        made.append(weakref.ref(calls))
+        del calls, watch
+    calls = Calls()
+    other = node.watches.subscribe(Kind.VALUE, "/0", calls)
+    assert calls.next() == "here"
+    gc.collect()
+    assert not [at for at, ref in enumerate(made[:-1]) if ref() is not None]
+    assert list(node.watches._subscriptions) == [(Kind.VALUE, "/0")]
+    other.cancel()
 
 
 def test_all_that_is_subscribed_to_is_asked_for_at_once() -> None:
