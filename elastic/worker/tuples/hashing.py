@@ -30,6 +30,8 @@ _TOO_LARGE = 10**DIGITS
 _DAY = datetime.date(2000, 1, 1)
 _LONG = struct.Struct("<q")
 _DOUBLE = struct.Struct("<d")
+_DECIMALS = decimal.Context(28, decimal.ROUND_HALF_EVEN, -999_999, 999_999, 1, 0, [], [])
+"""What every thread has unless it sets another one, as user code may on the thread that emits: it must not decide where a key goes."""
 
 
 def hash_value(value: Any) -> int:
@@ -68,9 +70,9 @@ def _hash_other(value: Any) -> int:
             if value and value.adjusted() >= DIGITS:
                 raise _too_long("Decimal")
             return hash_value(int(value))
-        if value == decimal.Decimal(float(value)):
+        if value == decimal.Decimal.from_float(float(value)):
             return hash_value(float(value))
-        return hash_value(str(value.normalize()))
+        return hash_value(_DECIMALS.to_sci_string(_DECIMALS.normalize(value)))
     if isinstance(value, tuple):
         return hash_values(value)
     if isinstance(value, str | int | bytes):  # subclasses, enums among them

@@ -60,6 +60,18 @@ def test_values_that_are_equal_hash_equally() -> None:
         assert hash_value(a) == hash_value(b)
 
 
+def test_what_a_thread_has_set_for_decimals_decides_nothing() -> None:
+    """User code may want another precision, no floats among them, or small letters; each thread has its own."""
+    numbers = [
+        decimal.Decimal(n) for n in ("3.14159265358979", "0.5", "1.10", "1E-7", "12.3E-30", "1.5E-400", "7")
+    ]
+    usual = [hash_value(n) for n in numbers]
+    with decimal.localcontext() as own:
+        own.prec, own.rounding, own.capitals, own.Emin, own.Emax = 9, decimal.ROUND_DOWN, 0, -99, 99
+        own.traps[decimal.FloatOperation] = own.traps[decimal.Inexact] = True
+        assert [hash_value(n) for n in numbers] == usual
+
+
 def clock(hour: int, offset: int) -> datetime.time:
     return datetime.time(hour, tzinfo=datetime.timezone(datetime.timedelta(minutes=offset)))
 
