@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -137,7 +138,8 @@ class TopologyContext:
 
         Args:
             name: Its name in metrics.
-            read: Called, from another thread, when the gauge is reported; without it, the value is what was `set`.
+            read: Called, from another thread, when the gauge is reported; must not wait for anything. Without it, the value is what was
+                `set`.
 
         Returns:
             The gauge of that name, registered at the first call.
@@ -161,14 +163,16 @@ class TopologyContext:
         Args:
             kind: A short stable name for programs, in lower case with dashes: `input-undecodable`.
             message: One sentence for people.
-            details: More, by name; `times`, which warning of this kind it is, is added.
+            details: More, by name; what is neither text nor a finite number of up to 64 bits is told as text. `times`, which warning of
+                this kind it is, is added.
         """
         kind = str(kind)[:100].encode("utf-8", "backslashreplace").decode()
         if kind not in self._warned and len(self._warned) >= _MOST_KINDS:
             kind = "other-warning"  # kinds are names: somebody makes them out of data
         times = self._warned[kind] = self._warned.get(kind, 0) + 1
         if times & (times - 1) == 0 and self.on_warning is not None:
-            self.on_warning(kind, str(message), {**details, "times": times})
+            told = {name: _told(value) for name, value in details.items()}
+            self.on_warning(kind, str(message), {**told, "times": times})
 
     def metric_values(self) -> dict[str, float]:
         """All registered metrics, now, as far as they are finite numbers."""
@@ -191,3 +195,18 @@ def _metric(name: str) -> str:
             f"{name!r} is measured by elastic itself: give the component's own metric another name"
         )
     return name
+
+
+def _told(value: Any) -> str | int | float:
+    """A detail as everybody can be told it: messages between processes carry neither NumPy's numbers nor `nan`, nor just any object."""
+    try:
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else str(float(value))
+        if hasattr(value, "__index__"):
+            whole = operator.index(value)
+            return whole if -(1 << 63) <= whole < 1 << 63 else str(whole)
+        return str(value)
+    except Exception as e:  # noqa: BLE001 - it is the user's; or a whole number of more digits than Python writes
+        return f"({type(value).__name__}: {type(e).__name__})"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from elastic import Bolt, TextSpout, TopologyBuilder
+from elastic import Bolt, Fields, Spout, TextSpout, TopologyBuilder
 from elastic.local import LocalCluster
 from elastic.model.events import Event, Severity
+from elastic.reporting.codec import EVENT
+from elastic.supervisor.messages import Messages, encode
 from elastic.testing import BoltTester
 
 
@@ -47,6 +53,60 @@ def test_kinds_without_number_are_bounded() -> None:
     kinds = {kind for kind, _ in tester.warnings}
     assert len(kinds) == 101 and "other-warning" in kinds
     assert len(tester.warnings) < 120
+
+
+class Tells(Bolt):
+    def execute(self, tup: Any) -> None:
+        self.context.warn("told", "this is told", detail=tup.value)
+
+
+class Unsayable:
+    def __str__(self) -> str:
+        raise ValueError("no word of it")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (np.int64(3), 3),
+        (np.float64(0.5), 0.5),
+        (np.str_("a"), "a"),
+        (True, 1),
+        (None, "None"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        ((1 << 63) - 1, (1 << 63) - 1),
+        (1 << 63, "9223372036854775808"),
+        (10**5000, "(int: ValueError)"),
+        (decimal.Decimal("1.10"), "1.10"),
+        ([1, "a"], "[1, 'a']"),
+        (datetime.date(2020, 1, 1), "2020-01-01"),
+        (Unsayable(), "(Unsayable: ValueError)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_detail_of_a_warning_is_told_whatever_it_is(value: Any, told: str | int | float) -> None:
+    """In a cluster as in one process: it goes through the worker's pipe, and through the supervisor's messages."""
+    b = TopologyBuilder("tells")
+    b.spout("once", Once(value))
+    b.bolt("tells", Tells()).shuffle("once")
+    with LocalCluster() as cluster:
+        (event,) = cluster.submit(b.build()).wait(timeout=60).events
+    assert event.details == {"detail": told, "times": 1}
+    assert type(event.details["detail"]) is type(told)
+    (came,) = Messages().feed(encode(event))
+    assert isinstance(came, Event)
+    assert EVENT.decode(EVENT.encode(came)) == event
+
+
+class Once(Spout):
+    outputs = Fields("value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def tuples(self) -> Any:
+        yield (self.value,)
 
 
 class Measures(Bolt):
