@@ -1,4 +1,7 @@
-"""What a worker says to its supervisor, over the report pipe: events at once, measurements once a period."""
+"""What a worker says to its supervisor, over the report pipe: events at once, measurements once a period.
+
+Measuring calls user code, what gauges read: it is done on a thread of its own, and holds up no event.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _NUDGE = Event(0.0, "", "")
 
 
 class Voice:
-    """Writes to the pipe on a thread of its own: a supervisor that is slow to read holds up nobody.
+    """Writes to the pipe on threads of its own: a supervisor that is slow to read holds up nobody.
 
     Args:
         interval: Seconds between two measurements; more where that would cost more than `SHARE`.
@@ -63,11 +66,15 @@ class Voice:
         self._pairs = True  # until there are too many; then for good: who saw none for a while would take all that is counted for new
         self._took = 0.0
         """CPU seconds of the last report. The smaller of two counts: the first ones load and compile something."""
+        self._writing = threading.Lock()
+        self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+        self._measures = threading.Thread(target=self._measure, name="measurements", daemon=True)
 
     def start(self) -> None:
         """Begin to report."""
         self._thread.start()
+        self._measures.start()
 
     def say(self, event: Event) -> None:
         """Pass on an event. Never blocks; when too many wait, it is counted instead."""
@@ -93,10 +100,19 @@ class Voice:
         """Say what is left, and a last measurement, within two seconds."""
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=_CLOSING)
+        end = time.monotonic() + _CLOSING
         self._thread.join(_CLOSING)
+        self._end.set()
+        self._measures.join(max(0.0, end - time.monotonic()))
+
+    def _measure(self) -> None:
+        wait = self._interval
+        with contextlib.suppress(OSError):  # as in `_run`
+            while not self._end.wait(wait):
+                wait = self._report()
+            self._report()
 
     def _run(self) -> None:
-        due = time.monotonic() + self._interval
         with contextlib.suppress(OSError):  # the supervisor has closed the pipe: nobody listens any more
             while True:
                 if self._steps and self._steps_due == math.inf:  # also when there was no room for a nudge
@@ -104,15 +120,13 @@ class Voice:
                 now = time.monotonic()
                 if now >= self._steps_due:
                     self._tell_steps()
+                left = None if self._steps_due == math.inf else max(0.0, self._steps_due - now)
                 try:
-                    event = self._waiting.get(timeout=max(0.0, min(due, self._steps_due) - now))
+                    event = self._waiting.get(timeout=left)
                 except queue.Empty:
-                    if time.monotonic() >= due:
-                        due = time.monotonic() + self._report()
                     continue
                 if event is None:
                     self._tell_steps()
-                    self._report()
                     return
                 if isinstance(event, Stacks):
                     self._send(codec.encode({"stacks": event.text}))
@@ -190,8 +204,9 @@ class Voice:
             else:
                 parts += [_LENGTH.pack(len(body)), body]
         data = memoryview(b"".join(parts))
-        while data:
-            data = data[os.write(self._fd, data) :]
+        with self._writing:
+            while data:
+                data = data[os.write(self._fd, data) :]
 
 
 def _encoded(event: Event) -> bytes:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from elastic import machine
+from elastic.model.ids import ComponentId
 from elastic.model.load import ExecutorLoad, PairLoad, TaskLoad, WorkerReport
 
 if TYPE_CHECKING:
     from elastic.worker.executing.executor import Executor
+    from elastic.worker.executing.task import Task
     from elastic.worker.worker import Worker
+
+
+class Reading(NamedTuple):
+    """A task whose metrics are being read: what a gauge reads is user code.
+
+    Attributes:
+        since: Monotonic seconds.
+        thread: Its number.
+    """
+
+    task: int
+    component: ComponentId
+    since: float
+    thread: int
 
 
 class Measurer:
@@ -68,7 +84,7 @@ class Measurer:
                     task.failures.count,
                     task.queued,
                     task.marks.finished,
-                    _custom(task.context.metric_values),
+                    self._custom(task),
                     sizes.get(number, 0),
                 )
             )
@@ -94,14 +110,16 @@ class Measurer:
             pairs=tuple(pairs),
         )
 
-
-def _custom(read: object) -> dict[str, float]:
-    # A gauge is a user's function: that it raises must not cost the report.
-    with contextlib.suppress(Exception):
-        assert callable(read)
-        values: dict[str, float] = read()
-        return values
-    return {}
+    def _custom(self, task: Task) -> dict[str, float]:
+        if not task.context.metrics:
+            return {}
+        self._worker.reading = Reading(task.id, task.spec.id, time.monotonic(), threading.get_ident())
+        try:
+            return task.context.metric_values()
+        except Exception:  # a gauge is a user's function: that it raises must not cost the report
+            return {}
+        finally:
+            self._worker.reading = None
 
 
 def resident_bytes() -> int:

@@ -17,6 +17,7 @@ from elastic.worker import standing
 if TYPE_CHECKING:
     from elastic.worker.executing.executor import Executor
     from elastic.worker.executing.making import Making
+    from elastic.worker.report import Reading
     from elastic.worker.worker import Worker
 
 STANDS = 5.0
@@ -33,7 +34,7 @@ PATIENCE = 1.0
 
 class Watchdog:
     """Reports an executor whose call into user code has not returned for `limit` seconds: once, with its stack, and again when
-    it did return. So, too, a task that is being made.
+    it did return. So, too, a task that is being made, and one whose metrics are being read.
 
     And the tasks that have a part in a move and have come no further for `STANDS` seconds: with what they wait for, by name; and, of what
     was said so, when that is over. What they wait for may change its name all the while: that is no progress.
@@ -49,6 +50,7 @@ class Watchdog:
         self._stop = threading.Event()
         self._said: dict[Executor, float] = {}
         self._made: set[Making] = set()  # those that have been said
+        self._read: Reading | None = None  # likewise
         self._standing: dict[Key, float] = {}  # since when
         self._told: dict[Key, tuple[float, str]] = {}  # when it was said, and of what; "" when that is over
         self._asking: threading.Thread | None = None  # looks at the moves, and waits for whoever is at them
@@ -108,6 +110,7 @@ class Watchdog:
                     task.id if task is not None else 0,
                 )
         self._look_at_making(now)
+        self._look_at_reading(now)
         self._look_at_moves(now)
 
     def _look_at_making(self, now: float) -> None:
@@ -126,6 +129,22 @@ class Watchdog:
                 self._made.add(made)
                 what = f"to make task {made.task} of {str(made.component)!r}"
                 self._say_stuck(what, now - made.since, made.thread, made.component, made.task)
+
+    def _look_at_reading(self, now: float) -> None:
+        """While what a gauge reads does not return, nothing is measured in this process."""
+        reading, said = self._worker.reading, self._read
+        if said is not None and reading is not said:
+            self._read = None
+            self._worker.event(
+                "executor-moves-again",
+                f"The call into user code to read the metrics of task {said.task} of {str(said.component)!r} returned after all.",
+                component=str(said.component),
+                task=said.task,
+            )
+        if reading is not None and reading is not said and now - reading.since > self._limit:
+            self._read = reading
+            what = f"to read the metrics of task {reading.task} of {str(reading.component)!r}"
+            self._say_stuck(what, now - reading.since, reading.thread, reading.component, reading.task)
 
     def _say_stuck(self, what: str, seconds: float, thread: int, component: ComponentId, task: int) -> None:
         frame = sys._current_frames().get(thread)

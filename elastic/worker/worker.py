@@ -40,6 +40,7 @@ from elastic.worker.moving.moving import MovingTasks
 from elastic.worker.moving.saving import Saving
 from elastic.worker.moving.state_sizes import StateSizes
 from elastic.worker.outside import NO_MARKS, Outside, view_of
+from elastic.worker.report import Reading
 from elastic.worker.shown import DETAIL, MESSAGE, described, user_traceback
 from elastic.worker.tuples import vector
 from elastic.worker.tuples.batch import Item, Streams
@@ -73,6 +74,7 @@ class Worker:
     Attributes:
         arriving: Tasks that are being restored here by a move, and do not run yet.
         making: Those that are being made, each by another thread; the watchdog looks at them.
+        reading: The one whose metrics are being read; likewise.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Worker:
         self.failure = ""
         self.tasks: dict[int, Task] = {}
         self.arriving: dict[int, Task] = {}
+        self.reading: Reading | None = None
         self.streams = Streams(spec)
         self._listener = listener
         self._transport = transport

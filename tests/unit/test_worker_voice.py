@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from elastic.cluster.worker_voice import SHARE, Voice
 from elastic.model import codec
 from elastic.model.events import Event
 from elastic.model.load import PairLoad, WorkerReport
-from elastic.supervisor.messages import Messages
+from elastic.supervisor.messages import Messages, Stacks
 
 
 class Costly:
@@ -74,6 +75,42 @@ def test_measurements_that_are_too_many_come_without_the_pairs_of_tasks(
     monkeypatch.undo()
     voice._report()
     assert messages.feed(os.read(pipe[0], 1 << 16)) == [bare], "else all that was sent so far would look new"
+
+
+def test_measuring_that_does_not_return_holds_up_no_event(pipe: tuple[int, int]) -> None:
+    """A gauge's function may wait for a service: what is stuck, and stacks, are to be told all the more."""
+    measuring, release = threading.Event(), threading.Event()
+
+    class Waits(Costly):
+        def report(self) -> WorkerReport:
+            measuring.set()
+            release.wait(60)
+            return super().report()
+
+    voice = Voice(pipe[1], Waits(0.0), 0.001)  # type: ignore[arg-type]
+    voice.start()
+    try:
+        assert measuring.wait(60)
+        voice.say(Event(1.0, "executor-stuck", ""))
+        voice.tell_stacks("here")
+        got: list[object] = []
+        messages = Messages()
+        while len(got) < 2:
+            assert select.select([pipe[0]], [], [], 60)[0]
+            got += messages.feed(os.read(pipe[0], 1 << 16))
+        assert got == [Event(1.0, "executor-stuck", ""), Stacks("here")]
+    finally:
+        release.set()
+        voice.close()
+
+
+def test_the_last_that_is_told_is_a_measurement(pipe: tuple[int, int]) -> None:
+    voice = Voice(pipe[1], Costly(0.0), 1000.0)  # type: ignore[arg-type]
+    voice.start()
+    voice.say(Event(1.0, "executor-failed", ""))
+    voice.close()
+    found = Messages().feed(os.read(pipe[0], 1 << 16))
+    assert [type(f) for f in found] == [Event, WorkerReport]
 
 
 def test_the_steps_of_a_move_are_told_together_and_none_is_left(

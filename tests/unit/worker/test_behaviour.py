@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from elastic import Bolt, CustomGrouping, Fields, Spout, TaskHook, Topology, TopologyBuilder
+from elastic.api.context import TopologyContext
 from elastic.cluster.worker_voice import Voice
 from elastic.errors import AlreadyExists, ExecutionError, NotShippable
 from elastic.local import LocalCluster, LocalRun, run
@@ -402,7 +403,7 @@ def test_a_task_whose_making_does_not_return_is_reported_and_that_it_is_made(
         submitting.start()
         try:
             stuck = told.wait_for("executor-stuck")
-            # In a cluster, who measures passes on the events, too.
+            # Nor is anybody held up who measures.
             reporting = threading.Thread(target=measurers[0].report, daemon=True)
             reporting.start()
             reporting.join(LIMIT)
@@ -416,6 +417,40 @@ def test_a_task_whose_making_does_not_return_is_reported_and_that_it_is_made(
             1,
         ) and "to make task 1 of 'numbers'" in stuck.message
         assert told.wait_for("executor-moves-again").task == 1
+
+
+class Asks(Bolt):
+    """Has a gauge that waits for somebody."""
+
+    def prepare(self, context: TopologyContext) -> None:
+        context.gauge("depth", self.depth)
+
+    def depth(self) -> float:
+        signal("asked").wait(2 * LIMIT)
+        return 1.0
+
+    def execute(self, tup: Any) -> None: ...
+
+
+def test_a_gauge_whose_function_does_not_return_is_reported() -> None:
+    """Nothing is measured until it does."""
+    signal("asked").clear()
+    told = Waiting()
+    b = TopologyBuilder("t", watchdog=0.1)
+    b.spout("numbers", Count())
+    b.bolt("bolt", Asks()).shuffle("numbers")
+    with LocalCluster() as cluster:
+        r = cluster.submit(b.build(), told).wait(timeout=LIMIT)
+        measuring = threading.Thread(target=r.metrics, daemon=True)
+        measuring.start()
+        try:
+            stuck = told.wait_for("executor-stuck")
+        finally:
+            signal("asked").set()
+            measuring.join(LIMIT)
+        assert "in depth" in str(stuck.details["traceback"])
+        assert (stuck.component, stuck.task) == ("bolt", 2) and "metrics of task 2 of 'bolt'" in stuck.message
+        assert told.wait_for("executor-moves-again").task == 2
 
 
 def test_a_spout_that_waits_for_room_can_be_stopped() -> None:

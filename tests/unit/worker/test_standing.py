@@ -114,6 +114,7 @@ def test_a_task_that_waits_for_something_else_says_that_the_first_is_over(
     worker: Any = SimpleNamespace(
         executors=SimpleNamespace(living=list),
         making=set(),
+        reading=None,
         moves=SimpleNamespace(participant=SimpleNamespace(old={2: None}, new={}), feed=late.append),
         spec=SimpleNamespace(component_of=lambda task: SimpleNamespace(id="count")),
         event=event,
