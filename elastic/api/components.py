@@ -313,7 +313,7 @@ class TaskHook:
         """The task is about to begin."""
 
     def on_execute(self, context: TopologyContext, tup: Any, seconds: float) -> None:
-        """A tuple was executed.
+        """A tuple was executed. Of a bolt that takes record batches nothing is told.
 
         Args:
             context: The task's.
