@@ -8,8 +8,10 @@ Values that are equal in Python hash equally: 1, 1.0, True and Decimal(1) are th
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
+import math
 import struct
 import uuid
 from collections.abc import Sequence
@@ -61,6 +63,8 @@ def _hash_other(value: Any) -> int:
     if isinstance(value, float):
         if value.is_integer():
             return hash_value(int(value))
+        if value != value:
+            value = math.nan  # what is computed may have a sign, and other bits
         return int((mmh3.hash(_DOUBLE.pack(value), 0, False) & _MASK) % _MASK)
     if isinstance(value, decimal.Decimal):
         if not value.is_finite():
@@ -82,6 +86,8 @@ def _hash_other(value: Any) -> int:
     if isinstance(value, bytearray | memoryview):
         return hash_value(bytes(value))
     if isinstance(value, datetime.datetime):
+        if value != value:  # pandas' missing time, of which nothing can be asked: NumPy's is None
+            return 0
         if value.utcoffset() is not None:
             value = value.astimezone(datetime.UTC)
         return hash_value(value.isoformat())
@@ -92,7 +98,10 @@ def _hash_other(value: Any) -> int:
     if isinstance(value, frozenset):
         return sum(hash_value(v) for v in value) & _MASK
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a numpy scalar
-        return hash_value(value.item())
+        with contextlib.suppress(ValueError):  # an array of several
+            item = value.item()
+            if type(item) is not type(value):  # no number of Python's has all of its digits
+                return hash_value(item)
     raise ExecutionError(
         f"A value of type {type(value).__name__} cannot decide where a tuple goes: it has no stable hash.",
         remedy="Group by str, int, float, bool, bytes, date and time, UUID, Decimal, None, or tuples of these.",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import math
 import uuid
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -70,6 +73,24 @@ def test_what_a_thread_has_set_for_decimals_decides_nothing() -> None:
         own.prec, own.rounding, own.capitals, own.Emin, own.Emax = 9, decimal.ROUND_DOWN, 0, -99, 99
         own.traps[decimal.FloatOperation] = own.traps[decimal.Inexact] = True
         assert [hash_value(n) for n in numbers] == usual
+
+
+def test_what_is_missing_goes_to_one_task_whatever_it_was_made_by() -> None:
+    """What is computed is `nan` with a sign on some machines, and pandas has a time that is none."""
+    for nan in (-math.nan, np.float64("nan"), np.float32("-nan"), decimal.Decimal("-NaN")):
+        assert hash_value(nan) == hash_value(math.nan)
+    signed = pa.array(np.array([math.nan, -math.nan]))
+    assert list(vector._hash_column(signed)) == [hash_value(math.nan)] * 2
+    for time in (pd.NaT, np.datetime64("NaT")):
+        assert hash_value(time) == hash_value(None)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([1, 2]), np.longdouble("1.5"), pd.Series([1, 2])], ids=["array", "long", "series"]
+)
+def test_what_numpy_makes_no_value_of_python_of_is_refused_with_its_name(value: Any) -> None:
+    with pytest.raises(ExecutionError, match=f"A value of type {type(value).__name__} cannot decide"):
+        hash_value(value)
 
 
 def clock(hour: int, offset: int) -> datetime.time:
