@@ -101,7 +101,7 @@ class Watchdog:
                 )
             if since and now - since > self._limit and not blocked and executor not in self._said:
                 self._said[executor] = since
-                task = executor.current
+                task = executor.emitting
                 self._say_stuck(
                     f"by executor {executor.id}",
                     now - since,

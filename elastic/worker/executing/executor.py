@@ -162,6 +162,17 @@ class Executor:
             self._handing.pop()
         self._do_deferred(task)
 
+    def watched(self, what: Callable[[], None]) -> None:
+        """Call user code between two tuples, so that the watchdog sees it: a task hook as something is handed on, say. On the thread."""
+        if self.busy_since:
+            what()
+            return
+        self.busy_since = time.monotonic()
+        try:
+            what()
+        finally:
+            self.busy_since = 0.0
+
     def _is_within(self, task: Task) -> bool:
         """Whether a tuple of the task, or handing on what it has emitted, is under way."""
         return self.current is task or task in self._handing

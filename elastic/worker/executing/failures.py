@@ -131,6 +131,14 @@ class Failures(Part):
                 {"traceback": user_traceback(e)},
             )
 
+    def watched(self, call: Callable[[], None]) -> None:
+        """Call user code outside of a tuple, where a task may be that nobody runs yet: see `Executor.watched`."""
+        executor = self._task.executor
+        if executor is None:
+            call()
+        else:
+            executor.watched(call)
+
     def hook_failed(self, where: str, error: Exception) -> None:
         """A task hook raised: that is said, and costs no tuple. Of each task the 1st, 2nd, 4th, 8th, ... is told."""
         self._hook_errors += 1

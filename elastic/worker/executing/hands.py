@@ -107,8 +107,9 @@ class Hands:
                     to.coming.discard(task.id)  # it does not come any more: nobody waits for it to end
             if to is not None and to is not holder:
                 to.look()
-            (task.executor or executor).forget(task)  # on the thread of that one
-            task.close()
+            runs = task.executor or executor  # on the thread of that one
+            runs.forget(task)
+            runs.watched(task.close)
             then()
 
         executor.on_task(task, close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -84,12 +85,15 @@ class TaskMaker:
         failures: list[Failures] = []  # what is told of here: the task is made later, and is not kept by this
         if hooks:
 
-            def on_emit(stream: str, count: int) -> None:
+            def tell(stream: str, count: int) -> None:
                 for hook in hooks:
                     try:
                         hook.on_emit(context, stream, count)
                     except Exception as e:
                         failures[0].hook_failed("on_emit", e)
+
+            def on_emit(stream: str, count: int) -> None:
+                failures[0].watched(functools.partial(tell, stream, count))
 
         def room() -> None:
             self._ways.signal(number)

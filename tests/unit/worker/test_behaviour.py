@@ -419,6 +419,35 @@ def test_a_task_whose_making_does_not_return_is_reported_and_that_it_is_made(
         assert told.wait_for("executor-moves-again").task == 1
 
 
+class Told(TaskHook):
+    """Waits for somebody when it is told of what was emitted."""
+
+    def on_emit(self, context: TopologyContext, stream: str, count: int) -> None:
+        signal("told").wait(2 * LIMIT)
+
+
+def test_a_hook_that_does_not_return_as_something_is_handed_on_is_reported() -> None:
+    """That is mostly done between two tuples."""
+    signal("told").clear()
+    told = Waiting()
+    b = TopologyBuilder("t", watchdog=0.1)
+    b.spout("numbers", Count(), rate=1000)
+    b.bolt("bolt", Do()).shuffle("numbers").hook(Told())
+    b.bolt("out", collect()).all_to_one("bolt")
+    with LocalCluster() as cluster:
+        r = cluster.submit(b.build(), told)
+        try:
+            stuck = told.wait_for("executor-stuck")
+        finally:
+            signal("told").set()
+        assert "in on_emit" in str(stuck.details["traceback"]) and (stuck.component, stuck.task) == (
+            "bolt",
+            2,
+        )
+        told.wait_for("executor-moves-again")
+        r.wait(timeout=LIMIT)
+
+
 class Asks(Bolt):
     """Has a gauge that waits for somebody."""
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from elastic import Bolt, TopologyBuilder
+from elastic import Bolt, KeyedState, StatefulBolt, TopologyBuilder
 from elastic.migration import events as ev
 from elastic.migration.events import Arrived
 from elastic.migration.record import MoveRecord
@@ -220,6 +220,39 @@ def test_who_hangs_at_the_moves_does_not_keep_the_watchdog_from_looking(
                 let_go.set()
         cluster.wait_finished()
     assert [e.task for e in cluster.events if e.kind == "executor-stuck"] == [SLOW]
+
+
+class Closes(StatefulBolt):
+    """Its `cleanup` waits for somebody."""
+
+    closes: ClassVar[threading.Event]
+    may_close: ClassVar[threading.Event]
+    counts = KeyedState(int)
+
+    def execute(self, tup: Any) -> None:
+        self.counts[tup[0]] += 1
+
+    def cleanup(self) -> None:
+        self.closes.set()
+        self.may_close.wait(60.0)
+
+
+def test_a_cleanup_that_does_not_return_where_a_task_has_left_is_said() -> None:
+    """Others of its executor are at a stand by it."""
+    Closes.closes, Closes.may_close = threading.Event(), threading.Event()
+    b = TopologyBuilder("closes")
+    b.spout("numbers", Steps(2000))
+    b.bolt("closes", Closes(), tasks=2).shuffle("numbers")
+    with Moving(b.build(), 2, lambda c, i: 0) as cluster:
+        try:
+            cluster.move({3: 1})
+            worker = cluster.processes[0].worker
+            cluster.wait(Closes.closes.is_set)
+            Watchdog(worker, 60.0).check(time.monotonic() + 61.0)
+        finally:
+            Closes.may_close.set()
+    (stuck,) = (e for e in cluster.events if e.kind == "executor-stuck")
+    assert "in cleanup" in str(stuck.details["traceback"]) and stuck.component == "closes"
 
 
 def test_what_came_too_early_is_said_with_what_it_waits_for() -> None:
