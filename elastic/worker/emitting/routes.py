@@ -164,7 +164,11 @@ def _memo(lists: list[list[Any]], fields: int) -> tuple[dict[Any, list[Any]], Ca
     memo: dict[Any, list[Any]] = {}
 
     def miss(key: Any) -> list[Any]:
-        rows = lists[task_index(hash_values((key,) if fields == 1 else key), len(lists))]
+        try:
+            hashed = hash_values((key,) if fields == 1 else key)
+        except Exception as e:
+            raise e from None  # that it is not in the memo is nothing that the user could mend
+        rows = lists[task_index(hashed, len(lists))]
         try:
             if len(memo) >= MEMO_KEYS:
                 memo.clear()

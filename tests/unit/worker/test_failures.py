@@ -198,3 +198,28 @@ def test_an_error_that_cannot_be_shown_fails_the_topology_all_the_same(kind: typ
     b.bolt("raises", Raises(), max_errors=0).shuffle("numbers")
     with pytest.raises(ExecutionError, match=kind.__name__), LocalCluster() as cluster:
         cluster.submit(b).wait(timeout=30)
+
+
+class Keys(Spout):
+    outputs = Fields("key")
+
+    def tuples(self) -> Any:
+        yield object
+        yield [1]
+
+
+class Nothing(Bolt):
+    def execute(self, tup: Any) -> None: ...
+
+
+def test_a_key_without_a_stable_hash_is_told_as_that_alone() -> None:
+    """Not as a KeyError or a TypeError of elastic's own memo, which stood before it in the traceback."""
+    b = TopologyBuilder("keys")
+    b.spout("keys", Keys())
+    b.bolt("out", Nothing(), tasks=2).fields("keys", "key")
+    events = run(b.build(), timeout=60).events
+    assert len(events) == 2
+    for event in events:
+        trace = str(event.details["traceback"])
+        assert "has no stable hash" in trace
+        assert "During handling" not in trace and "KeyError" not in trace and "TypeError" not in trace
