@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic.errors import ExecutionError, NotFound
 from elastic.model.grouping import GroupingKind
+from elastic.model.words import counted
 from elastic.worker.emitting.crossing import Subscription
 from elastic.worker.emitting.division import Division
 from elastic.worker.emitting.routes import Routes
@@ -63,6 +64,11 @@ class Calls:
         found, subscriptions = self._found(stream)
         for s in subscriptions:
             if s.spec.grouping.kind == GroupingKind.DIRECT and task in s.targets:
+                if len(values) != len(fields := found.spec.fields):
+                    names = ", ".join(f.name for f in fields)
+                    raise TypeError(
+                        f"emit_direct() takes {counted(len(fields), 'value')} ({names}) after the task, not {len(values)}"
+                    )
                 rows = self._outputs.outs[task].rows
                 rows.append(found.kind(*values))
                 if len(rows) >= self._outputs.limit:

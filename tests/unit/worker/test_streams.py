@@ -23,6 +23,7 @@ from elastic import (
     StatefulSpout,
     TopologyBuilder,
 )
+from elastic.api.context import TopologyContext
 from elastic.errors import ExecutionError
 from elastic.local import LocalCluster, run
 from elastic.model.assignment import ExecutorId
@@ -706,3 +707,31 @@ def test_what_is_asked_of_an_executor_that_has_just_ended_is_not_lost() -> None:
     executor.urge(lambda: asked.append("urgent"))
     executor.call(lambda: asked.append("call"))
     assert asked == ["urgent", "call"]
+
+
+class Miscounts(Spout):
+    outputs = Fields(n=int, key=str)
+    emits: ClassVar[list[tuple[Any, ...]]] = [(1,), (1, "a", 2), (1, "a")]
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.left = list(self.emits)
+
+    def next_tuple(self) -> None:
+        if not self.left:
+            self.exhausted()
+            return
+        self.emit_direct(self.context.tasks_of("out")[0], *self.left.pop(0))
+
+
+def test_a_wrong_number_of_values_for_a_task_is_told_with_what_there_should_be() -> None:
+    b = TopologyBuilder("t")
+    b.spout("s", Miscounts())
+    out = collect()
+    b.bolt("out", out).direct("s")
+    with LocalCluster() as cluster:
+        events = cluster.submit(b.build()).wait(timeout=60).events
+    assert out.rows == [(1, "a")]
+    assert [e.message for e in events] == [
+        f"'s' (task 1) raised TypeError: emit_direct() takes 2 values (n, key) after the task, not {n}"
+        for n in (1, 3)
+    ]
