@@ -171,6 +171,8 @@ class Balancer:
                     self._rescheduling.use(choose(settings.scheduler))
                 except ConfigError as error:
                     self._complain(settings.scheduler, error)
+        elif settings.period != self._chosen.period:
+            self._rescheduling.paced()
         if settings.nodes != self._chosen.nodes:
             try:
                 self._extending.params = read_nodes(settings.nodes)

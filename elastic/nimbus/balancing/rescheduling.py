@@ -68,6 +68,10 @@ class Rescheduling:
         self._failure = ""
         self._teller.anew()
 
+    def paced(self) -> None:
+        """Its period is another one from now on: that of before is not waited for."""
+        self._at = 0.0
+
     def run(
         self,
         facts: Facts,

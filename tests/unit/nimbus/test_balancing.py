@@ -231,6 +231,19 @@ def test_a_scheduler_that_is_set_again_decides_by_what_is_measured_then() -> Non
     assert [why for _, why, _, _ in reign.adopted] and "exceeded by 0.11 cores" in reign.adopted[0][1]
 
 
+def test_a_scheduler_whose_period_is_changed_does_not_wait_for_the_end_of_the_one_before() -> None:
+    reign = Reign(APART, scheduler="tstorm --gamma 6 --worker-cores 0", period=3600.0)
+    clock = Clock(reign)
+    clock.go(6, 0.3)
+    assert len(reign.adopted) == 1
+    reign.seen = replace(reign.seen, topologies={T: topology(APART)})
+    clock.go(6, 0.3)
+    assert len(reign.adopted) == 1, "it is not due for an hour"
+    reign.said = replace(reign.said, period=1.0)
+    clock.go(6, 0.3)
+    assert len(reign.adopted) == 2
+
+
 def test_a_scheduler_that_found_nothing_measured_does_not_wait_for_its_period() -> None:
     reign = Reign(ALONE, scheduler="tstorm --gamma 2", period=300.0)
     clock = Clock(reign)
