@@ -69,7 +69,8 @@ class Outcome:
         cores: That all topologies would use if they could.
         lacking: Of those, the cores that there are not.
         workers: Worker processes that all topologies would have if there were slots.
-        settled: No topology is being changed, or has just been, or wants more: what they use now is what they need.
+        settled: No topology is being changed, or has just been, or wants more, and all of them is measured: what they use now is what
+            they need.
     """
 
     decision: Decision | None = None
@@ -113,7 +114,12 @@ class _Look:
     @property
     def settled(self) -> bool:
         grows = any(n > self.subject.executors[c] for c, n in self.sizing.executors.items())
-        return not (grows or self.sizing.lacking or self.sizing.changing)
+        return not (grows or self.sizing.lacking or self.sizing.changing or self.unmeasured)
+
+    @property
+    def unmeasured(self) -> bool:
+        """Whether some of it seems to use nothing only because nobody has measured it yet."""
+        return bool(self.subject.executors.keys() - self.loads.keys())
 
 
 def run(

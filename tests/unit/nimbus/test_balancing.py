@@ -500,6 +500,18 @@ def test_nodes_are_not_taken_from_those_whom_no_policy_can_look_at(line: str) ->
     assert reign.drained == []
 
 
+@pytest.mark.parametrize("policy", ["thresholds", "ds2"])
+def test_nodes_are_not_taken_from_those_who_were_not_measured_yet_when_a_policy_looked(policy: str) -> None:
+    """It looks again long after a node could have been returned."""
+    reign = Reign(APART, policy=f"{policy} --period 60", nodes=NODES)
+    clock = Clock(reign)
+    for second in range(1, 21):
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+        clock.balancer.observe(reign.measured(second, 0.95, 1.7), nodes(second, 2.0, 1.7))
+    assert reign.drained == []
+
+
 def test_a_topology_that_has_just_come_counts_with_what_it_has_until_a_policy_looks_at_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
