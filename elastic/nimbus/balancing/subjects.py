@@ -43,7 +43,8 @@ def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool 
             )
             for c in t.spec.components
         },
-        settled=settled(t, facts, rules),
+        # What the others do without a worker that has ended says nothing of what they need.
+        settled=settled(t, facts, rules) and all(w in t.workers for _, w in base.executors),
         waiting=len(base.unassigned),
         processes=processes,
     )

@@ -168,6 +168,21 @@ def test_who_is_just_changing_is_left_alone(why: str) -> None:
     assert reign.adopted == []
 
 
+def test_who_gets_nothing_because_a_worker_has_ended_is_left_alone() -> None:
+    halves = ((executor(OUT, 1, 1), W1), (executor(WORK, 2, 3), W2), (executor(WORK, 4, 5), W2))
+    reign = Reign(replace(APART, executors=halves), policy=f"{LINE} --workers no")
+    clock = Clock(reign)
+    clock.go(6, 0.5)
+    lives = reign.seen.topologies[T]
+    ended = replace(lives, workers={W2: lives.workers[W2]})
+    reign.seen = replace(reign.seen, topologies={T: ended})
+    clock.go(12, 0.01)
+    assert reign.adopted == []
+    reign.seen = replace(reign.seen, topologies={T: lives})
+    clock.go(6, 0.01)
+    assert clock.executors == 1
+
+
 def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes everything for settled resizes what is just changing."""
     monkeypatch.setattr(subjects, "settled", lambda *_: True)
