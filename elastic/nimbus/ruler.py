@@ -39,6 +39,10 @@ class ReignRuler:
     def facts(self) -> Facts:
         return self._reign.facts()
 
+    def facts_now(self) -> Facts:
+        with self._reign.lock:
+            return self._reign.refresh()
+
     def settings(self) -> ElasticitySettings:
         return self._reign.mirror.elasticity
 

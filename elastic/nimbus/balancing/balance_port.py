@@ -39,6 +39,9 @@ class Ruler(Protocol):
 
     def facts(self) -> Facts: ...
 
+    def facts_now(self) -> Facts:
+        """The same, also where what is shown lags behind what this leader has written."""
+
     def settings(self) -> ElasticitySettings:
         """Who resizes and places, as coordination says."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elastic.elasticity import infrastructure
@@ -15,7 +16,7 @@ from elastic.elasticity.manager import Decision, ElasticityManager, Outcome, exp
 from elastic.errors import Conflict, Refused
 from elastic.model.assignment import Assignment
 from elastic.model.events import Event, Severity
-from elastic.model.ids import TopologyName
+from elastic.model.ids import ComponentId, TopologyName
 from elastic.model.loadview import LoadView
 from elastic.model.words import counted
 from elastic.nimbus.balancing import subjects
@@ -25,7 +26,8 @@ from elastic.nimbus.balancing.relieving import relieved
 from elastic.nimbus.balancing.remembering import Begun
 from elastic.nimbus.balancing.subjects import Asked
 from elastic.nimbus.balancing.telling import QUIET, Teller
-from elastic.nimbus.observing.facts import Facts
+from elastic.nimbus.deciding import placing
+from elastic.nimbus.observing.facts import Facts, TopologyFacts
 from elastic.scheduler.base import Demand
 from elastic.scheduler.decision import Reason, same_places
 from elastic.scheduler.even import EvenParams
@@ -184,8 +186,12 @@ class Resizing:
     ) -> None:
         """Place what a policy has decided, and let it be carried out. What is not has led to nothing."""
         if not self._carried_out(decision, view, choice, process_share):
-            memory = self.memories[decision.topology]
-            self.memories[decision.topology] = replace(memory, before=None)
+            self._leads_to_nothing(decision.topology)
+
+    def _leads_to_nothing(self, name: TopologyName) -> None:
+        """What was decided is not made true: there is nothing to compare later."""
+        if (memory := self.memories.get(name)) is not None:
+            self.memories[name] = replace(memory, before=None)
 
     def _carried_out(
         self, decision: Decision, view: LoadView, choice: Choice | None, process_share: float
@@ -217,37 +223,45 @@ class Resizing:
                 desired = relieved(desired, cpu, FULL_PROCESS, nodes)
             adopted = self._ruler.adopt(t.name, desired, why, decision.executors, decision.workers)
         except (Refused, Conflict) as error:
-            self._teller.tell(
-                Event(
-                    time.time(),
-                    "resize-refused",
-                    f"topology {t.name} stays as it is: {error.message}",
-                    Severity.WARNING,
-                    topology=t.name,
-                    details={"why": why},
-                )
-            )
+            self._refused(t.name, f"topology {t.name} stays as it is: {error.message}", why)
             return False
         if adopted:
             self.begun[t.name] = Begun(decision.changes, decision.workers, time.time(), why)
         return adopted
 
+    def _refused(self, name: TopologyName, text: str, why: str) -> None:
+        """Say that what was decided cannot be made true.
+
+        Args:
+            why: What it was decided for.
+        """
+        self._teller.tell(
+            Event(time.time(), "resize-refused", text, Severity.WARNING, topology=name, details={"why": why})
+        )
+
     def results(self, facts: Facts) -> None:
-        """Say what it took to carry out what was decided."""
-        for name, begun in list(self.begun.items()):
-            t = facts.topologies.get(name)
-            if t is not None and not subjects.settled(t, facts, self._ruler.rules):
+        """Say what it took to carry out what was decided, or that it was not."""
+        if not (over := [n for n in self.begun if self._over(n, facts)]):
+            return
+        facts = self._ruler.facts_now()  # what is shown may be of before the decision
+        for name in over:
+            if not self._over(name, facts):
                 continue
-            del self.begun[name]
+            t, begun = facts.topologies.get(name), self.begun.pop(name)
             if t is None:
+                continue
+            sizes = ", ".join(f"{c} {a} -> {b}" for c, (a, b) in begun.changes.items())
+            what = sizes or counted(begun.workers, "worker")
+            if undone := self._undone(t, begun):
+                self._leads_to_nothing(name)
+                self._refused(name, f"topology {name}: {what} is not carried out: {undone}", begun.why)
                 continue
             moves = [m for m in self._ruler.moves(name) if m.began >= begun.at - 1 and m.why == begun.why]
             tasks = [task for m in moves for task in m.tasks]
             seconds = time.time() - begun.at
             pause = max((task.pause for task in tasks), default=0.0)
             held = f", longest pause {1000 * pause:.0f} ms" if pause else ""
-            sizes = ", ".join(f"{c} {a} -> {b}" for c, (a, b) in begun.changes.items())
-            what, moved = sizes or counted(begun.workers, "worker"), counted(len(tasks), "task")
+            moved = counted(len(tasks), "task")
             self._teller.tell(
                 Event(
                     time.time(),
@@ -264,6 +278,32 @@ class Resizing:
                     },
                 )
             )
+
+    def _over(self, name: TopologyName, facts: Facts) -> bool:
+        """Whether nothing of a topology is under way, or it is gone."""
+        t = facts.topologies.get(name)
+        return t is None or subjects.settled(t, facts, self._ruler.rules)
+
+    def _undone(self, t: TopologyFacts, begun: Begun) -> str:
+        """Why a decision has not come true by the time that nothing is under way any more; "" when it has."""
+        stay = {
+            n: why
+            for n, why in placing.failed(t, self._ruler.rules).items()
+            if not begun.changes or t.spec.component_of(n).id in begun.changes
+        }
+        if stay:
+            tasks, why = ", ".join(map(str, stay)), next(iter(stay.values()))
+            one = "task {} stays where it is" if len(stay) == 1 else "tasks {} stay where they are"
+            return f"{one.format(tasks)}: {why}"
+        assert t.assignment is not None  # else it is not settled
+        now = Counter(_components(t.assignment))
+        other = any(now[c] != many for c, (_, many) in begun.changes.items())
+        return "something else was asked for since" if other else ""
+
+
+def _components(a: Assignment) -> Iterator[ComponentId]:
+    """That of each executor."""
+    return (e.component for e in (*dict(a.executors), *a.unassigned))
 
 
 def _placed(

@@ -98,6 +98,8 @@ class Reign:
         wanted = {n: WantedNode(2) for n in nodes}
         config = {"elastic": line} if line else {}
         self.seen = Facts(0.0, nodes, wanted, topologies={T: topology(placed, **config)})
+        self.shown: Facts | None = None
+        """What is shown while it lags."""
         self.events: list[Event] = []
         self.adopted: list[tuple[Assignment, str, dict[ComponentId, int], int | None]] = []
         self.refuses = False
@@ -113,6 +115,9 @@ class Reign:
         return seen
 
     def facts(self) -> Facts:
+        return self.shown or self.seen
+
+    def facts_now(self) -> Facts:
         return self.seen
 
     def settings(self) -> ElasticitySettings:

@@ -38,6 +38,7 @@ from elastic.model.ids import (
     ComponentId,
     Epoch,
     Incarnation,
+    TaskId,
     TopologyName,
     WorkerId,
 )
@@ -52,7 +53,7 @@ from elastic.nimbus.balancing.balancing import Balancer
 from elastic.nimbus.balancing.telling import Teller
 from elastic.nimbus.deciding.placing import Rules
 from elastic.nimbus.observing.facts import Facts, slot_of
-from elastic.nimbus.observing.plans import Plan
+from elastic.nimbus.observing.plans import Failure, Plan
 from elastic.scheduler.algorithm1 import TStormParams
 from elastic.scheduler.base import ClusterView, Demand, NodeSlots
 from elastic.scheduler.decision import Decision, Reason
@@ -622,6 +623,51 @@ def test_what_was_refused_has_led_to_nothing() -> None:
     reign.refuses = True
     Clock(reign).go(8, 1.0)
     assert "resize-refused" in reign.kinds() and "scaled" not in reign.kinds()
+
+
+def decided() -> tuple[Reign, Clock]:
+    """A policy has decided that one executor becomes two."""
+    reign = Reign(policy=LINE)
+    clock = Clock(reign)
+    while not reign.adopted:
+        clock.go(1, 1.0)
+    return reign, clock
+
+
+@pytest.mark.parametrize("how", ["overtaken", "given up", "aborted"])
+def test_a_decision_that_did_not_come_true_is_not_told_as_if_it_had(how: str) -> None:
+    reign, clock = decided()
+    if how == "overtaken":
+        now = topology(ALONE)
+    else:
+        halves = ((executor(OUT, 1, 1), W1), (executor(WORK, 2, 3), W1), (executor(WORK, 4, 5), W2))
+        failures = () if how == "aborted" else tuple(Failure(TaskId(n), 3, 0.0, "no way.") for n in (4, 5))
+        halted = "no time." if how == "aborted" else ""
+        plan = Plan(replace(APART, executors=halves), "asked", 0.0, failures=failures, halted=halted)
+        now = replace(topology(ALONE), plan=plan)
+    reign.seen = replace(reign.seen, topologies={T: now})
+    clock.balancer.look(clock.now)
+    assert "topology-resized" not in reign.kinds()
+    (told,) = [e for e in reign.events if e.kind == "resize-refused"]
+    why = {
+        "overtaken": "something else was asked for since",
+        "given up": "tasks 4, 5 stay where they are: no way.",
+        "aborted": "tasks 4, 5 stay where they are: no time.",
+    }[how]
+    assert told.message == f"topology t: work 1 -> 2 is not carried out: {why}"
+    assert clock.balancer._resizing.memories[T].before is None, "it has led to nothing"
+
+
+def test_a_decision_is_not_told_as_carried_out_where_what_is_shown_is_of_before_it() -> None:
+    reign, clock = decided()
+    reign.shown = replace(reign.seen, topologies={T: topology(ALONE)})
+    behind = replace(reign.seen.topologies[T], progress={W1: Progress(Incarnation(f"{W1}#1"), Epoch(0))})
+    reign.seen, done = replace(reign.seen, topologies={T: behind}), reign.seen
+    clock.balancer.look(clock.now)
+    assert not {"topology-resized", "resize-refused"} & set(reign.kinds())
+    reign.shown, reign.seen = None, done
+    clock.balancer.look(clock.now)
+    assert "topology-resized" in reign.kinds() and "resize-refused" not in reign.kinds()
 
 
 def test_numbers_without_end_are_kept_for_the_next_leader() -> None:
