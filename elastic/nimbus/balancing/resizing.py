@@ -154,6 +154,12 @@ class Resizing:
             self.memories.update(manager.state.topologies)
             sizer.outcome, sizer.looked, sizer.failed = outcome, frozenset(s.name for s in mine), ""
             decision = outcome.decision
+            if decision is not None and self._in_vain(decision, facts.topologies[decision.topology]):
+                self._leads_to_nothing(decision.topology)
+                outcome = replace(
+                    outcome, reasons=tuple(r for r in outcome.reasons if r not in decision.reasons)
+                )
+                decision = None
             self._teller.say(outcome.reasons, manager.config.dry_run)
             if decision is not None and not decision.dry_run:
                 self._resize(decision, view, choice, manager.config.process_share)
@@ -192,6 +198,12 @@ class Resizing:
         """What was decided is not made true: there is nothing to compare later."""
         if (memory := self.memories.get(name)) is not None:
             self.memories[name] = replace(memory, before=None)
+
+    def _in_vain(self, decision: Decision, t: TopologyFacts) -> bool:
+        """Whether that has been tried, and tasks could not be moved: it is not tried for ever. Another decision tries them again."""
+        if not decision.changes or t.base is None or not subjects.given_up(t, self._ruler.rules):
+            return False
+        return Counter(_components(t.base)) == Counter(decision.executors)
 
     def _carried_out(
         self, decision: Decision, view: LoadView, choice: Choice | None, process_share: float

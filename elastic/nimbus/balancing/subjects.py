@@ -28,7 +28,8 @@ def subject_of(t: TopologyFacts, facts: Facts, rules: Rules, *, processes: bool 
     Args:
         processes: See `Subject`.
     """
-    base = t.base
+    # What was given up is not what it has: nothing of that would ever be measured.
+    base = t.assignment if given_up(t, rules) else t.base
     if base is None:
         return None
     executors = Counter(e.component for e in (*dict(base.executors), *base.unassigned))
@@ -59,6 +60,11 @@ def settled(t: TopologyFacts, facts: Facts, rules: Rules) -> bool:
     return not set(t.behind(t.assignment.epoch)) - t.idle and not set(facts.expected) & {
         s.node for s in t.assignment.workers.values()
     }
+
+
+def given_up(t: TopologyFacts, rules: Rules) -> bool:
+    """Whether tasks that could not be moved stay where they are, against what was wanted, until something else is."""
+    return t.plan is not None and not t.plan.halted and bool(placing.stuck(t, rules))
 
 
 def telling(t: TopologyFacts) -> bool:

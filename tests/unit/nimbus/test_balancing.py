@@ -658,6 +658,20 @@ def test_a_decision_that_did_not_come_true_is_not_told_as_if_it_had(how: str) ->
     assert clock.balancer._resizing.memories[T].before is None, "it has led to nothing"
 
 
+@pytest.mark.parametrize(("busy", "becomes"), [(1.0, 3), (0.01, 2)])
+def test_a_component_of_which_tasks_could_not_be_moved_is_still_sized(busy: float, becomes: int) -> None:
+    """Two executors were to become one, and two tasks stay where they are. That alone is not tried again and again."""
+    halves = ((executor(OUT, 1, 1), W1), (executor(WORK, 2, 3), W1), (executor(WORK, 4, 5), W2))
+    failures = tuple(Failure(TaskId(n), 3, 0.0, "no way.") for n in (4, 5))
+    reign = Reign(replace(APART, executors=halves), policy=LINE)
+    stays = replace(reign.seen.topologies[T], plan=Plan(ALONE, "asked", 0.0, failures=failures))
+    reign.seen = replace(reign.seen, topologies={T: stays})
+    clock = Clock(reign)
+    clock.go(12, busy)
+    assert clock.executors == becomes
+    assert "scale-in" not in reign.kinds()
+
+
 def test_a_decision_is_not_told_as_carried_out_where_what_is_shown_is_of_before_it() -> None:
     reign, clock = decided()
     reign.shown = replace(reign.seen, topologies={T: topology(ALONE)})
