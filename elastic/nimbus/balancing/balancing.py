@@ -143,6 +143,7 @@ class Balancer:
         if not self._recalled:  # also what is to be forgotten, of topologies that have gone since
             self._recall(facts, now)
         self._forget(facts)
+        self._active = self._active or bool(self._resizing.begun)  # the end of it is told in any case
         if not self._active:
             return
         view = self._measuring.view(facts, now)

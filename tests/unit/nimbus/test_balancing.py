@@ -672,6 +672,18 @@ def test_a_component_of_which_tasks_could_not_be_moved_is_still_sized(busy: floa
     assert "scale-in" not in reign.kinds()
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_the_end_of_a_decision_is_told_though_nobody_asks_for_a_policy_any_more(later: bool) -> None:
+    """Also by the next leader. Otherwise it would be told when somebody does, as if it had taken until then."""
+    reign, clock = decided()
+    reign.said = ElasticitySettings()
+    clock = Clock(reign) if later else clock
+    clock.balancer.look(clock.now)
+    assert "topology-resized" in reign.kinds()
+    clock.balancer.look(clock.now)
+    assert not clock.balancer._active
+
+
 def test_a_decision_is_not_told_as_carried_out_where_what_is_shown_is_of_before_it() -> None:
     reign, clock = decided()
     reign.shown = replace(reign.seen, topologies={T: topology(ALONE)})
