@@ -29,7 +29,7 @@ from elastic.nimbus.balancing.measuring import Measuring
 from elastic.nimbus.balancing.remembering import KEPT, TopologyMemory
 from elastic.nimbus.balancing.rescheduling import Rescheduling
 from elastic.nimbus.balancing.resizing import Resizing
-from elastic.nimbus.balancing.telling import Teller
+from elastic.nimbus.balancing.telling import MOST, Teller
 from elastic.nimbus.observing.facts import Facts, TopologyFacts
 from elastic.scheduler.registry import choose
 
@@ -82,9 +82,9 @@ class Balancer:
         if self._active:
             self._measuring.observe(reports, nodes)
 
-    def told(self, topology: str = "") -> tuple[Event, ...]:
-        """What was decided about a topology (or about nodes: ""), and why; oldest first."""
-        return self._teller.told(topology)
+    def told(self, topology: str = "", newest: int = MOST) -> tuple[Event, ...]:
+        """See `Teller.told`."""
+        return self._teller.told(topology, newest)
 
     def told_with_nodes(self, topology: str, since: float) -> tuple[Event, ...]:
         """What was decided about a topology, and since then about nodes: both are why it is where it is; oldest first.
@@ -262,11 +262,11 @@ class Balancer:
                 line.manager.period if line is not None else 0.0,
                 remembering.lasting(memory, now, wall) if memory is not None else Memory(),
                 self._resizing.begun.get(name),
-                self._teller.told(name)[-KEPT:],
+                self._teller.told(name, KEPT),
             )
         nodes = None
         if "" in news:
-            nodes = remembering.nodes_memory(self._extending.past, self._teller.told()[-KEPT:], now, wall)
+            nodes = remembering.nodes_memory(self._extending.past, self._teller.told(newest=KEPT), now, wall)
         self._ruler.remember(topologies, nodes)
         self._written |= topologies.keys()
         self._teller.news -= news

@@ -16,7 +16,7 @@ from elastic.model.events import Event
 from elastic.model.ids import ComponentId
 
 KEPT = 20
-"""Events that are written down of each topology, and of nodes."""
+"""Events that are written down of each topology, of nodes, and of all topologies."""
 _MOST = 1 << 30
 
 

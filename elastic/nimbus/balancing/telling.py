@@ -14,8 +14,8 @@ from elastic.model.events import Event, Severity
 from elastic.nimbus.balancing.balance_port import Ruler
 from elastic.scheduler.decision import Reason as PlacingReason
 
-_KEPT = 100
-"""Events that are kept for each topology."""
+MOST = 100
+"""Events that are kept for each topology, of nodes, and of what a scheduler says of all topologies."""
 QUIET = frozenset({"kept", "nothing-measured", "case-1", "case-3", "case-4"})
 """What schedulers say when they do nothing, and beside what they do: alone it is said once while it lasts."""
 
@@ -27,26 +27,34 @@ class Teller:
         self._ruler = ruler
         self._lock = threading.Lock()
         self._said: tuple[tuple[str, str], ...] = ()
-        self._told: dict[str, deque[Event]] = {}
+        self._told: dict[tuple[str, bool], deque[Event]] = {}
+        """By topology, and whether it is about nodes: schedulers may say so much that nothing else would be left."""
         self.news: set[str] = set()
         """Topologies ("": nodes) of which something was said since whoever writes it down has emptied this."""
 
-    def told(self, topology: str = "") -> tuple[Event, ...]:
-        """What was decided about a topology (or about nodes: ""), and why; oldest first."""
+    def told(self, topology: str = "", newest: int = MOST) -> tuple[Event, ...]:
+        """What was decided about a topology (or about nodes and all topologies: ""), and why; oldest first.
+
+        Args:
+            newest: So many of each sort at most.
+        """
         with self._lock:
-            return tuple(self._told.get(topology, ()))
+            found = [e for nodes in (False, True) for e in [*self._told.get((topology, nodes), ())][-newest:]]
+        return tuple(sorted(found, key=lambda e: e.time))
 
     def recall(self, topology: str, told: Sequence[Event]) -> None:
         """What a leader before has said comes first."""
         with self._lock:
-            since = self._told.get(topology, ())
-            self._told[topology] = deque([*told, *since], maxlen=_KEPT)
+            for nodes in (False, True):
+                since = self._told.get((topology, nodes), ())
+                before = [e for e in told if _of_nodes(e) == nodes]
+                self._told[topology, nodes] = deque([*before, *since], maxlen=MOST)
 
     def forget(self, topologies: Collection[str]) -> None:
         """Keep nothing about topologies other than these."""
         with self._lock:
-            for name in self._told.keys() - {*topologies, ""}:
-                del self._told[name]
+            for name, nodes in [k for k in self._told if k[0] not in {*topologies, ""}]:
+                del self._told[name, nodes]
                 self.news.discard(name)
 
     def say(self, reasons: Sequence[Reason], dry: bool) -> None:
@@ -79,9 +87,13 @@ class Teller:
         """Put an event into the stream, and keep it."""
         event = replace(event, details={k: _plain(v) for k, v in event.details.items()})
         with self._lock:
-            self._told.setdefault(event.topology, deque(maxlen=_KEPT)).append(event)
+            self._told.setdefault((event.topology, _of_nodes(event)), deque(maxlen=MOST)).append(event)
             self.news.add(event.topology)
         self._ruler.tell(event)
+
+
+def _of_nodes(event: Event) -> bool:
+    return event.kind.startswith("node-")
 
 
 def _plain(value: object) -> str | int | float:

@@ -22,7 +22,7 @@ from elastic.scheduler import registry as schedulers
 
 _LONGEST = 86400.0
 _DECIDED = 20
-"""Decisions about nodes and placements that are shown."""
+"""Decisions about nodes that are shown, and as many about placements."""
 
 
 def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
@@ -42,7 +42,7 @@ def elasticity(reign: Reign, balancer: Balancer) -> ElasticityView:
         policies=policies.names(),
         schedulers=schedulers.names(),
         generators=balancer.generators.names(),
-        decided=balancer.told()[-_DECIDED:],
+        decided=balancer.told(newest=_DECIDED),
     )
 
 

@@ -30,6 +30,7 @@ from balance_harness import (
 )
 
 from elastic.elasticity import infrastructure, registry, thresholds
+from elastic.elasticity.base import Reason as NodeReason
 from elastic.elasticity.base import Sizing
 from elastic.elasticity.infrastructure import Wants
 from elastic.elasticity.monitor import LoadMonitor
@@ -305,6 +306,18 @@ def test_otd_that_does_nothing_says_so_once_and_again_after_a_move() -> None:
     for reasons in (moved, idle, idle, idle, moved, idle):
         teller.explain(reasons)
     assert said.kinds() == ["case-3", "moved", "case-3", "case-3", "moved", "case-3"]
+
+
+def test_what_was_decided_about_nodes_is_kept_however_much_a_scheduler_says() -> None:
+    reign = Reign()
+    teller = Teller(reign)
+    teller.say((NodeReason("node-request", "more are needed"),), dry=False)
+    for n in range(200):
+        teller.explain((Reason("rescheduled", f"schedule {n}"),))
+    assert [e.message for e in teller.told(newest=2)] == ["more are needed", "schedule 198", "schedule 199"]
+    later = Teller(reign)
+    later.recall("", teller.told(newest=2))
+    assert later.told() == teller.told(newest=2)
 
 
 def test_nodes_are_asked_for_and_returned() -> None:
