@@ -129,7 +129,10 @@ def node_log(options: UpOptions, name: NodeId) -> Path:
 def node_said(options: UpOptions, name: NodeId, kind: str) -> tuple[str, str]:
     """What a node that did not come said last, and where there is more."""
     if away(options, kind or options.host):
-        remedy = "Its log is in that of its executor: see the pages of Spark."
+        remedy = (
+            "Either Spark has no room for it (a node takes spark.task.cpus cores of an executor), or its log, in that of its executor, "
+            "says more: see the pages of Spark."
+        )
         return "", " ".join([remedy, *network.warnings(options)])
     file = node_log(options, name)
     return tail(file), f"Its log: {file}"

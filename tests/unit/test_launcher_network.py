@@ -149,7 +149,7 @@ def test_a_node_elsewhere_lives_among_the_temporary_files_there_and_removes_its_
     assert supervisor_main._directory(there) == Path("/elsewhere") / there.directory
     assert commands.node(options(**SPARK), "zk:1", NodeId("n"), 1, WANTED).log == ""
     said, remedy = commands.node_said(options(**SPARK), NodeId("n"), "")
-    assert said == "" and "Spark" in remedy and "--bind" in remedy
+    assert said == "" and "spark.task.cpus" in remedy and "pages of Spark" in remedy and "--bind" in remedy
     process = WantedNode(2, host="process")
     assert node(options(**SPARK), process).directory == Path("/h/c/nodes/n"), "each by its own kind"
 
