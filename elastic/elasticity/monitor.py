@@ -138,6 +138,11 @@ class LoadMonitor:
         self._workers: dict[WorkerId, _Worker] = {}
         self._nodes: dict[NodeId, _Node] = {}
         self._owners: dict[TopologyName, dict[int, ExecutorKey]] = {}
+        self._intervals: Mapping[TopologyName, float] = {}
+
+    def expect(self, intervals: Mapping[TopologyName, float]) -> None:
+        """How often the workers of topologies report, seconds: who reports rarely is not silent before a third report is missing."""
+        self._intervals = intervals
 
     def configure(self, **values: object) -> MonitorConfig:
         """Change alpha, period or stale from now on; what was measured stays.
@@ -221,7 +226,11 @@ class LoadMonitor:
             now: Seconds, by the same clock as in `observe`.
         """
         limit = now - max(self.config.stale, 3 * self.config.period)
-        self._drop_workers({w for w, known in self._workers.items() if known.seen < limit})
+        silent = {w: known for w, known in self._workers.items() if known.seen < limit}
+        every = {
+            w: self._intervals.get(TopologyName(known.newest.topology), 0.0) for w, known in silent.items()
+        }
+        self._drop_workers({w for w, known in silent.items() if known.seen < now - 3 * every[w]})
         for node in [n for n, known in self._nodes.items() if known.seen < limit]:
             del self._nodes[node]
         executors = {k: e.load() for k, e in self._executors.items() if e.samples}

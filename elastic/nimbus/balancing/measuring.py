@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from elastic.api.settings import setting
 from elastic.elasticity.monitor import LoadMonitor
 from elastic.model.ids import NodeId, TopologyName, WorkerId
 from elastic.model.load import NodeReport, WorkerReport
@@ -80,6 +81,9 @@ class Measuring:
             for node in self._machines.keys() - facts.nodes.keys():
                 del self._machines[node]
                 self._monitor.forget_node(node)
+            self._monitor.expect(
+                {t.name: setting("report_interval", t.spec.config) for t in facts.in_order()}
+            )
             view = self._monitor.view(now)
             machines = dict(self._machines)
         return subjects.shared(replace(view, time=time.time()), machines)

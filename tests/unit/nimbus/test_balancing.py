@@ -288,6 +288,24 @@ def test_a_worker_that_reports_rarely_is_waited_for() -> None:
     assert "case-4" in reign.kinds() or "moved" in reign.kinds()
 
 
+def test_a_topology_that_reports_more_rarely_than_silence_is_forgotten_is_sized() -> None:
+    reign = Reign()
+    line = LINE.replace("--cooldown 0", "--cooldown 1000")
+    reign.seen = replace(reign.seen, topologies={T: topology(ALONE, elastic=line, report_interval=40.0)})
+    clock = Clock(reign)
+    for second in range(1, 130):
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+        if second % 40 == 0:
+            for report in reign.measured(second, 1.0):
+                clock.balancer._measuring._monitor.observe(report, clock.now)
+    assert len(reign.adopted) == 1
+    for _ in range(130):  # nobody reports any more
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+    assert not clock.balancer._measuring.view(reign.seen, clock.now).executors
+
+
 def test_overload_that_nothing_relieves_is_looked_at_once() -> None:
     reign = Reign(ALONE, scheduler="tstorm", period=300.0)
     reign.seen = replace(reign.seen, nodes={N1: reign.seen.nodes[N1]})
