@@ -70,7 +70,8 @@ class Node:
         cpu: Cores in use.
         sharing: How many nodes its machine's cores are divided among.
         alive: Whether it is registered; otherwise it was asked for and is not there yet.
-        since: When it was asked for, seconds; only for those that are not alive.
+        since: When it was asked for, or has gone, seconds; only for those that are not alive.
+        lost: It has gone: it was there.
         draining: It is being emptied, and goes.
         fixed: It is never returned: somebody has started it by hand, or it has what others lack.
     """
@@ -85,6 +86,7 @@ class Node:
     sharing: int = 1
     alive: bool = True
     since: float = 0.0
+    lost: bool = False
     draining: bool = False
     fixed: bool = False
 
@@ -167,8 +169,14 @@ def decide(
 
 
 def _given_up(node: Node, now: float) -> Reason:
+    waited = f"{now - node.since:.0f} s"
+    missing = (
+        f"has been gone for {waited}, has not come back"
+        if node.lost
+        else f"was asked for {waited} ago, has not come"
+    )
     text = (
-        f"{node.id} was asked for {now - node.since:.0f} s ago, has not come, and is given up; "
+        f"{node.id} {missing}, and is given up; "
         "`elastic events` and the launcher's log (launcher.log in the cluster's directory) say why it does not start"
     )
     details: dict[str, str | float] = {"node": node.id, "waited": round(now - node.since, 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from elastic.elasticity import infrastructure
 from elastic.elasticity.infrastructure import Infrastructure, Past
@@ -21,7 +22,7 @@ class Extending:
     Attributes:
         params: When to do it; not enabled: never.
         past: What is remembered.
-        asked: When those nodes were asked for that are not there, seconds.
+        asked: When those nodes were asked for that are not there, or have gone, seconds.
     """
 
     def __init__(self, ruler: Ruler, teller: Teller) -> None:
@@ -29,9 +30,11 @@ class Extending:
         self.params = Infrastructure()
         self.past = Past()
         self.asked: dict[NodeId, float] = {}
+        self._met: set[NodeId] = set()
 
     def see(self, facts: Facts, now: float) -> None:
-        """Note which nodes were asked for."""
+        """Note which nodes were asked for, and which have come."""
+        self._met = (self._met | facts.nodes.keys()) & facts.wanted.keys()
         for node in facts.wanted:
             if node not in facts.nodes:
                 self.asked.setdefault(node, now)
@@ -60,7 +63,10 @@ class Extending:
             if t.running and (s := subjects.subject_of(t, facts, self._ruler.rules)) is not None
         ]
         wants = subjects.wants(every, outcomes, view)
-        there = subjects.nodes(facts, view, self.asked)
+        there = [
+            replace(n, lost=not n.alive and n.id in self._met)
+            for n in subjects.nodes(facts, view, self.asked)
+        ]
         steps, self.past = infrastructure.decide(there, wants, self.params, self.past, now)
         self._teller.say(steps.reasons, steps.dry_run)
         if steps.dry_run:

@@ -356,6 +356,24 @@ def test_nodes_are_asked_for_and_returned() -> None:
     assert next(e.kind for e in clock.balancer.told_with_nodes("another", late)) == "node-request"
 
 
+@pytest.mark.parametrize(
+    ("was", "said"), [(True, "n2 has been gone for 5 s"), (False, "n2 was asked for 5 s ago")]
+)
+def test_a_node_that_is_given_up_is_told_as_what_it_is(was: bool, said: str) -> None:
+    reign = Reign(nodes="--maximum 4 --minimum 2 --overdue 5")
+    clock = Clock(reign)
+    alone = {N1: reign.seen.nodes[N1]}
+    if not was:
+        reign.seen = replace(reign.seen, nodes=alone)
+    for _ in range(9):
+        clock.balancer.look(clock.now)
+        clock.now += 1.0
+        reign.seen = replace(reign.seen, nodes=alone)
+    told = next(e.message for e in reign.events if e.kind == "node-overdue")
+    assert told.startswith(said) and ", and is given up" in told
+    assert N2 in reign.drained
+
+
 def test_a_run_of_a_policy_is_not_late_because_a_look_came_just_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
