@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.migration import view as module
@@ -117,11 +117,13 @@ def check(views: Iterable[View]) -> None:
         last = view
 
 
+@settings(deadline=None)
 @given(st.integers(SEEDS, 1 << 32))
 def test_a_view_that_follows_another_says_what_it_would_say_by_itself(seed: int) -> None:
     check(read(Random(seed)))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_what_has_not_changed_is_the_same_object(seed: int) -> None:
     for view in read(Random(seed)):
