@@ -84,7 +84,7 @@ def _fence_without_epoch() -> list[Patch]:
 def _resume_before_restore() -> list[Patch]:
     real = Participant._follow_link
 
-    def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
+    def follow(self: Participant, source: int, target: int, out: list[Any], **how: bool) -> None:
         link, at = self.emitters.get((source, target)), self.view.stands(target)
         ready = link is not None and source not in self._frozen and link.state is EmitterState.HOLDING
         if (
@@ -96,7 +96,7 @@ def _resume_before_restore() -> list[Patch]:
         ):
             self._run(link, ev.Resume(source, target, at.move.target), out)
         elif not (link is not None and at.phase is Phase.SAVED and link.epoch == at.epoch):
-            real(self, source, target, out, again=again)
+            real(self, source, target, out, **how)
 
     return [(Participant, "_follow_link", follow)]
 
@@ -342,11 +342,11 @@ def _links_wait(waits: Callable[[Participant, int], bool]) -> list[Patch]:
     """Those that lead to a task do not follow what is read of it as long as that is so."""
     real = Participant._follow_link
 
-    def follow(self: Participant, source: int, target: int, out: list[Any], *, again: bool = False) -> None:
+    def follow(self: Participant, source: int, target: int, out: list[Any], **how: bool) -> None:
         if waits(self, target):
             self._behind.add(target)
         else:
-            real(self, source, target, out, again=again)
+            real(self, source, target, out, **how)
 
     return [(Participant, "_follow_link", follow)]
 
@@ -496,7 +496,14 @@ def _a_turn_is_heard_of_by_nobody() -> list[Patch]:
 
 
 def _a_word_of_the_last_brings_no_turn() -> list[Patch]:
-    return [(view, "_turn_of", lambda move, standing: move.turn)]
+    real = View.with_restored
+
+    def with_restored(self: View, heard: Any) -> View:
+        read = {m.record.epoch: m.turn for m in self.moves}
+        with patch.object(view, "_turn_of", lambda of, standing: read[of.epoch]):
+            return real(self, heard)
+
+    return [(View, "with_restored", with_restored)]
 
 
 def _begins_anew_and_rests() -> list[Patch]:

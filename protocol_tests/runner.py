@@ -27,6 +27,7 @@ class Report:
     outcomes: Counter[str] = field(default_factory=Counter)
     states: set[tuple[str, str]] = field(default_factory=set)
     failures: list[tuple[int, str]] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
 
     def add(self, world: World) -> None:
         self.runs += 1
@@ -108,6 +109,7 @@ def run_many(seconds: float, first: int, *, runs: int = 0, stop_at_failure: bool
         except Exception as error:
             report.runs += 1
             report.failures.append((seed, f"{type(error).__name__}: {error}"))
+            report.errors.append(error)
             if stop_at_failure:
                 break
         seed += 1

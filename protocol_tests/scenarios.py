@@ -329,6 +329,27 @@ def both_nodes_die_after_saved() -> None:
     assert all(2 in (source, target) for source, target, _ in world.truth.lost())
 
 
+def fence_overtakes() -> None:
+    """What was sent to task 2 is lost with its connection, and sent again later than the fence, which comes over the next one: that is
+    reached when what is before it was taken, and the task does not go before."""
+    world = calm()
+    flow(world, 2)
+    until(world, lambda: not world.clock.step())
+    connection = world.network.connections[worker(world, C).me, worker(world, A).me]
+    flow(world, 3)
+    until(world, lambda: sum(isinstance(f, ev.Arrived) for f in connection.waiting.values()) == 3)
+    connection.cut(40.0)
+    while connection.broken:
+        connection.cut(40.0)
+    move(world, {2: B})
+    end = worker(world, A).participant.receivers[1, 2]
+    until(world, lambda: end._fence is not None)
+    assert end._fence is not None and end.seen < end._fence.position, "nothing was tried: they are here"
+    until(world, lambda: world.coordination.places[2] == B)
+    world.finish()
+    assert not world.truth.lost() and not world.truth.lost_states
+
+
 def _held(world: World) -> dict[NodeId, list[tuple[int, int]]]:
     return {node: sorted(store.data) for node, store in world.stores.at.items() if store.data}
 
