@@ -298,6 +298,13 @@ def _rollback_refuses_saved_alone() -> list[Patch]:
     return [(decide, "_refuse", refuse)]
 
 
+def _rollback_refuses_restored_alone() -> list[Patch]:
+    def refuse(task: Any, draft: Any) -> None:
+        draft.write(task.target, draft.marks[task.target].marks.revoke(task.task, task.attempt))
+
+    return [(decide, "_refuse", refuse)]
+
+
 def _whose_old_place_is_gone_is_absent() -> list[Patch]:
     def absent(self: View, task: int) -> bool:
         at = self.stands(task)
@@ -543,6 +550,7 @@ MORE: dict[str, Callable[[], list[Patch]]] = {
     "a part is taken for the whole": _a_part_is_the_whole,
     "a task begins that was not written down": _begins_without_having_written_it_down,
     "a rollback refuses saved alone": _rollback_refuses_saved_alone,
+    "a rollback refuses restored alone": _rollback_refuses_restored_alone,
     "restored without condition": _marks_without_condition,
     "a next move begins before the task has gone on": _asked_before_it_has_gone_on,
     "whose old place is gone sends no fence": _whose_old_place_is_gone_is_absent,

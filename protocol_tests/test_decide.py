@@ -378,6 +378,8 @@ def test_of_a_task_whose_process_has_ended_nobody_says_that_it_stays() -> None:
             "Task 1 starts anew, without any state that it had: the process of worker t@a/0 has ended.",
         )
     ]
+    both = decide(replace(made, abort="an operator aborted the move"), 0, marks, HOSTS[1:], ())
+    assert both.says == back.says, "that it was aborted as well changes nothing"
     (said,) = decide(made, 0, marks, HOSTS[:1], ()).says
     assert said.message.startswith("Task 1 stays in worker t@a/0: worker t@b/0, where it was to go,")
 
@@ -425,12 +427,14 @@ def host(worker: str, load: int = 0, number: int = 1) -> Host:
     return Host(WorkerId(f"t@{worker}"), life(worker, number), NodeId(worker.split("/")[0]), load)
 
 
-def tried(hosts: tuple[Host, ...], fails: Callable[[Incarnation], bool], times: int) -> list[str]:
-    """Where a saved task is tried, until it does not fail."""
-    made = _saved(1, B, (), "b")
+def tried(
+    hosts: tuple[Host, ...], fails: Callable[[Incarnation], bool], times: int, first: Incarnation = B
+) -> list[str]:
+    """Where a saved task is tried, until it does not fail. The first to have tried it has ended."""
+    made = _saved(1, first, (), "b")
     marks = {
         A: Marked(Marks(A, saved={1: SavedMark((NodeId("a"), NodeId("b")), 9)}), 0),
-        B: Marked(Marks(B), 0),
+        first: Marked(Marks(first), 0),
     }
     expired: set[tuple[str, int]] = set()
     went: list[str] = []
@@ -460,6 +464,14 @@ def test_a_worker_that_could_not_comes_after_all_others() -> None:
     assert everywhere[:3] == everywhere[3:6] == ["t@a/1", "t@a/2", "t@c/0"], "and then once more, each"
 
 
+def test_the_next_life_of_a_worker_comes_before_all_others() -> None:
+    """Where the task was to go; also when others have the state, which it has not, and nothing to do."""
+    again = host("c/0", 50, number=2)
+    others = host("b/0"), host("a/1"), host("d/0")
+    assert tried((again, *others), lambda i: False, 1, first=life("c/0")) == ["t@c/0"]
+    assert tried(others, lambda i: False, 1, first=life("c/0")) in (["t@a/1"], ["t@b/0"]), "it has the state"
+
+
 def test_of_several_nodes_one_that_has_the_state_is_chosen() -> None:
     made = _saved(2, life("c/0"), ("a", "b"), "c")
     source = Marks(A, saved={1: SavedMark((NodeId("a"), NodeId("b")), 9)})
@@ -467,6 +479,17 @@ def test_of_several_nodes_one_that_has_the_state_is_chosen() -> None:
     marks = {A: Marked(source, 0), life("c/0"): Marked(failed, 0)}
     found = decide(made, 0, marks, (host("c/1"), host("b/1")), ()).commit
     assert found is not None and found.record.tasks[0].target == life("b/1")
+
+
+def test_tasks_that_lose_their_new_side_together_are_shared_out() -> None:
+    tasks = tuple(replace(t, batch=0) for t in record(1).tasks[:6])
+    made = replace(record(1), tasks=tasks)
+    saved = {int(t.task): SavedMark((NodeId("c"),), 9) for t in tasks}
+    marks = {A: Marked(Marks(A, saved=saved), 0), B: Marked(Marks(B), 0)}
+    found = decide(made, 0, marks, (host("c/0"), host("c/1"), host("c/2")), ()).commit
+    assert found is not None
+    targets = [t.target for t in found.record.tasks]
+    assert {t: targets.count(t) for t in targets} == {life(f"c/{n}"): 2 for n in range(3)}
 
 
 def ended_by_it(rests: int) -> list[str]:
