@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from elastic.migration.record import Outcome
 from elastic.migration.table import EmitterState, ReceiverState
+from protocol_tests.planted import planted
 from protocol_tests.profiles import PROFILE
 from protocol_tests.runner import Report, plan, replay, run_many, run_ops
+from protocol_tests.truth import Broken
 from protocol_tests.world import COSTLY, FREE, Op, World
 
 pytestmark = pytest.mark.timeout(PROFILE.timeout)
@@ -107,6 +109,7 @@ def test_seeded_runs_keep_every_promise_and_reach_every_state() -> None:
         "ready",
         "stopping",
         "draining",
+        "confirming",
         "saving",
         "marking",
         "saved",
@@ -121,7 +124,7 @@ def test_seeded_runs_keep_every_promise_and_reach_every_state() -> None:
         "running",
         "failed",
     }
-    assert reached["notifier"] >= {"watching", "writing", "cleaning", "removing", "ended"}
+    assert reached["notifier"] >= {"watching", "writing", "cleaning", "closing", "removing", "ended"}
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -137,6 +140,21 @@ def test_a_run_is_told_again_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "example.json"
     file.write_text(json.dumps({"seed": 7, "ops": ops}))
     assert replay(str(file)) == replay("7")
+
+
+def test_a_failing_example_is_told_and_can_be_told_again(tmp_path: Path) -> None:
+    with planted("begins before restored is accepted"):
+        machine = Moves()
+        machine.begin(seed=1)
+        with pytest.raises(Broken) as caught:
+            for op in plan(1):
+                machine._do(*op)
+            machine.teardown()
+        told, _, example = caught.value.__notes__[-1].rpartition("\n")
+        assert "--replay FILE" in told and " <- ViewRead " in told
+        file = tmp_path / "example.json"
+        file.write_text(example)
+        assert replay(str(file))[1] == f"Broken: {caught.value}"
 
 
 def test_a_report_says_what_was_done() -> None:

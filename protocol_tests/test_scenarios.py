@@ -18,10 +18,10 @@ from elastic.migration.emitter import Emitter
 from elastic.migration.mover_new import MoverNew
 from elastic.migration.notifier import Notifier
 from elastic.migration.receiver import Receiver
-from elastic.migration.record import AT_ONCE, Marks, Outcome, Phase
+from elastic.migration.record import AT_ONCE, Marked, Marks, Outcome, Phase, SavedMark
 from elastic.migration.table import EmitterState, OldState
 from elastic.migration.waiting import waiting_for
-from elastic.model.ids import Incarnation
+from elastic.model.ids import Incarnation, NodeId
 from protocol_tests import returns
 from protocol_tests.profiles import PROFILE
 from protocol_tests.restarts import node_dies_after_saved
@@ -30,6 +30,8 @@ from protocol_tests.scenarios import (
     B,
     C,
     D,
+    _marked,
+    _record,
     both_nodes_die_after_saved,
     calm,
     flow,
@@ -323,6 +325,26 @@ def test_a_notifier_is_its_record() -> None:
             assert commits == ([decision.commit] if decision.commit else [])
         phases.add(phase(world, 2))
     assert phases >= {Phase.PREPARING, Phase.PAUSED, Phase.SAVED, Phase.RESTORED, Phase.COMMITTED}
+
+
+def test_nothing_is_said_before_it_is_written() -> None:
+    """Nor what could not be written: somebody was first, and something else follows from that."""
+    made = _record(AT, TO)
+    marks = _marked(a=Marks(AT, asked=(2,)), b=Marks(TO, prepared={2: 1}))
+    alone = (ev.Host(A, AT, NodeId("n0")),)
+    notifier = Notifier.from_record(made, 0)
+
+    def look(marks: dict[Incarnation, Marked]) -> list[type]:
+        return [
+            type(a) for a in notifier.handle(ev.Observed(marks, alone)) if not isinstance(a, ac.StartTimer)
+        ]
+
+    assert look(marks) == [ac.Commit], "the new side has ended: it goes back"
+    assert notifier.handle(ev.RecordConflict(made, 0)) == ()
+    first = {**marks, AT: Marked(Marks(AT, asked=(2,), saved={2: SavedMark((NodeId("n0"),))}), 2)}
+    assert look(first) == [ac.Commit]
+    told = [a for a in notifier.handle(ev.RecordWritten(1)) if isinstance(a, ac.Say)]
+    assert [a.kind for a in told] == ["task-move-forward"]
 
 
 def test_outcomes_are_final() -> None:
