@@ -184,6 +184,9 @@ def test_a_mark_that_nimbus_refused_is_not_written_again() -> None:
     ]
     (write,) = scribe.write()
     assert not write.marks.saved and not write.marks.restored and write.marks.asked == (3,)
+    assert scribe.read(Marked(write.marks, 5)) == [ac.Mark(1, 3, "asked")]
+    assert scribe.idle and not scribe.write(), "what was refused is written for ever"
+    scribe.add(ac.Mark(1, 5, "asked"))
     assert scribe.read(None) == [] and scribe.idle and not scribe.write()
 
 
