@@ -169,6 +169,8 @@ def test_marks_gather_while_a_write_is_under_way() -> None:
     assert [m.task for m in scribe.read(Marked(write.marks, 1))] == [1]
     (write,) = scribe.write()
     assert write.marks.asked == (1, 2) and set(write.marks.saved) == {3} and write.version == 1
+    assert scribe.urgent and len(scribe.read(Marked(write.marks, 2))) == 2 and scribe.idle
+    assert not scribe.urgent, "each task that is ready from now on is a write of its own"
 
 
 def test_a_mark_that_nimbus_refused_is_not_written_again() -> None:
