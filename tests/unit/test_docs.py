@@ -121,6 +121,14 @@ def test_every_page_is_in_the_index() -> None:
             assert page.name == "README.md" or f"]({page.name})" in index, page.name
 
 
+def test_every_decision_is_in_the_index() -> None:
+    directory = ROOT / "docs" / "decisions"
+    index = (directory / "README.md").read_text(encoding="utf-8")
+    for page in directory.glob("[!R]*.md"):
+        for heading in re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert f"- [{heading}]({page.name}#{_anchor(heading)})" in index, f"{page.name}: {heading}"
+
+
 def test_the_readme_names_two_commands_of_make() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^make ([a-z]+)", text, re.MULTILINE) == ["demo", "test"]
