@@ -284,7 +284,7 @@ class TaskMoveView:
 
     @property
     def came_back(self) -> bool:
-        """Whether it was saved, and restored in the worker that it came from: the one that it was to go to has ended."""
+        """Whether it was saved, and runs in the worker that it came from: the one that it was to go to could not restore it, or ended."""
         return self.phase == "committed" and self.source == self.target
 
     @property
